@@ -1,0 +1,1 @@
+"""Every step, adapter layer: one folder per outside thing. Adapters never import each other."""

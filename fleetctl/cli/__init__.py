@@ -1,0 +1,1 @@
+"""Every step, shell layer: options, parse, run, view. Never decides."""

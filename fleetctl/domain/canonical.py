@@ -1,0 +1,174 @@
+"""Plan, store and audit, domain layer: the one encoder of plan, event and hash, and its inverse. Standard library only, no I/O.
+
+A dataclass becomes an object whose key "_" is its class name; keys are sorted; no white space; NaN and infinity are refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import math
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import cache
+from typing import Any, TypeVar
+
+from fleetctl.domain.ids import Sha256
+
+T = TypeVar("T")
+
+
+def plain(value: object) -> Any:
+    """Return `value` as JSON types only (dict, list, str, int, float, bool, None).
+
+    Raises:
+        TypeError: a type without an encoding; ValueError: NaN or infinity.
+    """
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{value!r} has no canonical form")
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        out: dict[str, Any] = {"_": type(value).__name__}
+        for field in dataclasses.fields(value):
+            out[field.name] = plain(getattr(value, field.name))
+        return out
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError(f"{value!r} is not aware")
+        return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    if isinstance(value, timedelta):
+        return value / timedelta(microseconds=1) / 1e6
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return sorted(plain(v) for v in value)
+    if isinstance(value, Sequence):
+        return [plain(v) for v in value]
+    raise TypeError(f"{type(value).__name__} has no canonical form")
+
+
+def canonical(value: object) -> bytes:
+    """Encode `value` to bytes: the same value always gives the same bytes."""
+    return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def digest(value: object) -> Sha256:
+    """Return the SHA-256 (hex) of the canonical encoding; bytes are hashed as they are."""
+    data = value if isinstance(value, bytes) else canonical(value)
+    return Sha256(hashlib.sha256(data).hexdigest())
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def decode(cls: type[T], data: Any) -> T:
+    """Rebuild a value of type `cls` from what `plain` made (or from JSON text or bytes of it).
+
+    Unknown keys are refused and missing ones take the field's default, so a row of an older release still loads.
+
+    Raises:
+        ValueError: the data does not fit the type.
+    """
+    if isinstance(data, (bytes, str)) and dataclasses.is_dataclass(cls):
+        data = json.loads(data)
+    return typing.cast(T, _decode(cls, data))
+
+
+def _decode(hint: Any, data: Any) -> Any:
+    if hint is Any or hint is object:
+        return data
+    supertype = getattr(hint, "__supertype__", None)
+    if supertype is not None:
+        return _decode(supertype, data)
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _decode_union(typing.get_args(hint), data)
+    if origin is typing.Literal:
+        if data not in typing.get_args(hint):
+            raise ValueError(f"{data!r} is none of {typing.get_args(hint)}")
+        return data
+    if origin is not None and isinstance(origin, type):
+        return _decode_container(origin, typing.get_args(hint), data)
+    if dataclasses.is_dataclass(hint):
+        return _decode_dataclass(typing.cast(type, hint), data)
+    return _decode_scalar(hint, data)
+
+
+def _decode_union(members: tuple[Any, ...], data: Any) -> Any:
+    if data is None and type(None) in members:
+        return None
+    if isinstance(data, dict) and "_" in data:
+        for member in members:
+            if getattr(member, "__name__", None) == data["_"]:
+                return _decode(member, data)
+        raise ValueError(f"{data['_']!r} is none of {members}")
+    for exact in (bool, int, float, str):
+        if exact in members and type(data) is exact:
+            return data
+    for member in members:
+        if member is not type(None):
+            try:
+                return _decode(member, data)
+            except (ValueError, TypeError):
+                continue
+    raise ValueError(f"{data!r} is none of {members}")
+
+
+def _decode_container(origin: type, args: tuple[Any, ...], data: Any) -> Any:
+    if issubclass(origin, Mapping):
+        if not isinstance(data, dict):
+            raise ValueError(f"{data!r} is not a mapping")
+        return {_decode(args[0], k): _decode(args[1], v) for k, v in data.items()}
+    if not isinstance(data, list):
+        raise ValueError(f"{data!r} is not a list")
+    if issubclass(origin, tuple) and not (len(args) == 2 and args[1] is Ellipsis):
+        if len(args) != len(data):
+            raise ValueError(f"{len(data)} values where {len(args)} belong")
+        return tuple(_decode(a, d) for a, d in zip(args, data, strict=True))
+    items = (_decode(args[0], d) for d in data)
+    return frozenset(items) if issubclass(origin, frozenset) else tuple(items)
+
+
+def _decode_dataclass(cls: type, data: Any) -> Any:
+    if not isinstance(data, dict):
+        raise ValueError(f"{data!r} is not a {cls.__name__}")
+    if data.get("_", cls.__name__) != cls.__name__:
+        raise ValueError(f"a {data['_']} where a {cls.__name__} belongs")
+    hints = _hints(cls)
+    unknown = set(data) - set(hints) - {"_"}
+    if unknown:
+        raise ValueError(f"{cls.__name__} has no {', '.join(sorted(unknown))}")
+    try:
+        return cls(**{k: _decode(hints[k], v) for k, v in data.items() if k != "_"})
+    except TypeError as e:
+        raise ValueError(f"{cls.__name__}: {e}") from e
+
+
+def _decode_scalar(hint: Any, data: Any) -> Any:
+    if hint is datetime:
+        return datetime.fromisoformat(data)
+    if hint is timedelta:
+        return timedelta(seconds=data)
+    if hint is Decimal:
+        return Decimal(data)
+    if hint is bytes:
+        return base64.b64decode(data, validate=True)
+    if hint is float and type(data) is int:
+        return float(data)
+    if isinstance(hint, type) and type(data) is hint:
+        return data
+    raise ValueError(f"{data!r} is not a {getattr(hint, '__name__', hint)}")

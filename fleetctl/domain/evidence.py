@@ -1,0 +1,211 @@
+"""Evidence, domain layer: attempts counted per arm over frozen thresholds, and what a verdict says. Never I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fleetctl.domain.ids import CellId
+from fleetctl.domain.units import Instant
+from fleetctl.domain.workload import Guardrail
+
+Arm = Literal["baseline", "canary"]
+ARMS: tuple[Arm, Arm] = ("baseline", "canary")
+SignalState = Literal["ok", "empty", "nan", "stale", "reset", "down", "mislabelled", "same_series"]
+VerdictKind = Literal["PASS", "FAIL", "INCONCLUSIVE", "NO_DATA", "PROVIDER_ERROR"]
+LADDER = (0.50, 0.75, 0.90, 0.95, 0.99)
+"""Rungs of the latency ladder: quantiles of the baseline. Source: evidence.md 1, canary.md 3.4."""
+
+
+def ladder_key(scale: float) -> str:
+    """Name the ladder counted at `scale` x the frozen thresholds (1.0 is the baseline's own quantiles)."""
+    return f"latency@{scale:.4f}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """The baseline's own quantiles, frozen before the first step; each request is held against its own class.
+
+    Args:
+        class_edges: upper bounds (exclusive) of the prompt-length classes in tokens, ascending; the last class is open.
+        latency_ms: shape (classes, rungs): the quantiles of `LADDER` per class.
+        scales: factors at which the ladder is counted (1 + margin of each step), ascending, each at least 1.
+        slo_latency_ms: a slower request is a miss; None where there is no promise.
+        baseline_n: requests they were taken from; baseline_error_ratio: among those; log_sd: of their latency.
+    """
+
+    class_edges: tuple[int, ...]
+    latency_ms: tuple[tuple[float, ...], ...]
+    scales: tuple[float, ...]
+    baseline_n: int
+    baseline_error_ratio: float
+    log_sd: float
+    slo_latency_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """Where evidence begins: requests STARTED at or after `since` count, over these thresholds.
+
+    Args:
+        position: opaque place in the source from where reading must start (never after the first such request).
+    """
+
+    position: str
+    since: Instant
+    thresholds: Thresholds | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSums:
+    """Sums from which the design effect of clustered errors is computed: errors grouped by second of start.
+
+    Args:
+        clusters: seconds with at least one error; sum_sq: sum of squared errors per second; errors: all of them.
+    """
+
+    clusters: int = 0
+    errors: int = 0
+    sum_sq: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Cumulative counts of one arm since a cursor, by start time, of finished attempts.
+
+    Args:
+        attempts: one try of one request at one replica; the second try of a request counts in no arm.
+        errors: 5xx, connection failures, cut streams; misses: slower than the SLO; mismatches: quality.
+        ladders: per `ladder_key(scale)`, shape (rungs,): non-error attempts slower than scale x their class's quantile.
+        timed: non-error attempts that the ladders were counted over.
+        streak: errors in a row up to now, newest last (for the breaker's log).
+    """
+
+    attempts: int = 0
+    errors: int = 0
+    misses: int = 0
+    mismatches: int = 0
+    timed: int = 0
+    ladders: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    clusters: ClusterSums = field(default_factory=ClusterSums)
+    cached_tokens: int = 0
+    prompt_tokens: int = 0
+    mean_latency_ms: float = 0.0
+    quantiles_ms: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What one look saw of one cell.
+
+    Args:
+        share: real share of attempts that started on the canary, 0 to 1 (never the declared one).
+        served_bp: the same in basis points over the last seconds; None without traffic.
+        canary_outcomes: canary attempts since the cursor in order of start, "." good and "x" failed, for the one-arm breaker.
+        baseline_recent_errors, baseline_recent: of the newest seconds, to see whether the baseline is failing too.
+    """
+
+    cell: CellId
+    at: Instant
+    arms: Mapping[Arm, Counts]
+    state: Mapping[Arm, SignalState]
+    cursor: Cursor
+    served_bp: int | None = None
+    first_canary_at: Instant | None = None
+    last_at: Instant | None = None
+    canary_outcomes: str = ""
+    baseline_recent: int = 0
+    baseline_recent_errors: int = 0
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One named series of an evidence source for one arm, as `doctor` lists them."""
+
+    arm: Arm
+    name: str
+    present: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One shadow comparison of the same prompt on both arms; no text is kept.
+
+    Args:
+        positions: token positions compared (up to and including the first divergence).
+        first_divergence: 0-based position where top tokens differ, None where they never do.
+        near_tie: the divergence was within the near-tie gap on both sides.
+        logprob_delta: mean absolute difference of the chosen token's log-probability, nat.
+        kl: top-k KL divergence in nat, None where it cannot be computed.
+    """
+
+    at: Instant
+    class_: str
+    prompt_len: int
+    positions: int
+    same_top: int
+    first_divergence: int | None
+    near_tie: bool
+    logprob_delta: float
+    kl: float | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeState:
+    """A few hundred numbers, exact and versioned, kept in the rollout's row."""
+
+    format_version: int
+    numbers: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a verdict rests on: enough to recompute it by hand."""
+
+    at: Instant
+    baseline_n: int
+    canary_n: int
+    baseline_events: int
+    canary_events: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One guardrail's answer at one look.
+
+    Args:
+        e_value: of the side that decided (FAIL side unless PASS), at least 0; pass_e_value: non-inferiority side.
+        fail_bound, pass_bound: what each must reach (100 and 20).
+        interval: of the canary's metric minus (or over) the baseline's, None where it cannot be had.
+        missing: canary requests still needed for a PASS if both arms are equal, None where unknown.
+    """
+
+    kind: VerdictKind
+    guardrail: Guardrail
+    e_value: float
+    look: Look
+    pass_e_value: float = 0.0
+    fail_bound: float = 100.0
+    pass_bound: float = 20.0
+    interval: tuple[float, float] | None = None
+    missing: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookRow:
+    """One look as the report and `status` show it: what was set, what was served, what the judge said."""
+
+    cell: CellId
+    at: Instant
+    phase: str
+    target_bp: int
+    served_bp: int | None
+    arms: Mapping[Arm, Counts]
+    verdicts: tuple[Verdict, ...]
+    why: str

@@ -1,0 +1,139 @@
+"""Inventory, domain layer: the whole fleet as one value. Never I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal
+
+from fleetctl.domain.ids import CellId, PoolId, WorkloadId
+from fleetctl.domain.people import Facts
+from fleetctl.domain.pool import Commitment, Host, Pool
+from fleetctl.domain.units import Instant
+from fleetctl.domain.workload import Cell, GuardrailSpec, Workload
+
+Phase = Literal["preflight", "shadow", "canary", "ramp", "full", "soak", "complete", "release"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretRef:
+    """Where a secret lies; it is read at use and never stored.
+
+    Args:
+        kind: "env" (variable), "file" (0600), "command" is not offered here.
+    """
+
+    kind: Literal["env", "file"]
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """How to reach one outside thing (a router, a metrics server).
+
+    Args:
+        kind: the adapter, such as "haproxy".
+        settings: strings the adapter knows (socket, map folder, log folder, address).
+    """
+
+    name: str
+    kind: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, SecretRef] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseSpec:
+    """One step of a rollout.
+
+    Args:
+        weight_bp: share of buckets on the target, 0 to 10,000.
+        bake: least time at this step.
+        guardrails: with this step's margins.
+    """
+
+    phase: Phase
+    weight_bp: int
+    bake: timedelta
+    guardrails: tuple[GuardrailSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreezeWindow:
+    """When nothing advances (rollback always may).
+
+    Args:
+        start, end: aware instants.
+    """
+
+    name: str
+    start: Instant
+    end: Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The rules a migration keeps; defaults are design section 7 and evidence.md 2.
+
+    Args:
+        approvals: people needed on a plan; 0 lets the newest plan count as approved.
+        cap_bp: the most a target may ever serve.
+        warm_up: start of a replica's life that is left out of evidence.
+        lost_evidence_home: after how long without evidence one cell goes home.
+        step_deadline: longest stay at a step before it is INCONCLUSIVE.
+        weight_lease: how long a weight stands without a tick.
+    """
+
+    steps: tuple[PhaseSpec, ...]
+    approvals: int = 1
+    wave_cells: int = 5
+    cap_bp: int = 10_000
+    warm_up: timedelta = timedelta(minutes=5)
+    lost_evidence_home: timedelta = timedelta(seconds=120)
+    step_deadline: timedelta = timedelta(hours=72)
+    weight_lease: timedelta = timedelta(seconds=180)
+    freeze: tuple[FreezeWindow, ...] = ()
+    order: tuple[str, ...] = ("batch", "online", "realtime")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """All of it: what the fleet file declares and discovery found.
+
+    Args:
+        lineage: identity of this fleet, made once; serial: plus one at each change.
+    """
+
+    name: str
+    lineage: str
+    serial: int
+    pools: tuple[Pool, ...]
+    workloads: tuple[Workload, ...]
+    cells: tuple[Cell, ...]
+    policy: Policy
+    routers: tuple[Connection, ...] = ()
+    hosts: tuple[Host, ...] = ()
+    commitments: tuple[Commitment, ...] = ()
+    provenance: tuple[Facts, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def pool(self, id_: PoolId) -> Pool:
+        """Return the pool of that name. Raises KeyError."""
+        return next((p for p in self.pools if p.id == id_), None) or _missing("pool", id_)
+
+    def workload(self, id_: WorkloadId) -> Workload:
+        """Return the workload of that name. Raises KeyError."""
+        return next((w for w in self.workloads if w.id == id_), None) or _missing("workload", id_)
+
+    def cell(self, id_: CellId) -> Cell:
+        """Return the cell of that name. Raises KeyError."""
+        return next((c for c in self.cells if c.id == id_), None) or _missing("cell", id_)
+
+    def router(self, name: str) -> Connection:
+        """Return the connection of that router. Raises KeyError."""
+        return next((r for r in self.routers if r.name == name), None) or _missing("router", name)
+
+
+def _missing(kind: str, id_: str) -> Any:
+    raise KeyError(f"no {kind} {id_!r} in the fleet")

@@ -1,0 +1,51 @@
+"""Coming home, domain layer: all that a return needs when nothing else answers. Never I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fleetctl.domain.fleet import Connection
+from fleetctl.domain.ids import CellId, PoolId, Token, WorkloadId
+from fleetctl.domain.units import Instant
+
+HOME_TOKEN_STEP = 2**20
+"""A store-free return writes at the router's floor plus this, so that a live controller finds itself stale. Source: design 6."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayHome:
+    """The way back of one cell, in a local file with an HMAC, rewritten by each plan.
+
+    Args:
+        paper: raw commands for a person when fleetctl itself is gone.
+    """
+
+    fleet: str
+    cell: CellId
+    workload: WorkloadId
+    region: str
+    tenant: str
+    klass: str
+    router: Connection
+    source: PoolId
+    cap_bp: int
+    paper: tuple[str, ...]
+    made_at: Instant
+    format_version: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned:
+    """One cell is home.
+
+    Args:
+        ms_to_zero: from the order to the router showing 0, milliseconds.
+        was_bp: weight before; reconciled: the store knows already.
+    """
+
+    cell: CellId
+    ms_to_zero: float
+    was_bp: int
+    token: Token
+    source_proven: bool
+    reported: str = ""

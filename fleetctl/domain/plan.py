@@ -1,0 +1,137 @@
+"""Assess and plan, domain layer: what can move, what will, in which order, at what cost. Never I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fleetctl.domain.fleet import PhaseSpec
+from fleetctl.domain.ids import CellId, PlanId, PoolId, Sha256, WorkloadId
+from fleetctl.domain.people import Actor, Reason
+from fleetctl.domain.pool import PoolSpec
+from fleetctl.domain.units import Instant, Money
+from fleetctl.domain.workload import Guardrail, Requests
+
+Route = Literal["native", "rebuild", "hipify", "scale", "zluda", "stay"]
+PLAN_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that stands in the way of a move, with its evidence."""
+
+    rule: str
+    severity: Literal["info", "warning", "blocking"]
+    text: str
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiver:
+    """A person's decision to accept a finding, with a reason that is kept."""
+
+    rule: str
+    reason: str
+    actor: Actor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assessment:
+    """Whether and how a workload can run on the other platform."""
+
+    workload: WorkloadId
+    route: Route
+    as_of: Instant
+    blocking: tuple[Finding, ...] = ()
+    waived: tuple[Waiver, ...] = ()
+    kind: Literal["declared", "found"] = "declared"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Memory that a replica needs against what its accelerators have, in GiB; `estimated` names what was assumed."""
+
+    needed_gib: float
+    available_gib: float
+    estimated: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the plan does with one cell. Staying is a normal result."""
+
+    cell: CellId
+    workload: WorkloadId
+    kind: Literal["move", "stay", "infeasible"]
+    source: PoolId
+    target: PoolId | None
+    replicas: int
+    reason: Reason
+    change: str | None = None
+    fit: Fit | None = None
+    cost_now: Money | None = None
+    cost_then: Money | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wave:
+    """Cells that move together.
+
+    Args:
+        evidence_needed: canary requests to PASS if both arms are equal (p90), per guardrail, at the widest step.
+    """
+
+    index: int
+    cells: tuple[CellId, ...]
+    phases: tuple[PhaseSpec, ...]
+    evidence_needed: Mapping[Guardrail, Requests] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing the plan was checked for."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A saved, hash-bound value that a person reads and approves; applying refuses it once the fleet has moved on.
+
+    Args:
+        id: first 12 hex digits of the digest of all else, prefixed "p".
+        cost_now, cost_then: USD per hour of all pools; overlap_cost: USD for the time both sides run.
+        bound, gap_pct, checks: the certificate, filled by the optimiser.
+    """
+
+    id: PlanId
+    lineage: str
+    serial: int
+    fleet: Sha256
+    made_at: Instant
+    outcomes: tuple[Outcome, ...]
+    pools: tuple[PoolSpec, ...]
+    waves: tuple[Wave, ...]
+    cost_now: Money
+    cost_then: Money
+    overlap_cost: Money
+    catalog_id: str
+    price_book_id: str
+    bound: Money | None = None
+    gap_pct: float | None = None
+    checks: tuple[Check, ...] = ()
+    format_version: int = PLAN_FORMAT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """A person's yes to exactly one plan (by the digest of its canonical bytes)."""
+
+    plan: PlanId
+    plan_digest: Sha256
+    actor: Actor
+    at: Instant
+    note: str = ""

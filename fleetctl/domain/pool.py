@@ -1,0 +1,104 @@
+"""Inventory and provision, domain layer: machines of one shape in one region. Never I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+from fleetctl.domain.ids import HostId, PoolId
+from fleetctl.domain.units import Money
+
+Vendor = Literal["nvidia", "amd"]
+Priority = Literal["regular", "spot"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sku:
+    """A catalogue row: one VM size, or a lab's stand-in.
+
+    Args:
+        accelerators: GPUs per VM, at least 1.
+        vram_gib: memory of one GPU in GiB.
+        price_usd_per_hour: of the whole VM; None where no price is known (never 0 for unknown).
+        source: where the row comes from; as_of: its date (ISO).
+    """
+
+    name: str
+    cloud: str
+    vendor: Vendor
+    gpu: str
+    accelerators: int
+    vram_gib: float
+    price_usd_per_hour: Decimal | None
+    source: str
+    as_of: str
+    region_prices: tuple[tuple[str, Decimal], ...] = ()
+    memory_bandwidth_tb_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Machines of one SKU in one region.
+
+    Args:
+        limit: most VMs that may exist, at least `count`.
+        count: VMs that exist now (0 for a pool still to be made).
+        provisioned_by: name of the stack that makes it, or "existing" where others built it.
+    """
+
+    id: PoolId
+    vendor: Vendor
+    sku: str
+    region: str
+    count: int
+    limit: int
+    priority: Priority = "regular"
+    provisioned_by: str = "existing"
+    price_usd_per_hour: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """One machine as Terraform's outputs, or the fleet file, name it.
+
+    Args:
+        address: for Ansible; `connection` says how it is reached.
+        variables: what its roles need, strings only (every one is written with the unsafe tag).
+    """
+
+    id: HostId
+    pool: PoolId
+    address: str
+    connection: Literal["ssh", "local"] = "ssh"
+    user: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSpec:
+    """What provision is asked for.
+
+    Args:
+        count: VMs wanted.
+        hold: nothing of this pool may be destroyed or replaced.
+    """
+
+    pool: PoolId
+    vendor: Vendor
+    sku: str
+    region: str
+    count: int
+    priority: Priority = "regular"
+    hold: bool = False
+    stack: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commitment:
+    """Capacity already paid for, and until when (ISO date)."""
+
+    pool: PoolId
+    count: int
+    hourly: Money
+    until: str

@@ -1,0 +1,157 @@
+"""Provision and configure, domain layer: what a run shows, does and returns. Never I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fleetctl.domain.ids import HostId, PoolId, Sha256
+from fleetctl.domain.people import Actor
+from fleetctl.domain.plan import Approval
+from fleetctl.domain.pool import Priority
+from fleetctl.domain.units import Instant, Scalar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceChange:
+    """One line of a Terraform plan.
+
+    Args:
+        actions: Terraform's own words, such as ("create",) or ("delete", "create").
+        pool: the pool it belongs to by its tag, None where it carries none.
+    """
+
+    address: str
+    type: str
+    actions: tuple[str, ...]
+    pool: PoolId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProvisionPlan:
+    """What apply would do, bound by digest to the file that apply runs.
+
+    Args:
+        path: the plan file (0600, never leaves the run folder); digest: SHA-256 of its bytes.
+        state_lineage, state_serial: of the state it was made from ("" and 0 where there is none yet).
+    """
+
+    pools: tuple[PoolId, ...]
+    path: str
+    digest: Sha256
+    changes: tuple[ResourceChange, ...]
+    state_lineage: str
+    state_serial: int
+    stack: str
+    tool: str
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether nothing would change."""
+        return all(c.actions in {("no-op",), ("read",)} for c in self.changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """One line of live progress of a long run.
+
+    Args:
+        subject: resource address, or host; step: task or action; state: what it came to.
+    """
+
+    subject: str
+    step: str
+    state: Literal["started", "running", "ok", "changed", "skipped", "failed", "unreachable"]
+    text: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provisioned:
+    """Apply finished."""
+
+    added: int
+    changed: int
+    destroyed: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProvisionFailure:
+    """Apply ended without success; what it made is in `made` and in the state.
+
+    Args:
+        code: stable, such as "provision.apply_failed" or "provision.interrupted".
+    """
+
+    code: str
+    text: str
+    made: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleasePermit:
+    """Proof that a pool may be destroyed; made only by usecases/release from approvals and a green drill."""
+
+    pool: PoolId
+    approvals: tuple[Approval, ...]
+    drill: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostResult:
+    """What a play came to on one host.
+
+    Args:
+        state: unreachable is a different thing from failed.
+        ok, changed, failed, skipped: task counts.
+    """
+
+    host: HostId
+    state: Literal["ok", "failed", "unreachable", "cancelled"]
+    ok: int
+    changed: int
+    failed: int
+    skipped: int
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityVerdict:
+    """Whether capacity is to be had; "unknown" is an answer."""
+
+    sku: str
+    region: str
+    count: int
+    priority: Priority
+    kind: Literal["yes", "no", "unknown"]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A long piece of work by name, with scalar arguments."""
+
+    name: str
+    args: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Who else writes a pool's size or a cell's route (an autoscaler, a GitOps tool)."""
+
+    name: str
+    kind: str
+    pool: PoolId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drill:
+    """One rehearsal of going home."""
+
+    at: Instant
+    actor: Actor
+    ms_to_zero: float
+    ok: bool
+    detail: str = ""

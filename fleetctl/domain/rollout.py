@@ -1,0 +1,204 @@
+"""Migrate, domain layer: one cell's rollout, what was observed, what was decided. Never I/O; the rules are in fleetctl.rollout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Literal
+
+from fleetctl.domain.evidence import Cursor, Evidence, JudgeState, Pair, Verdict
+from fleetctl.domain.fleet import Phase, PhaseSpec
+from fleetctl.domain.ids import CellId, PlanId, PoolId
+from fleetctl.domain.people import Actor, Reason, Signal
+from fleetctl.domain.plan import Approval
+from fleetctl.domain.split import Split
+from fleetctl.domain.units import Instant
+from fleetctl.domain.workload import Lane, ShadowSpec
+
+ROLLOUT_FORMAT = 1
+OrderKind = Literal["promote", "pause", "resume", "abort", "rollback", "fallback", "retry", "advance"]
+Ended = Literal["", "complete", "rolled_back", "aborted", "fell_back", "lost_evidence"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A person's (or timer's) wish as a row that the next tick obeys.
+
+    Args:
+        until: for `advance`: the last phase to pass.
+    """
+
+    kind: OrderKind
+    actor: Actor
+    at: Instant
+    note: str = ""
+    until: Phase | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutSpec:
+    """Copied from the approved plan, so that deciding needs nothing else.
+
+    Args:
+        phases: one entry per step, ascending weights: preflight, shadow (if any), canary, ramp..., full, soak, complete.
+        min_canary_requests: least canary attempts for a PASS of a step.
+    """
+
+    source: PoolId
+    target: PoolId
+    phases: tuple[PhaseSpec, ...]
+    warm_up: timedelta
+    cap_bp: int
+    lane: Lane
+    weight_lease: timedelta
+    lost_evidence_home: timedelta
+    step_deadline: timedelta
+    shadow: ShadowSpec | None = None
+    min_canary_requests: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """One cell on its way. A current rollout per cell is the state of record.
+
+    Args:
+        step: index into spec.phases.
+        until: last phase to pass before it stops raising; it then holds, judged and leased.
+        weight_bp: what the rollout wants the router to show.
+        settled_at: when the router was seen to show this step's weight (None: not yet); evidence counts from here.
+        since: cursor of this step's evidence.
+        step_done: this step's gate has passed and `until` or a freeze keeps it here.
+        latched: the FAIL that ended it; never cleared.
+        lost_since: since when there has been no evidence, None while there is.
+        deadline: when this step becomes INCONCLUSIVE.
+    """
+
+    cell: CellId
+    plan: PlanId
+    spec: RolloutSpec
+    judge: JudgeState
+    step: int = 0
+    until: Phase = "soak"
+    direction: Literal["forward", "home"] = "forward"
+    paused: bool = False
+    ended: Ended = ""
+    weight_bp: int = 0
+    settled_at: Instant | None = None
+    since: Cursor | None = None
+    step_done: bool = False
+    latched: Verdict | None = None
+    lost_since: Instant | None = None
+    deadline: Instant | None = None
+    hold_reason: str = ""
+    orders: tuple[Order, ...] = ()
+    approvals: tuple[Approval, ...] = ()
+    attempt: int = 1
+    format_version: int = ROLLOUT_FORMAT
+
+    @property
+    def phase(self) -> Phase:
+        """The phase of the current step."""
+        return self.spec.phases[self.step].phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freeze:
+    """Whether a freeze window is open now: binds advance, never rollback."""
+
+    active: bool = False
+    name: str = ""
+    until: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """All that one decision may look at.
+
+    Args:
+        split: what the router shows; evidence: None where it could not be read at all.
+        source_ready, target_ready: share of replicas that answered a real completion, 0 to 1; None where not probed this tick.
+        pairs: shadow comparisons so far.
+        providers_lost: cells of the fleet that have no evidence now (three or more: the provider is at fault).
+    """
+
+    split: Split
+    evidence: Evidence | None
+    verdicts: tuple[Verdict, ...] = ()
+    judge: JudgeState | None = None
+    source_ready: float | None = None
+    target_ready: float | None = None
+    signals: tuple[Signal, ...] = ()
+    window: Freeze = field(default_factory=Freeze)
+    pairs: tuple[Pair, ...] = ()
+    providers_lost: int = 0
+    mark: Cursor | None = None
+    foreign_write: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetSplit:
+    """Set the weight (also renews its lease)."""
+
+    target_bp: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """Let the target's open streams finish."""
+
+    pool: PoolId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartShadow:
+    """Begin (or go on with) comparing answers."""
+
+    sample_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopShadow:
+    """Stop comparing answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Keep a pool's capacity against anyone who would take it."""
+
+    pool: PoolId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unhold:
+    """Give a pool's minimum back to its owner."""
+
+    pool: PoolId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warm:
+    """Bring a pool's replicas up before traffic comes."""
+
+    pool: PoolId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notify:
+    """Tell people."""
+
+    level: Literal["info", "warning", "page"]
+    text: str
+
+
+Effect = SetSplit | Drain | StartShadow | StopShadow | Hold | Unhold | Warm | Notify
+"""Closed union; at most one of a decision's effects (SetSplit) touches traffic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The next rollout, what to do, why, and when to look again."""
+
+    next: Rollout
+    effects: tuple[Effect, ...]
+    why: Reason
+    look_again: timedelta

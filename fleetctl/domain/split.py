@@ -1,0 +1,105 @@
+"""Traffic, domain layer: how a cell's buckets are split, and what a router answers. Never I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fleetctl.domain.ids import CellId, PoolId, Token
+from fleetctl.domain.units import Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Split, cap and the weight's own lease travel together.
+
+    Args:
+        target_bp: share of buckets on the target, 0 to cap_bp.
+        cap_bp: the most it may ever serve, 0 to 10,000.
+        token: fencing number of the writer; as read, the highest the router has seen (the floor).
+        lease_until: after this instant the guard takes the weight home.
+    """
+
+    cell: CellId
+    target_bp: int
+    cap_bp: int
+    token: Token
+    lease_until: Instant
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.target_bp <= self.cap_bp <= 10_000:
+            raise ValueError(f"split of {self.cell}: 0 <= {self.target_bp} <= cap {self.cap_bp} <= 10000 does not hold")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """The router shows what was set (read back); `reported` names what failed without holding it up."""
+
+    split: Split
+    reported: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stale:
+    """The target has seen a higher token: this writer is not the writer any more."""
+
+    cell: CellId
+    seen: Token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drained:
+    """Streams still open on the drained pool; 0 when all have finished."""
+
+    open_streams: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """Requests that STARTED after a cursor, counted by the server that answered; the only proof that a split holds.
+
+    Args:
+        last_canary_start: start of the newest request that the target got, None where it got none.
+    """
+
+    baseline: int
+    canary: int
+    last_canary_start: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterCapabilities:
+    """What a router can do.
+
+    Args:
+        switch_ms: measured time from set to the last new request, None until measured.
+        fence: "target" compares tokens inside the router; "single_writer" cannot.
+    """
+
+    switch_ms: float | None
+    streaming: bool
+    mirror: bool
+    fence: Literal["target", "single_writer"]
+    weight_lease: Literal["router", "none"] = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """What a real completion proved of one pool for one cell.
+
+    Args:
+        ready, total: replicas.
+        age_s: seconds since the oldest of the completions it rests on.
+    """
+
+    pool: PoolId
+    cell: CellId
+    ready: int
+    total: int
+    age_s: float
+    detail: str = ""
+
+    @property
+    def share(self) -> float:
+        """Ready share of the pool's replicas for this cell, 0 to 1."""
+        return self.ready / self.total if self.total else 0.0

@@ -1,0 +1,186 @@
+"""Inventory, domain layer: a served model endpoint with an SLO, and the same in one region (a cell). Never I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NewType
+
+from fleetctl.domain.ids import CellId, PoolId, WorkloadId
+from fleetctl.domain.people import Actor
+
+Guardrail = NewType("Guardrail", str)
+"""Name of a metric with a direction: "errors", "latency", "slo_misses", "quality"."""
+
+Requests = int
+
+WorkloadClass = Literal["batch", "online", "realtime"]
+OnSourceLoss = Literal["hold_cap", "shed_by_class", "lift_after_two_signatures"]
+LaneKind = Literal["own", "pooled", "replay", "accepted", "stay"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """What is served.
+
+    Args:
+        parameters_billion: above 0.
+        precision: of the weights, such as "bf16" or "fp8".
+        context_tokens: longest request it accepts.
+        layers, kv_heads, head_dim: for the KV cache; 0 where unknown (then estimated and said so).
+    """
+
+    name: str
+    parameters_billion: float
+    precision: str
+    context_tokens: int
+    layers: int = 0
+    kv_heads: int = 0
+    head_dim: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slo:
+    """What users were promised.
+
+    Args:
+        latency_ms: a request slower than this is a miss; None where there is no promise.
+        error_ratio: 0 to 1, tolerated share of failed requests.
+    """
+
+    latency_ms: float | None = None
+    error_ratio: float = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What arrives.
+
+    Args:
+        requests_per_s: mean; trough_per_s: the quietest hour (0 where unknown).
+        input_tokens, output_tokens: mean per request.
+        streaming: answers are server-sent events.
+    """
+
+    requests_per_s: float
+    input_tokens: float
+    output_tokens: float
+    trough_per_s: float = 0.0
+    streaming: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardrailSpec:
+    """One guardrail at one step.
+
+    Args:
+        margin: regression tolerated for a PASS: points / 100 for shares (0.005 is half a point), a ratio for latency (0.10 is 10 %).
+        fail_margin: what a FAIL must exceed, same unit.
+        judged: False where this cell cannot be judged on it (a stream's latency): shown, gates nothing.
+    """
+
+    name: Guardrail
+    margin: float
+    fail_margin: float
+    judged: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowSpec:
+    """How a workload is compared before any customer is served by the target.
+
+    Args:
+        positions: least number of compared token positions.
+        max_mismatch_ratio: largest tolerated share of positions whose top token differs without a near tie, 0 to 1.
+        near_tie_nat: log-probability gap under which two top tokens count as tied.
+    """
+
+    positions: int = 600
+    max_mismatch_ratio: float = 0.05
+    near_tie_nat: float = 0.2
+    sample_per_s: float = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A served model endpoint with an SLO. Cost and portability routes are per workload."""
+
+    id: WorkloadId
+    model: Model
+    engine: str
+    klass: WorkloadClass
+    slo: Slo
+    traffic: Traffic
+    replicas: int = 1
+    accelerators_per_replica: int = 1
+    engine_version: str = ""
+    concurrency: int = 8
+    adapters: tuple[str, ...] = ()
+    guardrails: tuple[Guardrail, ...] = (Guardrail("errors"), Guardrail("latency"))
+    shadow: ShadowSpec | None = None
+    owner: str = ""
+    cost_centre: str = ""
+    tenant: str = ""
+    data_class: str = ""
+    route: str = "native"
+    serving: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AffinityKey:
+    """What keeps a conversation together: a header, cookie or the user field of the body."""
+
+    kind: Literal["header", "cookie"]
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """How a cell can get a verdict; anything but `own` carries a reason and an actor."""
+
+    kind: LaneKind = "own"
+    reason: str = ""
+    actor: Actor | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Existing:
+    """A target that others built: provision and configure are skipped."""
+
+    pool: PoolId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterRef:
+    """The router of a cell, by its name in the fleet file.
+
+    Args:
+        baseline_backend, canary_backend: names there; empty means `<cell>_baseline` and `<cell>_canary`.
+        baseline_endpoints, canary_endpoints: "address:port" of each replica, as the router knows them.
+    """
+
+    name: str
+    baseline_backend: str = ""
+    canary_backend: str = ""
+    baseline_endpoints: tuple[str, ...] = ()
+    canary_endpoints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A workload in one region: the unit of placement, evidence, traffic and rollback.
+
+    Args:
+        target: None lets the plan choose; a pool pins it; Existing skips provision and configure.
+    """
+
+    id: CellId
+    workload: WorkloadId
+    region: str
+    source: PoolId
+    router: RouterRef
+    target: Existing | PoolId | None = None
+    on_source_loss: OnSourceLoss = "hold_cap"
+    affinity: AffinityKey | None = None
+    lane: Lane = field(default_factory=Lane)
+    wave: int = 0

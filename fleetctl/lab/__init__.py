@@ -1,0 +1,1 @@
+"""The local fleet: router, inference servers, emulated engines, load, faults. Never needed in production."""

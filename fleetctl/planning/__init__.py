@@ -1,0 +1,1 @@
+"""Plan: cost, placement, waves; pure layer. Never I/O, clock, randomness or logging."""

@@ -1,0 +1,83 @@
+"""Inventory, provision and configure, ports layer: what finds, makes and prepares machines owes us. Never an implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from fleetctl.domain.ids import HostId, PoolId, Token
+from fleetctl.domain.people import Diagnostic, Facts, Gap
+from fleetctl.domain.pool import Host, PoolSpec, Priority
+from fleetctl.domain.provision import (
+    CapacityVerdict,
+    HostResult,
+    Progress,
+    Provisioned,
+    ProvisionFailure,
+    ProvisionPlan,
+    ReleasePermit,
+)
+
+
+class Discovery(Protocol):
+    """Finds what runs; a source that fails yields a Gap, never an exception."""
+
+    def scan(self, scope: str) -> Iterator[Facts | Gap]:
+        """Yield facts of everything in the scope ("" is all)."""
+        ...
+
+
+class Capacity(Protocol):
+    """Says whether capacity is to be had."""
+
+    def verdict(self, sku: str, region: str, count: int, priority: Priority) -> CapacityVerdict:
+        """Answer yes, no or unknown with a reason; never raises for a cloud that does not answer."""
+        ...
+
+
+class Provisioner(Protocol):
+    """Makes machines. Raises ProvisionFailed (provision.plan_failed, provision.changed, provision.locked) and ToolMissing."""
+
+    def plan(self, pools: Sequence[PoolSpec], run: Path) -> ProvisionPlan:
+        """Save a plan file in the run folder and return what it shows, bound by digest."""
+        ...
+
+    def apply(self, p: ProvisionPlan, token: Token, on: Callable[[Progress], None]) -> Provisioned | ProvisionFailure:
+        """Run exactly that file; one byte changed is refused (provision.changed). An interrupt is passed on once and waited for."""
+        ...
+
+    def outputs(self, pool: PoolId) -> tuple[Host, ...]:
+        """Return the pool's hosts as the state has them; () where there is none."""
+        ...
+
+    def drift(self, pool: PoolId) -> tuple[Diagnostic, ...]:
+        """Compare the state with the world."""
+        ...
+
+    def destroy(self, pool: PoolId, permit: ReleasePermit) -> None:
+        """Destroy a pool; the permit is the only key."""
+        ...
+
+
+class Configurator(Protocol):
+    """Prepares machines. Raises ConfigureFailed (configure.timeout, configure.broken) and ToolMissing."""
+
+    def run(
+        self,
+        play: str,
+        hosts: Sequence[Host],
+        variables: Mapping[str, object],
+        token: Token,
+        on: Callable[[Progress], None],
+    ) -> tuple[HostResult, ...]:
+        """Run a play to its end and return one result per host; running it again changes nothing."""
+        ...
+
+    def cancel(self) -> None:
+        """End the run; nothing of it keeps running."""
+        ...
+
+    def manifest(self, host: HostId) -> Mapping[str, str]:
+        """Return what the last run wrote of that host (versions, digests); {} where nothing was."""
+        ...

@@ -1,0 +1,113 @@
+"""Traffic and evidence, ports layer: what a router, a shadow, a prober and a source of evidence owe us. Never an implementation."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fleetctl.domain.evidence import Cursor, Evidence, Pair, Series, Thresholds
+from fleetctl.domain.ids import CellId, PoolId, Token
+from fleetctl.domain.provision import Owner
+from fleetctl.domain.split import Applied, Drained, Readiness, RouterCapabilities, Served, Split, Stale
+
+
+class Router(Protocol):
+    """Splits a cell's buckets between source and target.
+
+    Every method raises TrafficNotApplied (traffic.router_down, traffic.unknown_cell, traffic.not_shown) within 5 s; nothing waits
+    longer. `set` and `fence` are idempotent: the same call again answers the same.
+    """
+
+    def capabilities(self) -> RouterCapabilities:
+        """Tell what this router can do; asks it nothing that changes it."""
+        ...
+
+    def read(self, c: CellId) -> Split:
+        """Return what the router shows; its token is the floor, the highest the target has seen."""
+        ...
+
+    def fence(self, c: CellId, token: Token) -> Split | Stale:
+        """Raise the floor to `token` and return what stands; needs token > floor. First act of each acquisition."""
+        ...
+
+    def set(self, s: Split) -> Applied | Stale:
+        """Set split, cap and lease; needs s.token == floor, compared at the target, then read back.
+
+        Raising: router, then start-up file. Lowering: file, then router; a file that fails or takes over 200 ms is reported
+        and never holds up going home.
+        """
+        ...
+
+    def drain(self, c: CellId, pool: PoolId, token: Token) -> Drained | Stale:
+        """Count what is still open on that side of the cell; cuts nothing."""
+        ...
+
+    def served(self, c: CellId, since: Cursor) -> Served:
+        """Count requests started since the cursor, by the server that answered."""
+        ...
+
+
+class EvidenceSource(Protocol):
+    """Counts attempts per arm from what really happened.
+
+    Raises EvidenceUnavailable (evidence.down) where the source itself cannot be read; an empty or broken series is a state, not an error.
+    """
+
+    def mark(self, c: CellId) -> Cursor:
+        """Return a cursor at now, without thresholds."""
+        ...
+
+    def freeze(self, c: CellId, scales: tuple[float, ...], least: int) -> Thresholds | None:
+        """Take the baseline's quantiles from its newest requests; None where fewer than `least` are there."""
+        ...
+
+    def read(self, c: CellId, since: Cursor) -> Evidence:
+        """Return cumulative counts since the cursor; the same cursor and log give the same counts."""
+        ...
+
+    def describe(self, c: CellId) -> tuple[Series, ...]:
+        """List what there is per arm."""
+        ...
+
+
+class Shadow(Protocol):
+    """Compares answers of both arms to copies of real requests, never in a client's path."""
+
+    def start(self, c: CellId, sample_per_s: float, token: Token) -> None:
+        """Begin, or go on, comparing at most `sample_per_s` copies a second; idempotent."""
+        ...
+
+    def stop(self, c: CellId) -> None:
+        """Stop; idempotent."""
+        ...
+
+    def pairs(self, c: CellId, since: Cursor | None) -> tuple[Pair, ...]:
+        """Return comparisons made since the cursor (all where None), oldest first."""
+        ...
+
+
+class Holds(Protocol):
+    """Keeps a pool's capacity against those who would take it. `pin` and `restore` are idempotent."""
+
+    def owners(self, pool: PoolId) -> tuple[Owner, ...]:
+        """List who else writes this pool's size."""
+        ...
+
+    def pin(self, pool: PoolId, minimum: int, token: Token) -> None:
+        """Set the owner's minimum and remember what stood there."""
+        ...
+
+    def restore(self, pool: PoolId, token: Token) -> None:
+        """Put back what stood there."""
+        ...
+
+    def warm(self, pool: PoolId) -> None:
+        """Bring replicas up."""
+        ...
+
+
+class Prober(Protocol):
+    """Proves readiness by a real completion, never by a TCP check."""
+
+    def ready(self, pool: PoolId, c: CellId) -> Readiness:
+        """Ask every replica of the cell in that pool for a completion (bounded to 5 s) and return what answered."""
+        ...
