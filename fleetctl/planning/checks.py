@@ -74,6 +74,11 @@ def _prices(fleet: Fleet, catalog: Catalog, cost: Cost) -> Check:
         return Check(name="prices", ok=False, detail=f"no price for {', '.join(cost.unpriced)}: left out of both totals, not counted as 0")
     own = [p.id for p in fleet.pools if p.price_usd_per_hour is not None]
     more = f"; the fleet file's own for {', '.join(own)}" if own else ""
+    found = [(p, catalog.price(p.sku, p.region)) for p in fleet.pools if p.price_usd_per_hour is None]
+    emulated = [
+        f"{p.sku} = {price.source.split(';')[0].removeprefix('emulated: ')}" for p, price in found if price and "emulated" in price.source
+    ]
+    more += f"; emulated machines: {', '.join(emulated)}" if emulated else ""
     return Check(name="prices", ok=True, detail=f"price book {catalog.price_book_id} (list prices, no quote){more}")
 
 

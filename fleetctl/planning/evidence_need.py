@@ -171,7 +171,7 @@ def _shadow_seconds(workload: Workload) -> float:
 
 
 def _rounded(hours: float) -> float:
-    return hours if hours == inf else round(hours, 4)
+    return hours if hours == inf else round(hours, 6)
 
 
 def hours_to_soak(needs: tuple[StepNeed, ...]) -> float:

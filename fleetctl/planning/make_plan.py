@@ -149,7 +149,7 @@ def _outcome(cell: Cell, given: _Inputs, placer: Placer, needs: dict[CellId, tup
         target=answer.pool.id,
         fit=answer.fit,
         cost_then=then,
-        hours=round(hours, 4) if isfinite(hours) else None,
+        hours=round(hours, 6) if isfinite(hours) else None,
         reason=_move_reason(cell, base.cost_now, then, answer.sku),
     )
 
@@ -190,7 +190,7 @@ def _too_slow(cell: Cell, workload: Workload, base: Outcome, hours: float, given
         change = f"Lane `pooled` with its {len(twins)} equal cells would take {pooled_hours:,.0f} h."
     else:
         change = "Lane `accepted` (signed, with reason and actor) fits; so does `replay` of recorded traffic."
-    planned = round(hours, 4) if isfinite(hours) else None
+    planned = round(hours, 6) if isfinite(hours) else None
     return replace(base, kind="infeasible", reason=Reason(code="lane.too_slow", text=text), change=change, hours=planned)
 
 

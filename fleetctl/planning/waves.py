@@ -58,7 +58,7 @@ def _wave(index: int, cells: tuple[Cell, ...], fleet: Fleet, needs: Mapping[Cell
         phases=phases,
         evidence_needed=widest,
         steps=steps,
-        hours=round(max(sum(n.hours for n in needs[c.id]) for c in cells), 4),
+        hours=round(max(sum(n.hours for n in needs[c.id]) for c in cells), 6),
     )
 
 
