@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -96,6 +95,8 @@ def read_status(db: Database) -> tuple[StatusRow, ...]:
 
 
 def _row(r: tuple[object, ...]) -> StatusRow:
+    import json
+
     values = list(r)
     values[10], values[11] = bool(r[10]), bool(r[11])
     values[14] = tuple(VerdictNote(*v) for v in json.loads(str(r[14]))) if r[14] is not None else ()
