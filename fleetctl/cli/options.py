@@ -71,7 +71,7 @@ def require_confirmation(name: str, confirm: str | None, what: str) -> None:
         raise UsageError("usage.confirm", f"This {what}, and {said}.", hint=f"Add: --confirm {name}")
 
 
-class CellName(click.ParamType):
+class CellName(click.types.StringParamType):
     """A cell's name, completed from the way-home files of this workspace (never over the network)."""
 
     name = "cell"

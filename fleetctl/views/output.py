@@ -1,7 +1,7 @@
 """Every step, views layer: a value as table, wide table, JSON, YAML or names. Never writes, never asks for the time.
 
-Tables: one object a row, name first, no spaces in cells by convention, two spaces between columns; control characters of discovered text are
-shown as "?" so that no text can drive a terminal.
+Tables: one object a row, name first, no spaces in cells by convention, two spaces between columns; control characters of discovered text
+are shown as "?" so that no text can drive a terminal.
 """
 
 from __future__ import annotations
