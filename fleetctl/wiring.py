@@ -1,4 +1,4 @@
-"""Composition root: the only module that knows both ports and adapters. Never decides anything; imports each adapter when it is asked for."""
+"""Composition root: the only module that knows both ports and adapters. Never decides; imports an adapter when it is asked for."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fleetctl.adapters.haproxy.router import Backends
     from fleetctl.adapters.home.files import WayHomeFiles
     from fleetctl.adapters.store.sqlite import SqliteStore
     from fleetctl.adapters.store.status import StatusRow
@@ -74,7 +74,7 @@ class Wiring:
     @cached_property
     def clock(self) -> Clock:
         """Return the system's clock."""
-        from fleetctl.adapters.clock.system import SystemClock
+        from fleetctl.adapters.clock import SystemClock
 
         return SystemClock()
 
@@ -123,10 +123,10 @@ class Wiring:
 
     def plan_ports(self) -> PlanPorts:
         """Return all that planning touches."""
-        from fleetctl.adapters.nulls import NullCapacity
+        from fleetctl.adapters.nulls import UnknownCapacity
         from fleetctl.usecases.plan import PlanPorts
 
-        return PlanPorts(store=self.store, records=self.store, clock=self.clock, capacity=NullCapacity(), actor=self.actor)
+        return PlanPorts(store=self.store, records=self.store, clock=self.clock, capacity=UnknownCapacity(), actor=self.actor)
 
     def router_of(self, c: CellId) -> Router:
         """Return the router of a cell."""
@@ -146,19 +146,17 @@ class Wiring:
 
         return HaproxyRouter(connection, sources=sources, backends=self._backends())
 
-    def _backends(self) -> dict[CellId, object]:
+    def _backends(self) -> dict[CellId, Backends]:
         from fleetctl.adapters.haproxy.router import Backends
 
         named = (c for c in self.fleet.cells if c.router.baseline_backend or c.router.canary_backend)
         return {
-            c.id: Backends(
-                baseline=c.router.baseline_backend or f"{c.id}_baseline", canary=c.router.canary_backend or f"{c.id}_canary"
-            )
+            c.id: Backends(baseline=c.router.baseline_backend or f"{c.id}_baseline", canary=c.router.canary_backend or f"{c.id}_canary")
             for c in named
         }
 
     def _pin_key(self, connection: Connection) -> str:
-        from fleetctl.adapters.secrets.files import FileSecrets
+        from fleetctl.adapters.secrets import FileSecrets
         from fleetctl.errors import CredentialsMissing
 
         ref = connection.secrets.get("pin_key")
@@ -208,7 +206,7 @@ class Wiring:
 
     def tick_ports(self) -> TickPorts:
         """Return all that a tick touches."""
-        from fleetctl.adapters.notify.log import LogNotifier
+        from fleetctl.adapters.notify import LogNotifier
         from fleetctl.adapters.nulls import NullHolds
         from fleetctl.usecases.tick import TickPorts
 
@@ -237,8 +235,7 @@ class Wiring:
         from fleetctl.adapters.home.files import WayHomeFiles, make_key
 
         key = self.state_folder / "key"
-        if not key.exists():
-            make_key(key)
+        make_key(key)
         return WayHomeFiles(self.state_folder / "home", key)
 
     def save_ways_home(self, plan: Plan) -> None:
@@ -279,7 +276,7 @@ class Wiring:
         def prober(way: WayHome) -> Prober:
             return HaproxyProber(way.router, pin_key=lambda: self._pin_key(way.router), sources={way.cell: way.source})
 
-        return HomePorts(router=router, prober=prober, marks=self.ways_home, clock=self.clock, store=lambda: self.store)
+        return HomePorts(router=router, prober=prober, ways=self.ways_home, clock=self.clock, store=lambda: self.store)
 
     def run_folder(self, name: str) -> Path:
         """Make and return a new private run folder."""
@@ -298,9 +295,7 @@ class Wiring:
         if stack != "lab":
             raise ConfigInvalid("config.stack", f"pool {spec.pool} is provisioned by {stack!r}; this release makes pools of the stack lab.")
         variables = lab_variables(Path(self.fleet.settings["lab.hosts"]), sys.executable)
-        return TerraformProvisioner(
-            shipped("terraform") / "stacks" / stack, self.state_folder / "terraform", stack, variables, find_tool()
-        )
+        return TerraformProvisioner(shipped("terraform") / "stacks" / stack, self.state_folder / "terraform", stack, variables, find_tool())
 
     def configurator(self, run: Path) -> Configurator:
         """Return what prepares hosts."""
@@ -321,5 +316,3 @@ class Wiring:
             holder=self.holder,
             actor=self.actor,
         )
-
-

@@ -95,7 +95,11 @@ def _story(demo: Demo) -> dict[str, object]:
     demo.run("fleetctl plan")
     plan = json.loads(
         subprocess.run(
-            [sys.executable, "-m", "fleetctl.cli.main", "show", "-o", "json"], cwd=demo.workspace, check=True, capture_output=True, text=True
+            [sys.executable, "-m", "fleetctl.cli.main", "show", "-o", "json"],
+            cwd=demo.workspace,
+            check=True,
+            capture_output=True,
+            text=True,
         ).stdout
     )
     demo.run(f"fleetctl approve {plan['id']}")

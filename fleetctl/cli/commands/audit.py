@@ -24,15 +24,12 @@ def verify(app: App, output: str) -> None:
     from fleetctl.views.audit import ChainResult, render_audit
 
     store = app.wiring.store
-    faults = {f.cell: f for f in reversed(store.verify())}
+    faults = {cell: (seq, what) for cell, seq, what in reversed(store.verify())}
     chains = []
     for c in (None, *store.cells()):
         events = tuple(store.events(c, 0))
-        fault = faults.get(c)
         head = events[-1].hash if events else ""
-        chains.append(
-            ChainResult(cell=c, events=len(events), head=head, broken=(fault.seq, fault.what) if fault else None)
-        )
+        chains.append(ChainResult(cell=c, events=len(events), head=head, broken=faults.get(c)))
     if output == "json":
         app.line("audit.verify", {"ok": not faults, "chains": chains})
     else:

@@ -23,7 +23,7 @@ def command(app: App, plan_id: str | None, dry_run: bool, output: str) -> None:
     """Prepare the hosts of the plan's pools: serving, then a health gate of real completions. A second run changes nothing."""
     from fleetctl.usecases.capacity import configure, known_hosts
     from fleetctl.usecases.migrate import approved_plan
-    from fleetctl.views.progress import progress
+    from fleetctl.views.progress import ProgressView
 
     w = app.wiring
     plan = approved_plan(w.store, w.fleet, plan_id)
@@ -36,7 +36,7 @@ def command(app: App, plan_id: str | None, dry_run: bool, output: str) -> None:
         app.note("Nothing was changed.")
         return
     run = w.run_folder("configure")
-    with progress(live=app.live and output != "json") as on:
+    with ProgressView(live=app.live and output != "json", title="configure") as on:
         results = configure(plan, w.capacity_ports(run), lambda hosts: _variables(app, hosts), "serving.yml", on)
     if output == "json":
         app.line("configure", results)

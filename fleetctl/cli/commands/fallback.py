@@ -34,7 +34,7 @@ def command(
       fleetctl fallback chat              one workload
       fleetctl fallback --all             everything
     """
-    from fleetctl.usecases.home import choose, fallback, reconcile
+    from fleetctl.usecases.home import choose, fallback, readable, reconcile
 
     w = app.wiring
     ports = w.home_ports()
@@ -43,7 +43,11 @@ def command(
         return
     if not names and not everything:
         raise UsageError("usage.names", "say which workloads or cells, or --all.", hint="Run: fleetctl fallback WORKLOAD")
-    ways = choose(w.ways_home.read_all(), names, everything=everything)
+    good, refused = readable(w.ways_home)
+    refused = tuple(f for f in refused if everything or f.cell in names)
+    ways = choose(good, [n for n in names if n not in {f.cell for f in refused}], everything=everything) if good else ()
+    if not good and not refused:
+        choose(good, names)
     if paper or dry_run:
         for way in ways:
             click.echo(way.cell)
@@ -52,7 +56,7 @@ def command(
         click.echo("Nothing was changed.", err=True)
         return
     click.echo(f"Going home: {', '.join(w.cell for w in ways)}", err=True)
-    results = fallback(ways, ports, w.actor, unproven=unproven)
+    results = (*fallback(ways, ports, w.actor, unproven=unproven), *refused)
     home = [r for r in results if not _is_failure(r)]
     failed = [r for r in results if _is_failure(r)]
     slowest = max((r.ms_to_zero for r in home if not _is_failure(r)), default=0.0)  # type: ignore[union-attr]

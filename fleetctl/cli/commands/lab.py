@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fleetctl.lab.lifecycle import ProcessState
+    from fleetctl.usecases.tick import TickResult
 
 FAULTS = ("latency", "tail", "errors", "wrong-tokens", "hang", "crash", "slow-start", "metrics", "kv-cache")
 
@@ -82,7 +83,9 @@ def status(app: App, output: str) -> None:
 @click.argument("cell", type=CELL)
 @click.option("--side", type=click.Choice(("source", "target")), default="target", show_default=True)
 @click.option("--factor", type=click.FloatRange(1.0, 1000.0), default=2.0, show_default=True, help="latency, tail: times slower.")
-@click.option("--ratio", type=click.FloatRange(0.0, 1.0), default=0.05, show_default=True, help="tail, errors, wrong-tokens: share of requests.")
+@click.option(
+    "--ratio", type=click.FloatRange(0.0, 1.0), default=0.05, show_default=True, help="tail, errors, wrong-tokens: share of requests."
+)
 @click.option("--seconds", type=click.FloatRange(0.0, 600.0), default=10.0, show_default=True, help="slow-start: how long.")
 @click.option("--form", type=click.Choice(("gone", "nan")), default="gone", show_default=True, help="metrics: how they break.")
 @click.option("--off", is_flag=True, help="Switch it off again.")
@@ -126,11 +129,12 @@ def run_ticker(app: App) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda n, _: stopping.append(n))
     w = app.wiring
-    driver = Driver(
-        ports=w.tick_ports(),
-        settings=w.tick_settings(),
-        on_tick=lambda t: sys.stderr.write(f"{t.cell} {t.kind}: {t.why}\n") if t.kind != "ticked" else None,
-    )
+
+    def said(t: TickResult) -> None:
+        if t.kind != "ticked":
+            app.note(f"{t.cell} {t.kind}: {t.why}")
+
+    driver = Driver(ports=w.tick_ports(), settings=w.tick_settings(), on_tick=said)
     app.note("ticking")
     while not stopping:
         try:
@@ -146,6 +150,15 @@ def run_ticker(app: App) -> None:
 def _table(states: Sequence[ProcessState]) -> str:
     from fleetctl.views.output import Column, Table, render
 
-    columns = (Column("PROCESS"), Column("REAL"), Column("WHAT", shrink=True), Column("PORT", right=True), Column("PID", right=True), Column("HEALTH"))
+    columns = (
+        Column(title="PROCESS"),
+        Column(title="REAL"),
+        Column(title="WHAT", shrink=True),
+        Column(title="PORT", right=True),
+        Column(title="PID", right=True),
+        Column(title="HEALTH"),
+    )
     rows = tuple((s.name, s.kind, s.what, str(s.port or "-"), str(s.pid), "ok" if s.healthy else "DOWN") for s in states)
-    return render("table", kind="lab", value=states, table=Table(columns=columns, rows=rows, empty="No lab is up here. Run: fleetctl lab up"))
+    return render(
+        "table", kind="lab", value=states, table=Table(columns=columns, rows=rows, empty="No lab is up here. Run: fleetctl lab up")
+    )

@@ -15,6 +15,7 @@ from fleetctl.cli.options import dry_run_option, output_option, pass_app
 from fleetctl.errors import EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, EXIT_PENDING, EXIT_ROLLED_BACK
 
 if TYPE_CHECKING:
+    from fleetctl.domain.ids import CellId
     from fleetctl.domain.plan import Plan
     from fleetctl.domain.rollout import Rollout
     from fleetctl.usecases.migrate import Driver
@@ -83,7 +84,7 @@ class _Stop:
         self.asked = True
 
 
-def _run(app: App, cells: Sequence[str], phase: str | None, until: str, *, wait: bool, no_hold: bool, output: str) -> int:
+def _run(app: App, cells: Sequence[CellId], phase: str | None, until: str, *, wait: bool, no_hold: bool, output: str) -> int:
     from fleetctl.usecases.migrate import Driver, Goal, follow, reached
     from fleetctl.views.migrate import MigrateView
 
@@ -139,7 +140,9 @@ def _code(rollouts: Sequence[Rollout | None], goal: str, interrupted: bool) -> i
 
 def _result(app: App, rollouts: Sequence[Rollout | None], output: str, interrupted: bool) -> None:
     rows = [
-        {"cell": r.cell, "phase": r.phase, "weight_bp": r.weight_bp, "ended": r.ended, "hold": r.hold_reason} for r in rollouts if r is not None
+        {"cell": r.cell, "phase": r.phase, "weight_bp": r.weight_bp, "ended": r.ended, "hold": r.hold_reason}
+        for r in rollouts
+        if r is not None
     ]
     if output == "json":
         app.line("migrate.end", {"cells": rows})

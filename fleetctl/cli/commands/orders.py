@@ -27,7 +27,8 @@ def cells_of(app: App, names: Sequence[str]) -> tuple[CellId, ...]:
 
 
 def give_order(
-    app: App, kind: OrderKind, names: Sequence[str], note: str, *, dry_run: bool, wait: bool = False) -> tuple[Rollout | None, ...]:
+    app: App, kind: OrderKind, names: Sequence[str], note: str, *, dry_run: bool, wait: bool = False
+) -> tuple[Rollout | None, ...]:
     from fleetctl.domain.rollout import Order
     from fleetctl.usecases.migrate import Driver, follow
 

@@ -25,7 +25,7 @@ def command(app: App, plan_id: str | None, check: bool, dry_run: bool, output: s
     """Make the target pools of the approved plan: Terraform plan, show, check, apply of that very file."""
     from fleetctl.usecases.capacity import provision
     from fleetctl.usecases.migrate import approved_plan
-    from fleetctl.views.progress import progress
+    from fleetctl.views.progress import ProgressView
 
     w = app.wiring
     plan = approved_plan(w.store, w.fleet, plan_id)
@@ -33,7 +33,7 @@ def command(app: App, plan_id: str | None, check: bool, dry_run: bool, output: s
         app.out("Nothing to make: every target exists already.")
         return
     run = w.run_folder("provision")
-    with progress(live=app.live and output != "json") as on:
+    with ProgressView(live=app.live and output != "json", title="provision") as on:
         outcomes = provision(plan, w.fleet, run, w.capacity_ports(run), on, apply=not (dry_run or check))
     drift = [d for o in outcomes for d in w.provisioner(o.spec).drift(o.spec.pool)] if check else []
     if output == "json":
