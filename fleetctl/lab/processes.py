@@ -76,9 +76,18 @@ def end(known: ProcessMark, *, grace_s: float = 5.0, whole_group: bool = True) -
     if not wait_until(lambda: not is_alive(known), grace_s):
         _signal(known, signal.SIGKILL, leads)
         wait_until(lambda: not is_alive(known), 5.0)
-    elif leads:
+    if leads:
         _kill_rest(known.pid)
+    reap(known.pid)
     return True
+
+
+def reap(pid: int) -> None:
+    """Take a child's exit status, so that no zombie stays; nothing where it still runs or is nobody's child here."""
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except OSError:
+        return
 
 
 def _group(pid: int) -> int:

@@ -12,9 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
-import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from fleetctl.domain.ids import is_id
-from fleetctl.lab.processes import ProcessMark, end, is_alive, log_tail, mark, wait_until
+from fleetctl.lab.processes import ProcessMark, end, is_alive, log_tail, mark, reap, wait_until
 
 HEALTH_WAIT_S = 20.0
 STOP_GRACE_S = 5.0
@@ -36,8 +34,10 @@ class Unit:
     """A unit file, read.
 
     Args:
-        port: that its /health answers on, on 127.0.0.1; 0 where it has none (then living is enough).
+        port: that its /health answers on, on 127.0.0.1; 0 where it has none.
         health_wait_s: how long a start may take, seconds.
+        ready_file: file that it writes once it works; empty where it writes none.
+        settle_s: it must live this long, seconds, before it counts as started (for units with neither port nor file).
         digest: of its content, not of its white space.
     """
 
@@ -46,6 +46,8 @@ class Unit:
     env: tuple[tuple[str, str], ...]
     port: int
     health_wait_s: float
+    ready_file: str
+    settle_s: float
     digest: str
 
 
@@ -91,6 +93,8 @@ def read_unit(folder: Path, unit: str) -> Unit:
         env=tuple(sorted(env.items())),
         port=int(config.get("port", 0)),
         health_wait_s=float(config.get("health_wait_s", HEALTH_WAIT_S)),
+        ready_file=str(config.get("ready_file", "")),
+        settle_s=float(config.get("settle_s", 0)),
         digest=hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest(),
     )
 
@@ -108,7 +112,10 @@ def start(folder: Path, unit: str) -> ServiceResult:
             if digest == wanted.digest:
                 return _await_health(folder, wanted, known, changed=False)
             end(known, grace_s=STOP_GRACE_S)
-        known = _launch(folder, wanted)
+        try:
+            known = _launch(folder, wanted)
+        except OSError as e:
+            return _failed(folder, unit, f"{wanted.argv[0]} cannot be run: {e.strerror}")
         if known is None:
             return _failed(folder, unit, "it ended at once")
         return _await_health(folder, wanted, known, changed=True)
@@ -135,7 +142,7 @@ def status(folder: Path, unit: str) -> ServiceResult:
     known, _ = _read_pid(folder, unit)
     if known is None or not is_alive(known):
         return ServiceResult(changed=False, state="stopped")
-    return ServiceResult(changed=False, state="running", pid=known.pid, healthy=answers_health(wanted.port))
+    return ServiceResult(changed=False, state="running", pid=known.pid, healthy=_is_ready(wanted))
 
 
 def process_of(folder: Path, unit: str) -> ProcessMark | None:
@@ -158,19 +165,18 @@ def answers_health(port: int, timeout_s: float = 1.0) -> bool:
 
 
 def _launch(folder: Path, unit: Unit) -> ProcessMark | None:
-    with (folder / f"{unit.name}.log").open("ab") as log:
-        child = subprocess.Popen(
-            unit.argv,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=folder,
-            env={**os.environ, **dict(unit.env)},
-            start_new_session=True,
-            close_fds=True,
-        )
-    known = mark(child.pid)
-    _children.append(child)
+    """Start the program in a session of its own and note which process it is; None where it ended at once."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(folder / f"{unit.name}.log"), flags, 0o600),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    environment = {**os.environ, "PYTHONSAFEPATH": "1", **dict(unit.env)}
+    if unit.ready_file:
+        Path(unit.ready_file).unlink(missing_ok=True)
+    pid = os.posix_spawnp(unit.argv[0], list(unit.argv), environment, file_actions=actions, setsid=True)
+    known = mark(pid)
     if known is not None:
         text = json.dumps({**asdict(known), "digest": unit.digest})
         new = folder / f".{unit.name}.pid.{os.getpid()}.new"
@@ -179,27 +185,24 @@ def _launch(folder: Path, unit: Unit) -> ProcessMark | None:
     return known
 
 
-_children: list[subprocess.Popen[bytes]] = []
-"""Children of this process; kept so that they can be reaped (a zombie counts as dead anyway)."""
-
-
 def _await_health(folder: Path, unit: Unit, known: ProcessMark, *, changed: bool) -> ServiceResult:
     def is_over() -> bool:
-        _reap()
-        return not is_alive(known) or answers_health(unit.port)
+        reap(known.pid)
+        return not is_alive(known) or _is_ready(unit)
 
+    if changed and unit.settle_s:
+        wait_until(lambda: not is_alive(known), unit.settle_s)
     answered = wait_until(is_over, unit.health_wait_s, every_s=0.05)
     if not is_alive(known):
-        return _failed(folder, unit.name, f"it ended: port {unit.port} may be taken, or see its log" if unit.port else "it ended")
+        return _failed(folder, unit.name, "it ended by itself")
     if not answered:
-        return _failed(folder, unit.name, f"/health on port {unit.port} did not answer within {unit.health_wait_s:g} s", pid=known.pid)
+        what = f"/health on port {unit.port}" if unit.port else unit.ready_file
+        return _failed(folder, unit.name, f"{what} was not there within {unit.health_wait_s:g} s", pid=known.pid)
     return ServiceResult(changed=changed, state="running", pid=known.pid, healthy=True)
 
 
-def _reap() -> None:
-    for child in tuple(_children):
-        if child.poll() is not None:
-            _children.remove(child)
+def _is_ready(unit: Unit) -> bool:
+    return (not unit.ready_file or Path(unit.ready_file).exists()) and answers_health(unit.port)
 
 
 def _failed(folder: Path, unit: str, why: str, *, pid: int = 0) -> ServiceResult:
@@ -231,7 +234,6 @@ def main(argv: list[str]) -> int:
     if len(argv) != 3 or argv[0] not in actions:
         sys.stderr.write("usage: python -m fleetctl.lab.service {start,stop,status} <host folder> <unit>\n")
         return 2
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         result = actions[argv[0]](Path(argv[1]), argv[2])
     except (OSError, ValueError) as e:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.adapters.clock import SystemClock
-from fleetctl.adapters.jobs import InlineJobs
-from fleetctl.adapters.notify import LogNotifier
+from fleetctl.adapters.clock.system import SystemClock
+from fleetctl.adapters.jobs.inline import InlineJobs
+from fleetctl.adapters.notify.log import LogNotifier
 from fleetctl.adapters.nulls import FixedDiscovery, NullHolds, UnknownCapacity
-from fleetctl.adapters.secrets import FileSecrets
+from fleetctl.adapters.secrets.files import FileSecrets
 from fleetctl.domain.fleet import SecretRef
 from fleetctl.domain.ids import PoolId, Token
 from fleetctl.domain.people import Facts, Gap

@@ -164,6 +164,8 @@ def _check_route(route: CellRoute) -> Iterable[str]:
 
 def _global(config: RouterConfig) -> str:
     lua = f"\n    lua-load {config.map_folder}/{LUA_FILE} {config.map_folder} {config.collector_port}" if config.lua else ""
+    if config.lua and config.collector_port:
+        lua += "\n    httpclient.retries 0\n    httpclient.timeout.connect 1s"
     return f"""\
 # Rendered by fleetctl. Weights live in {WEIGHT_MAP} and change at run time; never reload in mid-migration.
 global

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -26,7 +27,8 @@ def count_served(log_folder: Path, cell: CellId, since: Instant) -> Served:
     """
     baseline = canary = 0
     last: float | None = None
-    for started, server in _answers(log_folder, cell, since.timestamp() * 1_000):
+    whole_ms = math.floor(since.timestamp() * 1_000)  # the log holds starts in whole milliseconds; none may be missed
+    for started, server in _answers(log_folder, cell, whole_ms):
         if server.startswith("b"):
             baseline += 1
         elif server.startswith("c"):
@@ -47,7 +49,7 @@ def last_new_request_ms(log_folder: Path, cell: CellId, ordered: Instant) -> flo
     return 0.0 if last is None else max(0.0, (last - ordered).total_seconds() * 1_000)
 
 
-def _answers(log_folder: Path, cell: CellId, since_ms: float) -> Iterator[tuple[float, str]]:
+def _answers(log_folder: Path, cell: CellId, since_ms: int) -> Iterator[tuple[float, str]]:
     mark = f'"c":"{cell}"'.encode()
     ended_before = 0
     for line in _newest_lines(log_folder):
