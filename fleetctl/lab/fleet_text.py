@@ -37,7 +37,12 @@ def render_fleet(cells: Sequence[LabCell], places: Places, lineage: str) -> str:
     Args:
         lineage: UUID, kept for the life of the workspace.
     """
-    out = [_HEAD.format(lineage=lineage), _routers(places), _pools(places), "# Workloads: served model endpoints with an SLO.\nworkloads:\n"]
+    out = [
+        _HEAD.format(lineage=lineage),
+        _routers(places),
+        _pools(places),
+        "# Workloads: served model endpoints with an SLO.\nworkloads:\n",
+    ]
     out += [_workload(c, places) for c in cells]
     out.append(_CELLS_HEAD)
     out += [_cell(c, places) for c in cells]
@@ -146,7 +151,9 @@ def _workload(c: LabCell, p: Places) -> str:
     if c.shadow_positions:
         lines.append(f"    shadow:  # answers are compared before any customer is served\n      positions: {c.shadow_positions}\n")
         lines.append("      max_mismatch: 5%\n      sample_per_s: 2\n")
-    lines.append("    owner: team-lab\n    cost_centre: lab\n    tenant: lab\n    data_class: public\n    serving:  # how its units are started\n")
+    lines.append(
+        "    owner: team-lab\n    cost_centre: lab\n    tenant: lab\n    data_class: public\n    serving:  # how its units are started\n"
+    )
     lines += [f"      {name}: {_quoted(value)}\n" for name, value in c.serving]
     if c.is_real:
         lines.append(f"      model_path: {p.model_path}{MARK}\n")

@@ -11,6 +11,7 @@ from fleetctl.cli.app import App
 from fleetctl.cli.options import dry_run_option, output_option, pass_app
 
 if TYPE_CHECKING:
+    from fleetctl.domain.plan import Plan
     from fleetctl.domain.pool import Host
 
 
@@ -37,7 +38,7 @@ def command(app: App, plan_id: str | None, dry_run: bool, output: str) -> None:
         return
     run = w.run_folder("configure")
     with ProgressView(live=app.live and output != "json", title="configure") as on:
-        results = configure(plan, w.capacity_ports(run), lambda hosts: _variables(app, hosts), "serving.yml", on)
+        results = configure(plan, w.capacity_ports(run), lambda hosts: _variables(app, plan, hosts), "serving", on)
     if output == "json":
         app.line("configure", results)
     else:
@@ -46,8 +47,8 @@ def command(app: App, plan_id: str | None, dry_run: bool, output: str) -> None:
     app.note("Next: fleetctl migrate --phase canary")
 
 
-def _variables(app: App, hosts: Sequence[Host]) -> Mapping[str, object]:
+def _variables(app: App, plan: Plan, hosts: Sequence[Host]) -> Mapping[str, object]:
     """Return what the lab's serving role needs per host. The only stack of this release is the lab."""
     from fleetctl.lab.configure import serving_variables
 
-    return serving_variables(app.wiring.fleet, hosts)
+    return serving_variables(app.wiring.fleet, plan, hosts)
