@@ -73,8 +73,9 @@ def _fitted(columns: Sequence[Column], widths: Sequence[int], width: int) -> lis
     over = sum(out) + 2 * (len(out) - 1) - width
     for level in sorted({c.shrink for c in columns if c.shrink}, reverse=True):
         at_level = [i for i, c in enumerate(columns) if c.shrink == level]
-        while over > 0 and any(out[i] > LEAST_WIDTH for i in at_level):
-            out[max(at_level, key=lambda i: out[i])] -= 1
+        least = {i: max(LEAST_WIDTH, len(columns[i].title)) for i in at_level}
+        while over > 0 and any(out[i] > least[i] for i in at_level):
+            out[max((i for i in at_level if out[i] > least[i]), key=lambda i: out[i])] -= 1
             over -= 1
     return out
 
