@@ -48,7 +48,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
     )
     policy = lab_policy(wave_cells=draw(st.integers(1, 4)))
     return lab_fleet(
-        pools=(pool("nvidia-lab", "nvidia", "lab-nvidia", count=30, limit=30), *amd), workloads=works, cells=cells, policy=policy
+        pools=(pool("nvidia-lab", "nvidia", "lab-nvidia", count=100, limit=100), *amd), workloads=works, cells=cells, policy=policy
     )
 
 

@@ -17,9 +17,9 @@ from fleetctl.domain.plan import Assessment, Finding, Outcome, Plan, Waiver
 from fleetctl.domain.pool import Commitment
 from fleetctl.domain.provision import CapacityVerdict
 from fleetctl.domain.units import Money
-from fleetctl.domain.workload import Existing, Guardrail, GuardrailSpec, Lane, Model, Traffic
+from fleetctl.domain.workload import Existing, Guardrail, Lane, Model, Traffic
 from fleetctl.errors import UsageError
-from fleetctl.planning.evidence_need import Baseline, planned_requests
+from fleetctl.planning.evidence_need import NEVER, Baseline, planned_requests
 from fleetctl.planning.make_plan import make_plan, plan_id
 from fleetctl.planning.rollout_spec import spec_for
 from tests.cases.planning_fleet import ANA, NOW, cell, lab_fleet, lab_policy, plan_of, pool, workload
@@ -241,20 +241,21 @@ def test_a_measured_baseline_is_preferred() -> None:
 
 @pytest.mark.parametrize(("base", "half", "five"), [(0.001, 1931, 1616), (0.005, 5416, 3836), (0.01, 10056, 6544), (0.02, 18986, 10969)])
 def test_planned_requests_for_errors_are_near_the_simulated_ones(base: float, half: int, five: int) -> None:
-    spec = GuardrailSpec(name=Guardrail("errors"), margin=0.005, fail_margin=0.0)
-    assert planned_requests(spec, 0.5, base, 0.6) == pytest.approx(half, rel=0.25)
-    assert planned_requests(spec, 0.05, base, 0.6) == pytest.approx(five, rel=0.25)
+    assert planned_requests(Guardrail("errors"), 0.005, base, 0.6, 0.5)[1] == pytest.approx(half, rel=0.25)
+    assert planned_requests(Guardrail("errors"), 0.005, base, 0.6, 0.05)[1] == pytest.approx(five, rel=0.25)
 
 
 @pytest.mark.parametrize(("sd", "margin", "p99"), [(0.25, 0.10, 3621), (0.25, 0.20, 1489), (0.6, 0.20, 5198), (0.85, 0.10, 31017)])
 def test_planned_requests_for_latency_are_near_the_simulated_ones(sd: float, margin: float, p99: int) -> None:
-    spec = GuardrailSpec(name=Guardrail("latency"), margin=margin, fail_margin=0.0)
-    assert planned_requests(spec, 0.5, 0.005, sd) == pytest.approx(p99, rel=0.25)
+    assert planned_requests(Guardrail("latency"), margin, 0.005, sd, 0.5)[1] == pytest.approx(p99, rel=0.25)
 
 
-def test_a_margin_of_nothing_can_never_pass() -> None:
-    spec = GuardrailSpec(name=Guardrail("errors"), margin=0.0, fail_margin=0.0)
-    assert planned_requests(spec, 0.5, 0.005, 0.6) >= 10**9
+@pytest.mark.parametrize(
+    ("margin", "base", "sd", "share"), [(0.0, 0.1, 0.6, 0.5), (0.5, 0.6, 0.6, 0.5), (0.1, 0.1, 0.6, 0.0), (0.1, 0.1, 0.6, 1.0)]
+)
+def test_what_can_never_pass_says_never(margin: float, base: float, sd: float, share: float) -> None:
+    assert planned_requests(Guardrail("errors"), margin, base, sd, share) == (NEVER, NEVER)
+    assert planned_requests(Guardrail("latency"), 0.1, base, 0.0, share) == (NEVER, NEVER)
 
 
 def test_time_of_a_step_is_evidence_or_bake_whichever_is_longer() -> None:
