@@ -31,11 +31,11 @@ def command(app: App, out: Path | None, output: str) -> None:
         app.out(f"report/{path.resolve()}")
 
 
-def _lab(app: App) -> tuple[str, ...]:
+def _lab(app: App) -> tuple[tuple[str, str, str], ...]:
     """Return what is real and what is emulated, where this workspace is a lab that is up."""
     from fleetctl.lab.overview import lab_status
     from fleetctl.lab.record import read_record
 
     if read_record(app.workspace.absolute()) is None:
         return ()
-    return tuple(f"{row.name} ({row.nature}): {row.text}" for row in lab_status(app.workspace))
+    return tuple((row.name, row.nature, row.text) for row in lab_status(app.workspace))
