@@ -1,21 +1,21 @@
-"""Composition root: the only module that knows both ports and adapters. Never decides anything; imports each adapter when it is asked for."""
+"""Composition root: the only module that knows both ports and adapters. Never decides; imports an adapter when it is asked for."""
 
 from __future__ import annotations
 
-import getpass
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fleetctl.adapters.haproxy.router import Backends
     from fleetctl.adapters.home.files import WayHomeFiles
     from fleetctl.adapters.store.sqlite import SqliteStore
+    from fleetctl.adapters.store.status import StatusRow
     from fleetctl.domain.fleet import Connection, Fleet
     from fleetctl.domain.home import WayHome
     from fleetctl.domain.ids import CellId, PoolId
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fleetctl.ports.traffic import EvidenceSource, Prober, Router, Shadow
     from fleetctl.usecases.capacity import CapacityPorts
     from fleetctl.usecases.home import HomePorts
+    from fleetctl.usecases.plan import PlanPorts
     from fleetctl.usecases.tick import TickPorts, TickSettings
 
 STATE = ".fleetctl"
@@ -43,12 +44,15 @@ class Wiring:
     """Adapters of one workspace, made when asked for and kept.
 
     Args:
-        workspace: the user's folder; fleet_file: None finds it by the settings.
+        workspace: the user's folder; fleet_file: finds the fleet file, or raises ConfigInvalid.
+        store: path of the store; actor: who acts.
     """
 
-    def __init__(self, workspace: Path, fleet_file: Path | None) -> None:
+    def __init__(self, workspace: Path, fleet_file: Callable[[], Path], *, store: Path, actor: str) -> None:
         self.workspace = workspace
         self._fleet_file = fleet_file
+        self._store = store
+        self._actor = actor
         self._routers: dict[str, Router] = {}
         self._evidence: dict[str, EvidenceSource] = {}
 
@@ -64,7 +68,8 @@ class Wiring:
         """Return the store of record. Raises StoreUnavailable."""
         from fleetctl.adapters.store.sqlite import SqliteStore
 
-        return SqliteStore(self.state_folder / "store.db")
+        self._store.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return SqliteStore(self._store)
 
     @cached_property
     def clock(self) -> Clock:
@@ -75,10 +80,10 @@ class Wiring:
 
     @cached_property
     def actor(self) -> Actor:
-        """Return the person at this terminal (FLEETCTL_ACTOR overrides)."""
+        """Return the person at this terminal."""
         from fleetctl.domain.people import Actor
 
-        return Actor(kind="person", name=os.environ.get("FLEETCTL_ACTOR") or getpass.getuser(), via="cli")
+        return Actor(kind="person", name=self._actor, via="cli")
 
     @property
     def holder(self) -> str:
@@ -98,11 +103,7 @@ class Wiring:
         from fleetctl.domain.fleet import Fleet
         from fleetctl.formats.fleet_file import read_fleet
 
-        if self._fleet_file is None:
-            from fleetctl.errors import ConfigInvalid
-
-            raise ConfigInvalid("config.no_fleet", f"no fleet file is set in {self.workspace}.", hint="Run: fleetctl init, or fleetctl lab up")
-        shown = self._fleet_file
+        shown = self._fleet_file()
         name = str(shown.relative_to(self.workspace)) if shown.is_relative_to(self.workspace) else str(shown)
         read = read_fleet(shown, serial=1, shown_as=name)
         last = self.store.newest(Fleet)
@@ -113,6 +114,19 @@ class Wiring:
             read = replace(read, serial=last.serial + 1)
         self.store.put(f"{read.lineage}-{read.serial}", read)
         return read
+
+    def status_rows(self) -> tuple[StatusRow, ...]:
+        """Return one light row per cell that moves or moved; () where there is no store yet."""
+        from fleetctl.adapters.store.status import status_rows
+
+        return status_rows(self._store) if self._store.exists() else ()
+
+    def plan_ports(self) -> PlanPorts:
+        """Return all that planning touches."""
+        from fleetctl.adapters.nulls import UnknownCapacity
+        from fleetctl.usecases.plan import PlanPorts
+
+        return PlanPorts(store=self.store, records=self.store, clock=self.clock, capacity=UnknownCapacity(), actor=self.actor)
 
     def router_of(self, c: CellId) -> Router:
         """Return the router of a cell."""
@@ -132,14 +146,12 @@ class Wiring:
 
         return HaproxyRouter(connection, sources=sources, backends=self._backends())
 
-    def _backends(self) -> dict[CellId, object]:
+    def _backends(self) -> dict[CellId, Backends]:
         from fleetctl.adapters.haproxy.router import Backends
 
         named = (c for c in self.fleet.cells if c.router.baseline_backend or c.router.canary_backend)
         return {
-            c.id: Backends(
-                baseline=c.router.baseline_backend or f"{c.id}_baseline", canary=c.router.canary_backend or f"{c.id}_canary"
-            )
+            c.id: Backends(baseline=c.router.baseline_backend or f"{c.id}_baseline", canary=c.router.canary_backend or f"{c.id}_canary")
             for c in named
         }
 
@@ -223,8 +235,7 @@ class Wiring:
         from fleetctl.adapters.home.files import WayHomeFiles, make_key
 
         key = self.state_folder / "key"
-        if not key.exists():
-            make_key(key)
+        make_key(key)
         return WayHomeFiles(self.state_folder / "home", key)
 
     def save_ways_home(self, plan: Plan) -> None:
@@ -265,7 +276,7 @@ class Wiring:
         def prober(way: WayHome) -> Prober:
             return HaproxyProber(way.router, pin_key=lambda: self._pin_key(way.router), sources={way.cell: way.source})
 
-        return HomePorts(router=router, prober=prober, marks=self.ways_home, clock=self.clock, store=lambda: self.store)
+        return HomePorts(router=router, prober=prober, ways=self.ways_home, clock=self.clock, store=lambda: self.store)
 
     def run_folder(self, name: str) -> Path:
         """Make and return a new private run folder."""
@@ -284,9 +295,7 @@ class Wiring:
         if stack != "lab":
             raise ConfigInvalid("config.stack", f"pool {spec.pool} is provisioned by {stack!r}; this release makes pools of the stack lab.")
         variables = lab_variables(Path(self.fleet.settings["lab.hosts"]), sys.executable)
-        return TerraformProvisioner(
-            shipped("terraform") / "stacks" / stack, self.state_folder / "terraform", stack, variables, find_tool()
-        )
+        return TerraformProvisioner(shipped("terraform") / "stacks" / stack, self.state_folder / "terraform", stack, variables, find_tool())
 
     def configurator(self, run: Path) -> Configurator:
         """Return what prepares hosts."""
@@ -307,5 +316,3 @@ class Wiring:
             holder=self.holder,
             actor=self.actor,
         )
-
-

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from fleetctl.cli.app import App
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -71,13 +73,15 @@ def require_confirmation(name: str, confirm: str | None, what: str) -> None:
         raise UsageError("usage.confirm", f"This {what}, and {said}.", hint=f"Add: --confirm {name}")
 
 
-class CellName(click.ParamType):
+class CellName(click.types.StringParamType):
     """A cell's name, completed from the way-home files of this workspace (never over the network)."""
 
     name = "cell"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the cells that are known here."""
+        from click.shell_completion import CompletionItem
+
         folder = os.path.join(os.environ.get("FLEETCTL_WORKSPACE", "."), ".fleetctl", "home")
         try:
             found = sorted(f.removesuffix(".json") for f in os.listdir(folder) if f.endswith(".json"))

@@ -1,7 +1,7 @@
 """Every step, formats layer: `-o json`, `-o yaml` and streams of JSON lines, with a format version. Never a table.
 
-An answer is one object: format_version, kind, and either `items` (a list) or the fields of the one thing. A stream is one object a line; its
-first line is the header. Fields are added in a minor version and never renamed or removed within a major one.
+An answer is one object: format_version, kind, and either `items` (a list) or the fields of the one thing. A stream is one object a
+line; its first line is the header. Fields are added in a minor version and never renamed or removed within a major one.
 """
 
 from __future__ import annotations

@@ -53,16 +53,19 @@ def share_of(workload: Workload, pool: Pool, catalog: Catalog) -> Money | None:
     return Money(amount=(price.amount * gpus / sku.accelerators).quantize(SHARE, ROUND_HALF_UP), currency=price.currency)
 
 
-def fleet_cost(fleet: Fleet, catalog: Catalog, moved: Mapping[CellId, PoolId], hours: float, now: Instant) -> Cost:
+def fleet_cost(
+    fleet: Fleet, catalog: Catalog, moved: Mapping[CellId, PoolId], opened: Mapping[PoolId, int], hours: float, now: Instant
+) -> Cost:
     """Add up all pools.
 
     A source pool shrinks, after release, to the VMs that its remaining cells or a running commitment need; a target grows to
     what it holds; others stay. Overlap is the hourly cost of the VMs that come and of those that will go, times `hours`.
 
     Args:
-        moved: target per moving cell; hours: planned time from the first wave's start to the end of the last soak.
+        moved: target per moving cell; opened: VMs per pool that placing opened, both sides up.
+        hours: planned time from the first wave's start to the end of the last soak.
     """
-    pools = tuple(_pool_cost(p, fleet, catalog, moved, now) for p in fleet.pools)
+    pools = tuple(_pool_cost(p, fleet, catalog, moved, opened, now) for p in fleet.pools)
     priced = [(p, p.price) for p in pools if p.price is not None]
     both = sum((abs(p.vms_then - p.vms_now) * price.amount for p, price in priced), Decimal(0))
     return Cost(
@@ -74,7 +77,7 @@ def fleet_cost(fleet: Fleet, catalog: Catalog, moved: Mapping[CellId, PoolId], h
     )
 
 
-def vms_then(pool: Pool, sku: Sku | None, fleet: Fleet, moved: Mapping[CellId, PoolId], now: Instant) -> int:
+def vms_then(pool: Pool, sku: Sku | None, fleet: Fleet, moved: Mapping[CellId, PoolId], opened: Mapping[PoolId, int], now: Instant) -> int:
     """Return the VMs that a pool has after the plan and the release of what it no longer needs."""
     out = [c for c in fleet.cells if c.source == pool.id and moved.get(c.id, pool.id) != pool.id]
     into = [c for c in fleet.cells if moved.get(c.id) == pool.id]
@@ -86,14 +89,17 @@ def vms_then(pool: Pool, sku: Sku | None, fleet: Fleet, moved: Mapping[CellId, P
     if any(gpus > sku.accelerators for _, gpus in loads.values()):
         return pool.count
     need = packed(loads, sku)
-    if not out:
-        return max(pool.count, need)
+    if into:
+        need = min(need, opened.get(pool.id, need))  # placing in wave order may have packed odd sizes better
+        return need if out else max(pool.count, need)
     committed = sum(c.count for c in fleet.commitments if c.pool == pool.id and c.until >= now.date().isoformat())
-    return max(need, min(pool.count, max(need, committed)))
+    return min(pool.count, max(need, committed))
 
 
-def _pool_cost(pool: Pool, fleet: Fleet, catalog: Catalog, moved: Mapping[CellId, PoolId], now: Instant) -> PoolCost:
-    then = vms_then(pool, catalog.sku(pool.sku), fleet, moved, now)
+def _pool_cost(
+    pool: Pool, fleet: Fleet, catalog: Catalog, moved: Mapping[CellId, PoolId], opened: Mapping[PoolId, int], now: Instant
+) -> PoolCost:
+    then = vms_then(pool, catalog.sku(pool.sku), fleet, moved, opened, now)
     return PoolCost(pool=pool.id, vms_now=pool.count, vms_then=then, price=hourly(pool, catalog))
 
 

@@ -6,7 +6,8 @@ Canary requests to PASS when both arms are equal: c x ln(1 / 0.05) / KL*, with
 Errors: null = the canary is worse by the margin. Latency: per rung q of the baseline's ladder, canary requests slower than
 (1 + margin) x the rung against baseline requests slower than the rung; latencies lognormal with the given log-sd.
 
-Source: limit formula: evidence.md 1; c fitted to the tables of evidence.md 2 (32 of 35 cells within 20 %, all within 40 %).
+Source: limit formula: evidence.md 1; c fitted to the tables of evidence.md 2 (p90 within 40 % in every cell, within 25 % in most).
+The judge's own planner (fleetctl.analysis.power) has the same signature and is passed in where it is at hand.
 """
 
 from __future__ import annotations
@@ -23,19 +24,17 @@ from fleetctl.domain.workload import Cell, Guardrail, GuardrailSpec, Requests, W
 
 PASS_ALPHA = 0.05
 P90_FACTOR = 2.1
-TAIL_SHARE = 0.25
-"""The p99 rung counts from this share on. Source: evidence.md 2, margins by share."""
 LEAST_REQUESTS = 100
+NEVER: Requests = 10**12
+"""Stands for a number of requests that no traffic will bring."""
 ASSUMED_ERROR_RATIO = 0.005
 ASSUMED_LOG_SD = 0.6
 """Where nothing was measured or declared. Source: evidence.md 2, the case its default margins were set for."""
-JUDGED_PHASES = ("canary", "ramp")
-"""Steps that need a PASS to be left; full and soak are bounded by their bake time and watched for FAIL."""
 LANE_LIMIT_HOURS = 72.0
 """Above this an `own` lane is refused. Source: evidence.md 2."""
 
-PlannedRequests = Callable[[GuardrailSpec, float, float, float], Requests]
-"""(guardrail and margin, share of the canary 0 to 1, baseline error ratio, log-sd of latency) -> canary requests to PASS, p90."""
+PlannedRequests = Callable[[Guardrail, float, float, float, float], tuple[Requests, Requests]]
+"""(guardrail, margin, baseline error ratio, log-sd of latency, share of the canary) -> (median, p90) canary requests to PASS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,21 +64,27 @@ def baseline_of(workload: Workload, measured: Mapping[str, Baseline]) -> Baselin
     return Baseline(error_ratio=ASSUMED_ERROR_RATIO, log_sd=ASSUMED_LOG_SD, origin="assumed")
 
 
-def planned_requests(spec: GuardrailSpec, share: float, error_ratio: float, log_sd: float) -> Requests:
-    """Return the canary requests (p90) after which this guardrail PASSes at this share if both arms are equal.
+def planned_requests(guardrail: Guardrail, margin: float, base_rate: float, log_sd: float, share: float) -> tuple[Requests, Requests]:
+    """Return (median, p90) of the canary requests after which this guardrail PASSes if both arms are equal.
 
     Args:
-        spec: guardrail and its PASS margin; share: of the canary, above 0 and below 1; log_sd: above 0.
+        margin: points / 100 for shares, a ratio for latency; base_rate: of errors, 0 to 1; log_sd: of latency, above 0.
+        share: of the canary, above 0 and below 1. NEVER where no number of requests is enough.
     """
-    if spec.name == "latency":
-        rungs = LADDER if share >= TAIL_SHARE else LADDER[:-1]
-        information = min(_latency_information(q, log_sd, spec.margin, share) for q in rungs)
+    if not 0 < share < 1 or margin <= 0:
+        return NEVER, NEVER
+    if guardrail == "latency":
+        information = min(_latency_information(q, log_sd, margin, share) for q in LADDER)
     else:
-        information = _ratio_information(error_ratio, spec.margin, share)
-    needed = P90_FACTOR * log(1 / PASS_ALPHA) / information if information > 0 else inf
-    if needed == inf:
-        return 10**12
-    return max(LEAST_REQUESTS, ceil(needed / 10) * 10)
+        information = _ratio_information(base_rate, margin, share)
+    if information <= 0:
+        return NEVER, NEVER
+    median = log(1 / PASS_ALPHA) / information
+    return _enough(median), _enough(P90_FACTOR * median)
+
+
+def _enough(requests: float) -> Requests:
+    return max(LEAST_REQUESTS, ceil(requests / 10) * 10)
 
 
 def _kl(a: float, b: float) -> float:
@@ -149,10 +154,9 @@ def step_needs(cell: Cell, workload: Workload, policy: Policy, baseline: Baselin
             seconds = max(seconds, _shadow_seconds(workload))
         if phase.weight_bp > 0 and warm_up:
             seconds, warm_up = seconds + warm_up, 0.0
-        if phase.phase in JUDGED_PHASES and 0 < phase.weight_bp < 10_000 and cell.lane.kind == "own":
-            share = phase.weight_bp / 10_000
-            judged = (g for g in phase.guardrails if g.judged)
-            requests = {g.name: requests_for(g, share, baseline.error_ratio, baseline.log_sd) for g in judged}
+        share = phase.weight_bp / 10_000
+        if cell.lane.kind == "own":
+            requests = {g.name: requests_for(g.name, g.margin, baseline.error_ratio, baseline.log_sd, share)[1] for g in _gating(phase)}
             rate = workload.traffic.requests_per_s * share
             slowest = max(requests.values(), default=0)
             seconds = max(seconds, slowest / rate if rate > 0 else (inf if slowest else 0.0))
@@ -160,6 +164,13 @@ def step_needs(cell: Cell, workload: Workload, policy: Policy, baseline: Baselin
             StepNeed(phase=phase.phase, weight_bp=phase.weight_bp, requests=requests, hours=_rounded(seconds / 3600), positions=positions)
         )
     return tuple(out)
+
+
+def _gating(phase: PhaseSpec) -> tuple[GuardrailSpec, ...]:
+    """Return what must PASS before this step may end: all that is judged up to 50 %, errors alone while the control is 5 %."""
+    if not 0 < phase.weight_bp < 10_000 or phase.phase not in {"canary", "ramp", "full", "soak"}:
+        return ()
+    return tuple(g for g in phase.guardrails if g.judged and (phase.phase in {"canary", "ramp"} or g.name == "errors"))
 
 
 def _shadow_seconds(workload: Workload) -> float:

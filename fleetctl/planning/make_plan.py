@@ -82,7 +82,8 @@ def make_plan(
     moving = tuple(c for c in fleet.cells if outcomes[c.id].kind == "move")
     waves = make_waves(fleet, moving, needs)
     moved = {c: o.target for c, o in outcomes.items() if o.kind == "move" and o.target is not None}
-    cost = fleet_cost(fleet, catalog, moved, sum(w.hours for w in waves), now)
+    opened = {pool: len(room.free) for pool, room in placer.rooms.items()}
+    cost = fleet_cost(fleet, catalog, moved, opened, sum(w.hours for w in waves), now)
     ordered = tuple(outcomes[c.id] for c in fleet.cells)
     plan = Plan(
         id=PlanId(""),

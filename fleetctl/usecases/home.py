@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
 
 from fleetctl.domain.event import Event
 from fleetctl.domain.home import HOME_TOKEN_STEP, Returned, WayHome
@@ -17,8 +16,8 @@ from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.people import Actor
 from fleetctl.domain.rollout import Order
 from fleetctl.domain.split import Split, Stale
-from fleetctl.domain.units import Instant
 from fleetctl.errors import FleetctlError, StoreUnavailable, TrafficNotApplied, UnsafeFallback
+from fleetctl.ports.home import Mark, WaysHome
 from fleetctl.ports.state import Clock, Store
 from fleetctl.ports.traffic import Prober, Router
 
@@ -27,32 +26,6 @@ PARALLEL = 16
 
 TRIES = 3
 """A live controller may fence between our read and our fence; then we read again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """A return that the store does not know of yet."""
-
-    cell: CellId
-    token: Token
-    at: Instant
-    actor: Actor
-
-
-class Marks(Protocol):
-    """Keeps marks of store-free returns in local files."""
-
-    def mark(self, mark: Mark) -> None:
-        """Save one."""
-        ...
-
-    def marks(self) -> tuple[Mark, ...]:
-        """Return all that are not cleared."""
-        ...
-
-    def clear(self, cell: CellId) -> None:
-        """Forget one."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +42,7 @@ class HomePorts:
 
     router: Callable[[WayHome], Router]
     prober: Callable[[WayHome], Prober]
-    marks: Marks
+    ways: WaysHome
     clock: Clock
     store: Callable[[], Store]
 
@@ -99,7 +72,7 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
         )
     token, reported = _set_zero(router, way)
     done = ports.clock.now()
-    ports.marks.mark(Mark(cell=way.cell, token=token, at=done, actor=actor))
+    ports.ways.mark(way.cell, token, done, actor)
     return Returned(
         cell=way.cell,
         ms_to_zero=(done - began) / timedelta(milliseconds=1),
@@ -149,14 +122,14 @@ def reconcile(ports: HomePorts) -> tuple[tuple[CellId, ...], str]:
         Cells reconciled, and why the rest is not (empty where all are).
     """
     done: list[CellId] = []
-    marks = ports.marks.marks()
+    marks = ports.ways.marks()
     if not marks:
         return (), ""
     try:
         store = ports.store()
         for mark in marks:
             _reconcile_one(store, mark)
-            ports.marks.clear(mark.cell)
+            ports.ways.clear_mark(mark.cell)
             done.append(mark.cell)
     except StoreUnavailable as e:
         return tuple(done), e.message
@@ -177,6 +150,18 @@ def _reconcile_one(store: Store, mark: Mark) -> None:
     rollout = store.load(mark.cell)
     if rollout is not None and rollout.ended in ("", "complete"):
         store.order(mark.cell, Order(kind="fallback", actor=mark.actor, at=mark.at, note="reconciled"))
+
+
+def readable(ways: WaysHome) -> tuple[tuple[WayHome, ...], tuple[Failure, ...]]:
+    """Read every way home; one that is refused does not stand in the way of the others."""
+    good: list[WayHome] = []
+    bad: list[Failure] = []
+    for c in ways.cells():
+        try:
+            good.append(ways.read(c))
+        except FleetctlError as e:
+            bad.append(Failure(cell=c, error=e))
+    return tuple(good), tuple(bad)
 
 
 def choose(ways: Sequence[WayHome], names: Sequence[str], *, everything: bool = False) -> tuple[WayHome, ...]:

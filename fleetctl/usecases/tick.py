@@ -13,9 +13,9 @@ from typing import Literal, assert_never
 from fleetctl.analysis.judge import judge, start_step
 from fleetctl.analysis.shadow import shadow_verdict
 from fleetctl.domain.event import Event
-from fleetctl.domain.evidence import Cursor, Evidence, LookRow, Verdict
+from fleetctl.domain.evidence import Cursor, Evidence, LookRow, Pair, Verdict
 from fleetctl.domain.fleet import FreezeWindow
-from fleetctl.domain.ids import CellId
+from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.people import Actor
 from fleetctl.domain.rollout import (
     Decision,
@@ -76,7 +76,7 @@ class TickSettings:
     holder: str
     ttl: timedelta = timedelta(seconds=15)
     freeze: tuple[FreezeWindow, ...] = ()
-    minimum: Mapping[str, int] = field(default_factory=dict)
+    minimum: Mapping[PoolId, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +145,9 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
 def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, now: Instant) -> Observation:
     """Gather what one decision may look at; a source that fails becomes a missing value, never an exception."""
     phase = r.spec.phases[r.step]
-    judged, verdicts, pairs = r.judge, (), ()
+    judged = r.judge
+    verdicts: tuple[Verdict, ...] = ()
+    pairs: tuple[Pair, ...] = ()
     evidence, mark, source, target = None, None, None, None
     if r.settled_at is None:
         judged, mark = start_step(r.judge), _mark(r, ports)

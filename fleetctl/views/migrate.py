@@ -52,7 +52,7 @@ class MigrateView:
             self._last[r.cell] = state
             if self.output == "json":
                 row = {"type": "migrate.cell", "cell": r.cell, "phase": r.phase, "weight_bp": r.weight_bp, "ended": r.ended}
-                print(json.dumps(row | {"hold": r.hold_reason}), flush=True)  # noqa: T201
+                print(json.dumps(row | {"hold": r.hold_reason}), flush=True)
             elif self._live is None:
                 sys.stderr.write(f"  {line(r)}\n")
                 sys.stderr.flush()
@@ -76,7 +76,9 @@ def _table(rollouts: Sequence[Rollout]) -> Any:
     for name in ("CELL", "PHASE", "TARGET", "STATE"):
         table.add_column(name)
     for r in rollouts:
-        state = r.ended.replace("_", " ") or ("going home" if r.direction == "home" else r.hold_reason or ("done" if r.step_done else "judging"))
+        state = r.ended.replace("_", " ") or (
+            "going home" if r.direction == "home" else r.hold_reason or ("done" if r.step_done else "judging")
+        )
         colour = {"complete": "green", "rolled back": "red"}.get(state, "yellow" if r.hold_reason else "cyan")
         bar = "#" * round(r.weight_bp / 1000)
         table.add_row(r.cell, r.phase, f"{r.weight_bp / 100:>5g} % {bar:<10}", Text(state, style=colour))

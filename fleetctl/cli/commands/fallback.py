@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fleetctl.cli.app import app, emit, output_option
+from fleetctl.cli.app import App
+from fleetctl.cli.options import dry_run_option, output_option, pass_app
 from fleetctl.errors import EXIT_DONE, EXIT_FAILED, FleetctlError, UsageError
 
 if TYPE_CHECKING:
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
 @click.option("--unproven", is_flag=True, help="Go home though no replica of the source answers (when the target fails too).")
 @click.option("--reconcile", "only_reconcile", is_flag=True, help="Only tell the store of returns made while it was down.")
 @click.option("--paper", is_flag=True, help="Print the raw commands for when fleetctl itself is gone.")
-@click.option("--dry-run", is_flag=True, help="List exactly the cells and exit.")
+@dry_run_option
 @output_option("table", "json")
+@pass_app
 def command(
-    names: tuple[str, ...], everything: bool, unproven: bool, only_reconcile: bool, paper: bool, dry_run: bool, output: str
+    app: App, names: tuple[str, ...], everything: bool, unproven: bool, only_reconcile: bool, paper: bool, dry_run: bool, output: str
 ) -> None:
     """Bring workloads back to the source now: the router first; no plan, Terraform, approval, target or store is needed.
 
@@ -32,16 +34,20 @@ def command(
       fleetctl fallback chat              one workload
       fleetctl fallback --all             everything
     """
-    from fleetctl.usecases.home import choose, fallback, reconcile
+    from fleetctl.usecases.home import choose, fallback, readable, reconcile
 
-    a = app()
-    ports = a.home_ports()
+    w = app.wiring
+    ports = w.home_ports()
     if only_reconcile:
         _reconciled(*reconcile(ports))
         return
     if not names and not everything:
         raise UsageError("usage.names", "say which workloads or cells, or --all.", hint="Run: fleetctl fallback WORKLOAD")
-    ways = choose(a.ways_home().read_all(), names, everything=everything)
+    good, refused = readable(w.ways_home)
+    refused = tuple(f for f in refused if everything or f.cell in names)
+    ways = choose(good, [n for n in names if n not in {f.cell for f in refused}], everything=everything) if good else ()
+    if not good and not refused:
+        choose(good, names)
     if paper or dry_run:
         for way in ways:
             click.echo(way.cell)
@@ -50,12 +56,12 @@ def command(
         click.echo("Nothing was changed.", err=True)
         return
     click.echo(f"Going home: {', '.join(w.cell for w in ways)}", err=True)
-    results = fallback(ways, ports, a.actor(), unproven=unproven)
+    results = (*fallback(ways, ports, w.actor, unproven=unproven), *refused)
     home = [r for r in results if not _is_failure(r)]
     failed = [r for r in results if _is_failure(r)]
     slowest = max((r.ms_to_zero for r in home if not _is_failure(r)), default=0.0)  # type: ignore[union-attr]
     if output == "json":
-        emit("json", "fallback", {"home": [_row(r) for r in results], "ms_to_zero": round(slowest, 1), "failed": len(failed)})
+        app.line("fallback", {"home": [_row(r) for r in results], "ms_to_zero": round(slowest, 1), "failed": len(failed)})
     else:
         for r in results:
             click.echo(_line(r))

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fleetctl.cli.app import app, emit, output_option
+from fleetctl.cli.app import App
+from fleetctl.cli.options import dry_run_option, output_option, pass_app
 from fleetctl.errors import EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, EXIT_PENDING, EXIT_ROLLED_BACK
 
 if TYPE_CHECKING:
+    from fleetctl.domain.ids import CellId
     from fleetctl.domain.plan import Plan
     from fleetctl.domain.rollout import Rollout
     from fleetctl.usecases.migrate import Driver
@@ -27,10 +29,11 @@ PHASES = ("preflight", "shadow", "canary", "ramp", "full", "soak")
 @click.option("--plan", "plan_id", metavar="ID", help="The approved plan; the newest where it is left out.")
 @click.option("--wait", is_flag=True, help="Stay until soak is over and everything is on the target.")
 @click.option("--no-hold", is_flag=True, help="Without a resident ticker: take the cells home again before exit.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done and exit.")
+@dry_run_option
 @output_option("table", "json")
+@pass_app
 def command(
-    cells: tuple[str, ...], phase: str | None, plan_id: str | None, wait: bool, no_hold: bool, dry_run: bool, output: str
+    app: App, cells: tuple[str, ...], phase: str | None, plan_id: str | None, wait: bool, no_hold: bool, dry_run: bool, output: str
 ) -> None:
     """Move the current wave of the approved plan, step by step, on evidence.
 
@@ -42,22 +45,22 @@ def command(
     """
     from fleetctl.usecases.migrate import approved_plan, begin, chosen_cells
 
-    a = app()
-    fleet = a.fleet()
-    plan = approved_plan(a.store(), fleet, plan_id)
-    chosen = chosen_cells(plan, a.store(), cells)
-    _announce(plan, chosen, phase, output, approvals=fleet.policy.approvals)
+    w = app.wiring
+    fleet = w.fleet
+    plan = approved_plan(w.store, fleet, plan_id)
+    chosen = chosen_cells(plan, w.store, cells)
+    _announce(app, plan, chosen, phase, output, approvals=fleet.policy.approvals)
     if dry_run or not chosen:
         click.echo("Nothing was changed.", err=True)
         return
     until = phase or "complete"
-    begin(plan, fleet, chosen, until, a.store(), a.clock(), a.actor())  # type: ignore[arg-type]
-    sys.exit(_run(chosen, phase, until, wait=wait, no_hold=no_hold, output=output))
+    begin(plan, fleet, chosen, until, w.store, w.clock, w.actor)  # type: ignore[arg-type]
+    sys.exit(_run(app, chosen, phase, until, wait=wait, no_hold=no_hold, output=output))
 
 
-def _announce(plan: Plan, cells: Sequence[str], phase: str | None, output: str, *, approvals: int) -> None:
+def _announce(app: App, plan: Plan, cells: Sequence[str], phase: str | None, output: str, *, approvals: int) -> None:
     if output == "json":
-        emit("json", "migrate.begin", {"plan": plan.id, "cells": list(cells), "phase": phase or "soak"})
+        app.line("migrate.begin", {"plan": plan.id, "cells": list(cells), "phase": phase or "soak"})
         return
     if approvals == 0:
         click.echo(f"Plan {plan.id}: policy asks for no approval, so the newest plan counts as approved.", err=True)
@@ -81,14 +84,13 @@ class _Stop:
         self.asked = True
 
 
-def _run(cells: Sequence[str], phase: str | None, until: str, *, wait: bool, no_hold: bool, output: str) -> int:
+def _run(app: App, cells: Sequence[CellId], phase: str | None, until: str, *, wait: bool, no_hold: bool, output: str) -> int:
     from fleetctl.usecases.migrate import Driver, Goal, follow, reached
     from fleetctl.views.migrate import MigrateView
 
-    a = app()
     stop = _Stop()
-    view = MigrateView(output=output, tty=sys.stderr.isatty() and output != "json")
-    driver = Driver(ports=a.tick_ports(), settings=a.tick_settings(), on_tick=lambda _: None)
+    view = MigrateView(output=output, tty=app.live and output != "json")
+    driver = Driver(ports=app.wiring.tick_ports(), settings=app.wiring.tick_settings(), on_tick=lambda _: None)
     goal: Goal = "phase" if phase else ("complete" if wait else "soak")
     old = [(s, signal.signal(s, stop.handle)) for s in (signal.SIGINT, signal.SIGTERM)]
     try:
@@ -98,14 +100,14 @@ def _run(cells: Sequence[str], phase: str | None, until: str, *, wait: bool, no_
             alone = driver.lease is not None
             open_ = [r for r in rollouts if r is not None and not r.ended and r.weight_bp > 0]
             if alone and open_ and (stop() or no_hold):
-                return _home(driver, cells, stop())
+                return _home(app, driver, cells, stop())
             if alone and open_ and not stop():
                 click.echo("No resident ticker: staying to judge and hold the weight. Ctrl-C takes these cells home.", err=True)
                 rollouts = follow(driver, cells, lambda r: r is None or bool(r.ended), view.show, stop)
                 if stop():
-                    return _home(driver, cells, interrupted=True)
+                    return _home(app, driver, cells, interrupted=True)
                 code = _code(rollouts, "complete", False)
-        _result(rollouts, output, stop())
+        _result(app, rollouts, output, stop())
         return code
     finally:
         driver.stop()
@@ -113,11 +115,11 @@ def _run(cells: Sequence[str], phase: str | None, until: str, *, wait: bool, no_
             signal.signal(number, handler)
 
 
-def _home(driver: Driver, cells: Sequence[str], interrupted: bool) -> int:
+def _home(app: App, driver: Driver, cells: Sequence[str], interrupted: bool) -> int:
     from fleetctl.usecases.migrate import take_home
 
     click.echo("Taking these cells home before leaving (nobody else would judge them) ...", err=True)
-    take_home(driver, cells, app().actor(), "nobody left to tick")  # type: ignore[arg-type]
+    take_home(driver, cells, app.wiring.actor, "nobody left to tick")  # type: ignore[arg-type]
     click.echo("Home. Run it again: fleetctl retry CELL, then fleetctl migrate", err=True)
     return EXIT_INTERRUPTED if interrupted else EXIT_DONE
 
@@ -136,12 +138,14 @@ def _code(rollouts: Sequence[Rollout | None], goal: str, interrupted: bool) -> i
     return EXIT_DONE
 
 
-def _result(rollouts: Sequence[Rollout | None], output: str, interrupted: bool) -> None:
+def _result(app: App, rollouts: Sequence[Rollout | None], output: str, interrupted: bool) -> None:
     rows = [
-        {"cell": r.cell, "phase": r.phase, "weight_bp": r.weight_bp, "ended": r.ended, "hold": r.hold_reason} for r in rollouts if r is not None
+        {"cell": r.cell, "phase": r.phase, "weight_bp": r.weight_bp, "ended": r.ended, "hold": r.hold_reason}
+        for r in rollouts
+        if r is not None
     ]
     if output == "json":
-        emit("json", "migrate.end", {"cells": rows})
+        app.line("migrate.end", {"cells": rows})
         return
     for row in rows:
         state = {"": f"{row['phase']}, {int(str(row['weight_bp'])) / 100:g} % on the target"}.get(str(row["ended"]), str(row["ended"]))
