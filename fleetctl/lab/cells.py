@@ -18,7 +18,7 @@ class LabCell:
         is_real: a real model serves it; else an emulated engine.
         replicas: per side, at least 1.
         rate_per_s: load, requests per second.
-        most_chars: bound of a conversation's text in the load.
+        most_chars: bound of a conversation's text in the load; max_tokens: of an answer.
         serving: what a unit is built from (strings, as in the fleet file).
         facts: lines of the model in the fleet file.
         lane: kind, reason and actor; empty reason for the lane own.
@@ -39,6 +39,7 @@ class LabCell:
     serving: tuple[tuple[str, str], ...]
     input_tokens: int
     most_chars: int = 2000
+    max_tokens: int = 16
     latency: str = "400ms"
     accelerators: int = 1
     lane: tuple[str, str, str] = ("own", "", "")
@@ -95,7 +96,7 @@ SMOLLM = LabCell(
     text="Real: SmolLM2-135M on llama.cpp. Too slow for evidence on latency, so its gate is the comparison of answers.",
     is_real=True,
     replicas=1,
-    rate_per_s=0.5,
+    rate_per_s=0.7,
     is_stream=False,
     wave=1,
     klass="online",
@@ -103,8 +104,9 @@ SMOLLM = LabCell(
     engine="llama.cpp",
     facts=_FACTS_SMOL,
     serving=(("kind", "llama.cpp"), ("source_kv", "f16"), ("target_kv", "q8_0")),
-    input_tokens=50,
-    most_chars=130,
+    input_tokens=40,
+    most_chars=60,
+    max_tokens=24,
     latency="5s",
     lane=("accepted", "under one request a second; answers are compared instead", "lab"),
     shadow_positions=600,

@@ -143,7 +143,7 @@ def _workload(c: LabCell, p: Places) -> str:
         f"    class: {c.klass}\n"
         f"    slo: {{latency: {c.latency}, error_ratio: 1%}}\n"
         f"    traffic: {{requests_per_s: {c.rate_per_s:g}, trough_per_s: {trough:g}, input_tokens: {c.input_tokens}, "
-        f"output_tokens: 16, streaming: {'true' if c.is_stream else 'false'}}}\n"
+        f"output_tokens: {c.max_tokens}, streaming: {'true' if c.is_stream else 'false'}}}\n"
         f"    replicas: {c.replicas}\n"
         f"    accelerators_per_replica: {c.accelerators}\n"
         f"    guardrails: [{', '.join(c.guardrails)}]\n"

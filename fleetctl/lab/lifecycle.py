@@ -139,6 +139,7 @@ def _cell_record(c: LabCell, ports: Iterator[int]) -> CellRecord:
         is_stream=c.is_stream,
         rate_per_s=c.rate_per_s,
         most_chars=c.most_chars,
+        max_tokens=c.max_tokens,
         baseline=tuple(next(ports) for _ in range(c.replicas)),
         canary=tuple(next(ports) for _ in range(c.replicas)),
     )

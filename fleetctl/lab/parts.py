@@ -25,6 +25,8 @@ from fleetctl.lab.units import UnitConfig, python_env, write_unit
 COLLECTOR_MODULE = "fleetctl.adapters.shadow.collector"
 AFFINITY = "x-conversation-id"
 ANSWER_TIMEOUT_S = 10.0
+REAL_CHECK_TIMEOUT_MS = 30_000
+"""On two busy cores the real model may need many seconds for one token; slow is not dead."""
 _RUN = re.compile(r"fl-[0-9a-f]{8}\Z")
 
 
@@ -92,7 +94,7 @@ def _route(c: CellRecord) -> CellRoute:
         affinity=AffinityKey(kind="header", name=AFFINITY),
         streaming=c.is_stream,
         check_every_ms=2_000 if c.is_real else 1_000,
-        check_timeout_ms=10_000 if c.is_real else 3_000,
+        check_timeout_ms=REAL_CHECK_TIMEOUT_MS if c.is_real else 3_000,
     )
 
 
@@ -116,6 +118,9 @@ def load_config(record: LabRecord, trace: Path | None = None) -> LoadConfig:
             is_stream=c.is_stream,
             affinity_header=AFFINITY,
             most_chars=c.most_chars,
+            max_tokens=c.max_tokens,
+            timeout_s=60.0 if c.is_real else 10.0,
+            most_in_flight=6 if c.is_real else 400,
         )
         for c in record.cells
     )
