@@ -99,7 +99,7 @@ def _begin(record: LabRecord, say: Say) -> LabRecord:
 
 def _is_port_taken(e: FleetctlError) -> bool:
     text = " ".join((e.message, *e.details))
-    return "is taken" in text or "Address already in use" in text
+    return any(words in text for words in ("is taken", "cannot listen", "Address already in use"))
 
 
 def _prepare(workspace: Path, *, with_llm: bool, load: bool, ticker: bool, rates: Mapping[str, float], say: Say) -> LabRecord:

@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
 from pathlib import Path
 
 from fleetctl.adapters.haproxy.config import CellRoute, RouterConfig, write_files
@@ -101,17 +100,9 @@ def _endpoints(ports: tuple[int, ...]) -> tuple[str, ...]:
     return tuple(f"127.0.0.1:{port}" for port in ports)
 
 
-def has_collector() -> bool:
-    """Tell whether the shadow's collector is part of this installation."""
-    try:
-        return find_spec(COLLECTOR_MODULE) is not None
-    except ModuleNotFoundError:
-        return False
-
-
 def support_units(record: LabRecord) -> tuple[str, ...]:
     """Return the names of the processes beside router and engines, in the order of their start."""
-    names = [("collector", has_collector()), ("load", record.load), ("ticker", record.ticker)]
+    names = [("collector", True), ("load", record.load), ("ticker", record.ticker)]
     return tuple(name for name, wanted in names if wanted)
 
 
@@ -139,7 +130,7 @@ def write_support(record: LabRecord) -> None:
     write_load_unit(record)
     collector = folder / "shadow" / "collector.json"
     write_private(collector, _collector_text(record))
-    listening: UnitConfig = {"port": record.collector_port}
+    listening: UnitConfig = {"port": record.collector_port, "health_path": "/status"}
     argv = [sys.executable, "-m", COLLECTOR_MODULE, "--config", str(collector)]
     write_unit(units, "collector", {"argv": argv, "env": python_env(), "config": listening})
     living: UnitConfig = {"settle_s": 1.0}
@@ -165,8 +156,8 @@ def _collector_text(record: LabRecord) -> str:
                 "port": record.collector_port,
                 "router_url": record.url,
                 "pin_key_file": str(record.folder / "haproxy" / "pin.key"),
-                "pairs_folder": str(record.folder / "shadow" / "pairs"),
-                "cells": [c.cell for c in record.cells],
+                "folder": str(record.folder / "shadow"),
+                "cells": {c.cell: {"streaming": c.is_stream} for c in record.cells},
             },
             indent=2,
         )
