@@ -49,7 +49,7 @@ def commands_page() -> str:
     from fleetctl.cli.topics import EXIT_CODES
 
     lines = ["# Commands", "", MADE, ""]
-    top = click.Context(cli, info_name=PROGRAM, max_content_width=80, terminal_width=80)
+    top = click.Context(cli, info_name=PROGRAM, **{**cli.context_settings, "max_content_width": 80, "terminal_width": 80})
     lines += [*_block(cli.get_help(top)), ""]
     for group in GROUPS:
         lines += [f"## {group}", ""]
