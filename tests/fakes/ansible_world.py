@@ -59,7 +59,9 @@ def local_host(folder: Path, name: str) -> Host:
 
 def closed_host(name: str) -> Host:
     """Return a host reached by ssh at a port that nobody listens on."""
-    return Host(id=HostId(name), pool=POOL, address=f"127.0.0.1:{free_port()}", connection="ssh", user="nobody")
+    return Host(
+        id=HostId(name), pool=POOL, address=f"127.0.0.1:{free_port()}", connection="ssh", user="nobody", variables=(("folder", "/srv/lab"),)
+    )
 
 
 def unit(name: str, *, model: str = "m", tokens: int = 1, env: dict[str, str] | None = None) -> dict[str, object]:
@@ -112,7 +114,7 @@ def processes_with(text: str) -> dict[int, str]:
     return {pid: line for pid, line in command_lines().items() if text in line}
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
+def eventually(holds: Callable[[], bool], seconds: float = 30.0) -> bool:
     """Look until it holds, or the time is over."""
     until = time.monotonic() + seconds
     while not holds():
