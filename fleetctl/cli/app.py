@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fleetctl.domain.fleet import Fleet
     from fleetctl.formats.settings import Settings
     from fleetctl.views.output import Table
+    from fleetctl.wiring import Wiring
 
 
 class App:
@@ -52,6 +53,14 @@ class App:
         path = find_fleet_file(self.settings)
         return read_fleet(path, serial=serial, shown_as=self.shown(path))
 
+    @cached_property
+    def wiring(self) -> Wiring:
+        """Return the adapters of this workspace; each is made when it is asked for."""
+        from fleetctl.formats.settings import find_fleet_file
+        from fleetctl.wiring import Wiring
+
+        return Wiring(self.workspace, lambda: find_fleet_file(self.settings), store=self.settings.store, actor=self.settings.actor)
+
     def shown(self, path: Path) -> str:
         """Return a path the way people know it: relative to the workspace where it lies there."""
         return str(path.relative_to(self.workspace)) if path.is_relative_to(self.workspace) else str(path)
@@ -87,6 +96,14 @@ class App:
     def note(self, text: str) -> None:
         """Write a message to stderr."""
         click.echo(text, err=True, color=True if self.live else None)
+
+    def line(self, kind: str, value: object) -> None:
+        """Write one JSON object on one line of stdout, for commands that stream."""
+        import json
+
+        from fleetctl.formats.output import envelope
+
+        click.echo(json.dumps(envelope(kind, value), default=str))
 
     def show(self, output: str, kind: str, value: object, table: Table, names: tuple[str, ...] = ()) -> None:
         """Write a result in the form that -o asks for.
