@@ -69,6 +69,23 @@ class _Walk:
         self.mistakes.append(Mistake(line=node.start_mark.line + 1, text=text))
 
 
+_FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TAGS = {yaml.ScalarNode: "tag:yaml.org,2002:str", yaml.SequenceNode: "tag:yaml.org,2002:seq", yaml.MappingNode: "tag:yaml.org,2002:map"}
+
+
+class _Composer(_FAST):  # type: ignore[misc]
+    """Composes nodes only: this module resolves plain scalars itself, so PyYAML's resolving is left out (it takes half the time)."""
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> str:
+        return _TAGS[kind]
+
+    def descend_resolver(self, current_node: Any, current_index: Any) -> None:
+        pass
+
+    def ascend_resolver(self) -> None:
+        pass
+
+
 class _TooBig(Exception):
     pass
 
@@ -83,9 +100,8 @@ def read_yaml(text: str) -> Document:
     """
     if len(text) > MAX_BYTES:
         return _broken(1, f"the file is larger than {MAX_BYTES // 1024 // 1024} MiB")
-    loader_type: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        loader = loader_type(text)
+        loader = _Composer(text)
         try:
             node = loader.get_single_node()
         finally:

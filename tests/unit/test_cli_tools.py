@@ -45,7 +45,7 @@ def test_init_writes_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert {item["path"] for item in items} == {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
     assert {item["state"] for item in items} == {"written"}
     assert (mode(tmp_path / ".fleetctl"), mode(tmp_path / ".fleetctl/key")) == (0o700, 0o600)
-    assert len((tmp_path / ".fleetctl/key").read_bytes()) == 32
+    assert len(bytes.fromhex((tmp_path / ".fleetctl/key").read_text().strip())) == 32
 
 
 def test_init_overwrites_nothing(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:

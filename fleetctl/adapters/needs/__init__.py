@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 State = Literal["ok", "warn", "missing", "not configured"]
 LEAST_PYTHON = (3, 11)
 LEAST_FREE_MIB = 200
+KEY_HEX_DIGITS = 64
 
 
 class Found(NamedTuple):
@@ -83,8 +84,8 @@ def key(file: Path) -> Found:
     mode = stat.S_IMODE(file.stat().st_mode)
     if mode & 0o077:
         return Found("missing", f"{file} has mode {mode:04o}, only its owner may read it", f"chmod 600 {file}")
-    if file.stat().st_size < 16:
-        return Found("missing", f"{file} is shorter than 16 bytes", f"rm {file} && fleetctl init")
+    if file.stat().st_size < KEY_HEX_DIGITS:
+        return Found("missing", f"{file} holds no key of 32 bytes in hex", f"mv {file} {file}.old && fleetctl init && fleetctl plan")
     return Found("ok", "readable by its owner alone")
 
 
