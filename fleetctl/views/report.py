@@ -38,6 +38,8 @@ BADGE = {
 }
 OPEN_EVENTS = 60
 """Events shown before the rest is folded away."""
+PINNED = tuple(kind for kind in ENDS if kind != "verdict.fail")
+"""Moments on the timeline; a FAIL is followed at once by its rollback."""
 MOST_COSTS = 200
 """Cells in the costs table; the sums are of all."""
 
@@ -121,14 +123,9 @@ def _summary(data: ReportData, told: tuple[CellStory, ...]) -> str:
     ]
     if data.plan is not None:
         saved = data.plan.cost_now.amount - data.plan.cost_then.amount
-        word = "once the source is released"
-        cards.append(
-            _card(
-                "The plan saves" if saved >= 0 else "The plan adds",
-                f"{abs(saved):,.2f} <small>{_t(data.plan.cost_now.currency)}/h</small>",
-                word,
-            )
-        )
+        word = "saves" if saved >= 0 else "adds"
+        label = f"The plan {word}, {data.plan.cost_now.currency}/h"
+        cards.append(_card(label, f"{abs(saved):,.2f}", "once the source is released"))
     broken = [c for c in data.chains if c.broken]
     total = sum(c.events for c in data.chains)
     cards.append(
@@ -160,7 +157,7 @@ def _timeline(told: tuple[CellStory, ...]) -> str:
     for s in told:
         offset = (s.start - start).total_seconds()
         moved = tuple(Band(start=b.start + offset, end=b.end + offset, name=b.name, style=b.style) for b in bands(s))
-        pins = tuple(Mark(at=m.at + offset, name=m.name, style=m.style) for m in marks(s))
+        pins = tuple(Mark(at=m.at + offset, name=m.name, style=m.style) for m in marks(s, PINNED))
         lanes.append(Lane(name=clean(s.cell), bands=moved, marks=pins))
     keys = "".join(
         f'<li><svg viewBox="0 0 14 10" class="swatch"><rect class="seg {style}" width="14" height="10"/></svg>{text}</li>'

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, log10
 
-WIDTH, HEIGHT = 540, 220
-LEFT, RIGHT, TOP, BOTTOM = 46, 12, 26, 38
+WIDTH, HEIGHT = 540, 228
+LEFT, RIGHT, TOP, BOTTOM = 44, 12, 36, 38
 MOST_POINTS = 500
 """Points drawn per line; more are thinned out evenly, the last kept."""
 
@@ -169,7 +169,7 @@ def _y_axis(chart: Chart) -> list[str]:
 
 def _log_ticks(chart: Chart) -> list[tuple[float, str]]:
     powers = range(ceil(log10(chart.low) - 1e-9), floor(log10(chart.high) + 1e-9) + 1)
-    return [(10.0**p, f"{10.0**p:,g}") for p in powers]
+    return [(10.0**p, f"{10 ** (p - 3):g}k" if p >= 3 else f"{10.0**p:g}") for p in powers]
 
 
 def _ticks(low: float, high: float) -> list[tuple[float, str]]:
@@ -231,7 +231,7 @@ def _marks(chart: Chart) -> list[str]:
     row, before = 0, -1e9
     for mark in chart.marks:
         x = _x(mark.at, chart)
-        row = row + 1 if x - before < 84 else 0
+        row = row + 1 if x - before < 140 else 0
         before = x
         anchor, shift = ("end", -4) if x > WIDTH - 90 else ("", 4)
         out.append(

@@ -38,7 +38,6 @@ code,.mono{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans M
 .card{background:var(--card);border:1px solid var(--rule);border-radius:10px;padding:14px 16px}
 .card .label{color:var(--soft);font-size:12.5px}
 .card .value{font-size:25px;line-height:1.25;font-weight:650;letter-spacing:-.02em;margin-top:2px}
-.card .value small{font-size:13px;white-space:nowrap;font-weight:500;color:var(--soft);letter-spacing:0}
 .card .more{color:var(--faint);font-size:12.5px}
 .value.good{color:var(--pass)}.value.bad{color:var(--fail)}.value.homed{color:var(--home)}
 .panel{background:var(--card);border:1px solid var(--rule);border-radius:10px;padding:14px 16px 10px;min-width:0}

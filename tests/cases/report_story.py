@@ -46,8 +46,8 @@ def good_looks(cell: str, begin: float, *, slower: float = 1.0, stop_after: str 
                 arms = {arm: Counts(attempts=c.attempts, errors=c.errors) for arm, c in arms.items()}
             sizes = (("all", 1.0), ("errors", 0.6), *((("latency", 1.5),) if has_latency else ()))
             kind: VerdictKind = "FAIL" if fail >= 100 else "PASS" if favour >= 20 else "INCONCLUSIVE"
-            judged = (
-                tuple(verdict(g, kind, favour if kind == "PASS" else fail, favour, at + second) for g in ("all", *names)) if weight else ()
+            judged = tuple(
+                verdict(g, kind, favour if kind == "PASS" else fail * size, favour * size, at + second) for g, size in sizes if weight
             )
             rows.append(
                 LookRow(
