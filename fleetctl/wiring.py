@@ -74,7 +74,7 @@ class Wiring:
     @cached_property
     def clock(self) -> Clock:
         """Return the system's clock."""
-        from fleetctl.adapters.clock import SystemClock
+        from fleetctl.adapters.clock.system import SystemClock
 
         return SystemClock()
 
@@ -156,7 +156,7 @@ class Wiring:
         }
 
     def _pin_key(self, connection: Connection) -> str:
-        from fleetctl.adapters.secrets import FileSecrets
+        from fleetctl.adapters.secrets.files import FileSecrets
         from fleetctl.errors import CredentialsMissing
 
         ref = connection.secrets.get("pin_key")
@@ -206,7 +206,7 @@ class Wiring:
 
     def tick_ports(self) -> TickPorts:
         """Return all that a tick touches."""
-        from fleetctl.adapters.notify import LogNotifier
+        from fleetctl.adapters.notify.log import LogNotifier
         from fleetctl.adapters.nulls import NullHolds
         from fleetctl.usecases.tick import TickPorts
 

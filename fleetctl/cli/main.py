@@ -6,17 +6,17 @@
 from __future__ import annotations
 
 import sys
-from difflib import get_close_matches
-from importlib import import_module
-from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
 from fleetctl import __version__
 from fleetctl.cli.app import App
 from fleetctl.cli.registry import COMMANDS, GROUPS, IN_TROUBLE, in_group
 from fleetctl.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, FleetctlError, UsageError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 PROGRAM = "fleetctl"
 _NAME_WIDTH = max(map(len, COMMANDS))
@@ -35,6 +35,9 @@ class LazyGroup(click.Group):
         Raises:
             UsageError: usage.not_built: it is in the table and its module is not installed.
         """
+        from importlib import import_module
+        from importlib.util import find_spec
+
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
@@ -50,6 +53,8 @@ class LazyGroup(click.Group):
         """Find the command of a command line, with a suggestion where there is none."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
+            from difflib import get_close_matches
+
             near = get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
             hint = f"Did you mean: {PROGRAM} {near[0]}" if near else f"Run: {PROGRAM} --help"
             raise UsageError("usage.no_command", f"there is no command {name!r}.", hint=hint)
@@ -68,6 +73,8 @@ class LazyGroup(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete a command's name without importing any."""
+        from click.shell_completion import CompletionItem
+
         names = [CompletionItem(n, help=e.help) for n, e in COMMANDS.items() if n.startswith(incomplete)]
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
@@ -123,16 +130,20 @@ def main(argv: list[str] | None = None) -> int:
         return EXIT_FAILED
     except Exception as e:
         if debug:
-            raise
+            _trace(e)
         what = f"unexpected {type(e).__name__}: {_one_line(str(e))}"
-        return _say(FleetctlError("internal", _sentence(what), hint="Run the same command with: fleetctl --debug ..."), debug)
+        return _say(FleetctlError("internal", _sentence(what), hint="Run the same command with: fleetctl --debug ..."))
 
 
-def _say(error: FleetctlError, debug: bool) -> int:
+def _trace(error: BaseException) -> None:
+    import traceback
+
+    click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+
+
+def _say(error: FleetctlError, debug: bool = False) -> int:
     if debug and not isinstance(error, UsageError):
-        import traceback
-
-        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        _trace(error)
     click.echo(str(error), err=True)
     for detail in error.details:
         click.echo(f"  {detail}", err=True)

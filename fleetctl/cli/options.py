@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from fleetctl.cli.app import App
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,6 +80,8 @@ class CellName(click.types.StringParamType):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the cells that are known here."""
+        from click.shell_completion import CompletionItem
+
         folder = os.path.join(os.environ.get("FLEETCTL_WORKSPACE", "."), ".fleetctl", "home")
         try:
             found = sorted(f.removesuffix(".json") for f in os.listdir(folder) if f.endswith(".json"))

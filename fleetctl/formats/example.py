@@ -170,7 +170,14 @@ workloads:
     tenant: shared
     data_class: confidential
   summaries:
-    model: {name: Mistral-Small-24B-Instruct, parameters_billion: 23.6, precision: bf16, context_tokens: 32768, layers: 40, kv_heads: 8, head_dim: 128}
+    model:
+      name: Mistral-Small-24B-Instruct
+      parameters_billion: 23.6
+      precision: bf16
+      context_tokens: 32768
+      layers: 40
+      kv_heads: 8
+      head_dim: 128
     engine: vllm
     class: batch
     slo: {latency: 60s, error_ratio: 2%}
@@ -188,7 +195,7 @@ cells:
     workload: assistant
     region: eastus2
     source: h100-eastus2      # where it runs now
-    target: mi300x-eastus2    # or {existing: POOL} where others built it, existing for the region's only one, or left out: the plan chooses
+    target: mi300x-eastus2    # or {existing: POOL} where others built it, existing for the region's only one; left out: the plan chooses
     router: edge              # or existing for the only router, or the mapping of the next cell
     affinity: {kind: header, name: x-conversation-id}   # keeps a conversation on one side (and its cached prompt)
     on_source_loss: hold_cap  # if NVIDIA dies: AMD keeps its share and the rest gets 503. Or shed_by_class, lift_after_two_signatures
@@ -228,8 +235,8 @@ policy:
     - name: year-end
       start: 2026-12-18T00:00:00Z
       end: 2027-01-04T08:00:00+01:00
-  # A named set (low-traffic: from 20 requests a minute and cell, medium-traffic: from 100, high-traffic: from 1000), or the steps themselves.
-  # Left out: medium-traffic. Margins left out: what evidence can show at that share.
+  # A named set (low-traffic: from 20 requests a minute and cell, medium-traffic: from 100, high-traffic: from 1000), or the steps
+  # themselves. Left out: medium-traffic. Margins left out: what evidence can show at that share.
   steps:
     - {phase: preflight}
     - {phase: shadow}

@@ -21,6 +21,7 @@ MAX_DEPTH = 40
 
 _TRAP = re.compile(r"(?:y|n|yes|no|on|off)\Z", re.IGNORECASE)
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_QUOTED = ("'", '"', "|", ">")
 _NULL = {"", "~", "null", "Null", "NULL"}
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z")
 _FLOAT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?\Z")
@@ -139,7 +140,7 @@ def _mapping(node: yaml.MappingNode, path: Path, walk: _Walk) -> dict[str, Any]:
         if not isinstance(key_node, yaml.ScalarNode):
             walk.wrong(key_node, "a key must be text")
             continue
-        if key_node.value == "<<" and key_node.style is None:
+        if key_node.value == "<<" and key_node.style not in _QUOTED:
             walk.wrong(key_node, "merge keys (<<) are not read: write the keys out")
             continue
         key = _scalar(key_node, walk, "key")
@@ -155,7 +156,7 @@ def _mapping(node: yaml.MappingNode, path: Path, walk: _Walk) -> dict[str, Any]:
 
 def _scalar(node: yaml.ScalarNode, walk: _Walk, what: str) -> Any:
     text: str = node.value
-    if node.style in ("'", '"', "|", ">"):
+    if node.style in _QUOTED:
         return text
     if not node.tag.startswith("tag:yaml.org,2002:") or node.tag.startswith("tag:yaml.org,2002:python"):
         walk.wrong(node, f"the tag {node.tag} is not read")

@@ -1,4 +1,4 @@
-"""Lab, lab layer: the text of the lab's fleet file, with comments; and how a file that a person has edited takes new ports. Never writes it.
+"""Lab, lab layer: the text of the lab's fleet file; and how one that a person has edited takes new ports. Never writes it.
 
 Lines that a new lab changes end in the mark; all others are the person's own once the file stands.
 """
@@ -160,6 +160,7 @@ def _workload(c: LabCell, p: Places) -> str:
     return "".join(lines)
 
 
+_WORKLOADS_HEAD = "# Workloads: served model endpoints with an SLO.\nworkloads:\n"
 _CELLS_HEAD = "\n# Cells: a workload in one region. Traffic, evidence and going home are per cell.\ncells:\n"
 
 

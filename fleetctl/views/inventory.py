@@ -8,12 +8,12 @@ from fleetctl.usecases.inventory import Inventory, InventoryRow
 from fleetctl.views.output import Column, Table
 
 COLUMNS = (
-    Column(title="CELL", shrink=True),
-    Column(title="WORKLOAD", shrink=True),
-    Column(title="MODEL", shrink=True),
+    Column(title="CELL", shrink=1, middle=True),
+    Column(title="WORKLOAD", shrink=3, middle=True),
+    Column(title="MODEL", shrink=4),
     Column(title="CLASS"),
-    Column(title="SOURCE", shrink=True),
-    Column(title="TARGET", shrink=True),
+    Column(title="SOURCE", shrink=2, middle=True),
+    Column(title="TARGET", shrink=2, middle=True),
     Column(title="REQ/S", right=True),
     Column(title="USD/H", right=True),
     Column(title="REGION", wide=True),

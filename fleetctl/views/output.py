@@ -18,13 +18,15 @@ class Column:
     """One column.
 
     Args:
-        right: numbers align to the right; wide: shown with `-o wide` only; shrink: may be cut to fit.
+        right: numbers align to the right; wide: shown with `-o wide` only.
+        shrink: 0 never cut to fit, else the higher is cut first; middle: names keep both ends when cut.
     """
 
     title: str
     right: bool = False
     wide: bool = False
-    shrink: bool = False
+    shrink: int = 0
+    middle: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,28 +71,31 @@ def render_table(table: Table, *, width: int | None, wide: bool = False) -> str:
 def _fitted(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
     out = list(widths)
     over = sum(out) + 2 * (len(out) - 1) - width
-    while over > 0:
-        widest = max((i for i, c in enumerate(columns) if c.shrink and out[i] > LEAST_WIDTH), key=lambda i: out[i], default=None)
-        if widest is None:
-            break
-        out[widest] -= 1
-        over -= 1
+    for level in sorted({c.shrink for c in columns if c.shrink}, reverse=True):
+        at_level = [i for i, c in enumerate(columns) if c.shrink == level]
+        least = {i: max(LEAST_WIDTH, len(columns[i].title)) for i in at_level}
+        while over > 0 and any(out[i] > least[i] for i in at_level):
+            out[max((i for i in at_level if out[i] > least[i]), key=lambda i: out[i])] -= 1
+            over -= 1
     return out
 
 
 def _line(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]) -> str:
     parts = []
     for column, width, text in zip(columns, widths, cells, strict=True):
-        cut = shorten(text, width)
+        cut = shorten(text, width, middle=column.middle)
         space = " " * (width - cell_width(cut))
         parts.append(space + cut if column.right else cut + space)
     return "  ".join(parts).rstrip()
 
 
-def shorten(text: str, width: int) -> str:
-    """Cut text to `width` columns, with "…" where something is missing."""
+def shorten(text: str, width: int, *, middle: bool = False) -> str:
+    """Cut text to `width` columns, with "…" where something is missing: at the end, or in the middle."""
     if cell_width(text) <= width:
         return text
+    if middle and text.isascii() and width > 3:
+        end = (width - 1) // 2
+        return text[: width - 1 - end] + "…" + text[-end:]
     out, used = "", 0
     for char in text:
         used += cell_width(char)

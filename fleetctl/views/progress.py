@@ -1,6 +1,7 @@
 """Provision, configure and migrate, views layer: live progress of long work. Never touches the work itself.
 
-On a terminal it moves; elsewhere each change is one plain line. Never reads a clock of its own: seconds come with each Progress, or from the `now` it is given. rich is imported only when it moves.
+On a terminal it moves; elsewhere each change is one plain line. Never reads a clock of its own: seconds come with each Progress, or from
+the `now` it is given. rich is imported only when it moves.
 """
 
 from __future__ import annotations

@@ -208,6 +208,47 @@ def test_a_dead_source_keeps_the_cap_and_a_dead_target_is_answered_by_the_source
     assert (served.baseline, served.canary) == (200, 0)
 
 
+def _load(own: Rig, n: int, stop: threading.Event, statuses: list[int]) -> None:
+    link = http.client.HTTPConnection("127.0.0.1", own.port, timeout=10)
+    i = 0
+    while not stop.is_set():
+        i += 1
+        link.request("POST", f"/{CELL}/v1/completions", "{}", {"x-conversation-id": f"{n}-{i}", "content-type": "application/json"})
+        answer = link.getresponse()
+        answer.read()
+        statuses.append(answer.status)
+    link.close()
+
+
+def test_in_twenty_of_twenty_runs_the_last_new_request_comes_within_two_seconds(own: Rig) -> None:
+    own.healthy()
+    router = own.router()
+    statuses: list[int] = []
+    stop = threading.Event()
+    workers = [threading.Thread(target=_load, args=(own, n, stop, statuses)) for n in range(4)]
+    for worker in workers:
+        worker.start()
+    lags: list[float] = []
+    try:
+        for _ in range(20):
+            put(router, 5_000, token=1)
+            so_far = len(statuses)
+            until(lambda so_far=so_far: len(statuses) > so_far + 20, "load on the target")  # type: ignore[misc]
+            ordered = _now()
+            put(router, 0, token=1)
+            so_far = len(statuses)
+            until(lambda so_far=so_far: len(statuses) > so_far + 20, "load at home")  # type: ignore[misc]
+            lags.append(last_new_request_ms(own.process.log_folder, CELL, ordered))
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
+    print(f"order to last new request: median {sorted(lags)[10]:.0f} ms, most {max(lags):.0f} ms of {len(lags)}; {len(statuses)} requests")
+    assert len(lags) == 20
+    assert max(lags) <= 2_000
+    assert set(statuses) == {200}, "no client saw an error"
+
+
 def test_going_home_under_load_cuts_nothing_and_is_over_within_two_seconds(own: Rig) -> None:
     own.healthy()
     own.healthy(STREAM)
@@ -218,18 +259,7 @@ def test_going_home_under_load_cuts_nothing_and_is_over_within_two_seconds(own: 
     statuses: list[int] = []
     stop = threading.Event()
 
-    def load(n: int) -> None:
-        link = http.client.HTTPConnection("127.0.0.1", own.port, timeout=10)
-        i = 0
-        while not stop.is_set():
-            i += 1
-            link.request("POST", f"/{CELL}/v1/completions", "{}", {"x-conversation-id": f"{n}-{i}", "content-type": "application/json"})
-            answer = link.getresponse()
-            answer.read()
-            statuses.append(answer.status)
-        link.close()
-
-    workers = [threading.Thread(target=load, args=(n,)) for n in range(4)]
+    workers = [threading.Thread(target=_load, args=(own, n, stop, statuses)) for n in range(4)]
     workers += [threading.Thread(target=lambda: streams.append(own.ask(STREAM).body)) for _ in range(5)]
     for worker in workers:
         worker.start()

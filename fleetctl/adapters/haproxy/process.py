@@ -116,7 +116,7 @@ class HaproxyProcess:
                 return pid
             time.sleep(0.01)
         alive = _lives(pid)
-        self.stop()
+        self._end(pid)
         why = "it did not answer within 5 s" if alive else _reason(errors)
         raise LabFailed("lab.router_start", f"HAProxy did not start: {why}.", hint="Run: fleetctl lab down, then fleetctl lab up")
 
@@ -126,15 +126,7 @@ class HaproxyProcess:
         if pid is None:
             self._pid_file.unlink(missing_ok=True)
             return False
-        for sign in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(ProcessLookupError):
-                os.kill(pid, sign)
-            end = time.monotonic() + STOP_LIMIT_S
-            while self._runs(pid) and time.monotonic() < end:
-                time.sleep(0.01)
-            if not self._runs(pid):
-                break
-        self._pid_file.unlink(missing_ok=True)
+        self._end(pid)
         return True
 
     def restart(self) -> int:
@@ -171,6 +163,17 @@ class HaproxyProcess:
     def _pid_file(self) -> Path:
         return self.folder / "haproxy.pid"
 
+    def _end(self, pid: int) -> None:
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                os.kill(pid, sign)
+            end = time.monotonic() + STOP_LIMIT_S
+            while _lives(pid) and self._is_mine(pid) and time.monotonic() < end:
+                time.sleep(0.01)
+            if not _lives(pid) or not self._is_mine(pid):
+                break
+        self._pid_file.unlink(missing_ok=True)
+
     def _environment(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
         return {**kept, **({PIN_VARIABLE: self.pin_key} if self.pin_key else {})}
@@ -197,13 +200,14 @@ class HaproxyProcess:
 
     def _runs(self, pid: int) -> bool:
         """Tell whether `pid` lives and runs with this configuration."""
-        if not _lives(pid):
-            return False
+        return _lives(pid) and self._is_mine(pid)
+
+    def _is_mine(self, pid: int) -> bool:
+        """Tell whether the command line of `pid` names this configuration; a zombie has none."""
         try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            return str(self._config).encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
             return False
-        return str(self._config).encode() in words
 
 
 def _lives(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""Doctor, adapter layer: looks at this machine: tools, credentials, files, clock. Read-only; never calls a cloud and never prints a secret."""
+"""Doctor, adapter layer: looks at this machine: tools, credentials, files, clock. Never writes, calls a cloud or prints a secret."""
 
 from __future__ import annotations
 

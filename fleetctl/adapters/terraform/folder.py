@@ -13,12 +13,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleetctl.domain.canonical import canonical
+from fleetctl.domain.canonical import canonical, digest
 from fleetctl.domain.ids import PoolId, Sha256, is_id
 from fleetctl.errors import PlanStale, ProvisionFailed
 
 _COPIED = (".tf", ".tf.json", ".tofu", ".tftpl")
 _LOCK_FILE = ".terraform.lock.hcl"
+_READY = Path(".terraform") / "fleetctl-ready"
 MANIFEST_FORMAT = 1
 
 
@@ -91,6 +92,24 @@ def copy_stack(stack: Path, folder: Path) -> None:
             write_private(target, data)
 
 
+def is_ready(folder: Path, tool: str) -> bool:
+    """Tell whether `init` has been run by this tool on these very files."""
+    try:
+        return (folder / _READY).read_text() == _fingerprint(folder, tool)
+    except OSError:
+        return False
+
+
+def mark_ready(folder: Path, tool: str) -> None:
+    """Remember that; beside what `init` fetched, so that it goes when that goes."""
+    private_folder((folder / _READY).parent)
+    write_private(folder / _READY, _fingerprint(folder, tool).encode())
+
+
+def _fingerprint(folder: Path, tool: str) -> str:
+    return digest([tool, [[str(path.relative_to(folder)), file_digest(path)] for path in _sources(folder)]])
+
+
 def _sources(root: Path) -> Iterator[Path]:
     for path in sorted(root.rglob("*")):
         hidden = any(part.startswith(".") for part in path.relative_to(root).parts[:-1])
@@ -125,7 +144,7 @@ def write_manifest(path: Path, stack: str, tool: str, plans: tuple[SavedPlan, ..
     return file_digest(path)
 
 
-def read_manifest(path: Path, digest: Sha256, pools: tuple[PoolId, ...]) -> tuple[SavedPlan, ...]:
+def read_manifest(path: Path, expected: Sha256, pools: tuple[PoolId, ...]) -> tuple[SavedPlan, ...]:
     """Return the plans of a manifest, each checked to be the very file that was saved.
 
     Raises:
@@ -135,7 +154,7 @@ def read_manifest(path: Path, digest: Sha256, pools: tuple[PoolId, ...]) -> tupl
         data = path.read_bytes()
     except OSError as e:
         raise _changed(path, f"cannot be read ({e.strerror})") from e
-    if hashlib.sha256(data).hexdigest() != digest:
+    if hashlib.sha256(data).hexdigest() != expected:
         raise _changed(path, "is not the file that was planned and approved")
     plans = tuple(_saved(item, path) for item in json.loads(data)["plans"])
     if tuple(plan.pool for plan in plans) != pools:

@@ -192,9 +192,13 @@ class TerraformProvisioner:
         return files.SavedPlan(pool=pool, file=file.name, sha256=files.file_digest(file), lineage=lineage, serial=serial), changes
 
     def _init(self, pool: PoolId) -> None:
-        answer = self._calls(self._folder(pool)).run("init", input=False, no_color=FLAG)
+        folder = self._folder(pool)
+        if files.is_ready(folder, self._tool.label):
+            return
+        answer = self._calls(folder).run("init", input=False, no_color=FLAG)
         if answer.status != 0:
             raise _plan_failed(pool, "init", answer)
+        files.mark_ready(folder, self._tool.label)
 
     def _save(self, pool: PoolId, file: Path, **options: object) -> bool:
         """Plan into `file`; tell whether anything would change."""

@@ -20,7 +20,7 @@ def command(app: App, out: Path | None, output: str) -> None:
     from fleetctl.views.report import render_report
 
     w = app.wiring
-    data = gather(w.fleet, w.store, w.store, w.store, w.clock, _lab(w.state_folder))
+    data = gather(w.fleet, w.store, w.store, w.store, w.clock, _lab(app))
     path = out or w.state_folder / "reports" / f"{w.fleet.name}-{w.clock.now():%Y%m%dT%H%M%S}.html"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.write_text(render_report(data), encoding="utf-8")
@@ -31,9 +31,11 @@ def command(app: App, out: Path | None, output: str) -> None:
         app.out(f"report/{path.resolve()}")
 
 
-def _lab(state: Path) -> tuple[tuple[str, str, str], ...]:
-    """Return what is real and what is emulated, where this workspace is a lab."""
+def _lab(app: App) -> tuple[tuple[str, str, str], ...]:
+    """Return what is real and what is emulated, where this workspace is a lab that is up."""
+    from fleetctl.lab.overview import lab_status
     from fleetctl.lab.record import read_record
 
-    record = read_record(state)
-    return () if record is None else tuple((p.name, p.kind, p.what) for p in record.processes)
+    if read_record(app.workspace.absolute()) is None:
+        return ()
+    return tuple((row.name, row.nature, row.text) for row in lab_status(app.workspace))
