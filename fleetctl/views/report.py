@@ -251,6 +251,8 @@ def _costs(data: ReportData) -> str:
     )
     hours = duration(sum(w.hours for w in plan.waves) * 3600)
     overlap = f"overlap: {_money(plan.overlap_cost)} {_t(plan.overlap_cost.currency)} in all while both sides run ({hours} planned)"
+    if plan.overlap_extra is not None:
+        overlap += f", {_money(plan.overlap_extra)} of it on top of today's bill"
     rows += (
         '<tr class="sum"><td class="nowrap">all pools</td><td></td>'
         f'<td class="num">{_money(plan.cost_now)}</td><td class="num">{_money(plan.cost_then)}</td><td class="text">{overlap}</td></tr>'
