@@ -1,1 +1,318 @@
-"""Composition root: the only module that knows both ports and adapters. Never decides anything."""
+"""Composition root: the only module that knows both ports and adapters. Never decides; imports an adapter when it is asked for."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fleetctl.adapters.haproxy.router import Backends
+    from fleetctl.adapters.home.files import WayHomeFiles
+    from fleetctl.adapters.store.sqlite import SqliteStore
+    from fleetctl.adapters.store.status import StatusRow
+    from fleetctl.domain.fleet import Connection, Fleet
+    from fleetctl.domain.home import WayHome
+    from fleetctl.domain.ids import CellId, PoolId
+    from fleetctl.domain.people import Actor
+    from fleetctl.domain.plan import Plan
+    from fleetctl.domain.pool import PoolSpec
+    from fleetctl.ports.capacity import Configurator, Provisioner
+    from fleetctl.ports.state import Clock
+    from fleetctl.ports.traffic import EvidenceSource, Prober, Router, Shadow
+    from fleetctl.usecases.capacity import CapacityPorts
+    from fleetctl.usecases.home import HomePorts
+    from fleetctl.usecases.plan import PlanPorts
+    from fleetctl.usecases.tick import TickPorts, TickSettings
+
+STATE = ".fleetctl"
+
+
+def shipped(name: str) -> Path:
+    """Return the folder `playbooks` or `terraform`: beside the package in a checkout, inside it in a wheel."""
+    package = Path(__file__).resolve().parent
+    inside = package / "_shipped" / name
+    return inside if inside.is_dir() else package.parent / name
+
+
+class Wiring:
+    """Adapters of one workspace, made when asked for and kept.
+
+    Args:
+        workspace: the user's folder; fleet_file: finds the fleet file, or raises ConfigInvalid.
+        store: path of the store; actor: who acts.
+    """
+
+    def __init__(self, workspace: Path, fleet_file: Callable[[], Path], *, store: Path, actor: str) -> None:
+        self.workspace = workspace
+        self._fleet_file = fleet_file
+        self._store = store
+        self._actor = actor
+        self._routers: dict[str, Router] = {}
+        self._evidence: dict[str, EvidenceSource] = {}
+
+    @property
+    def state_folder(self) -> Path:
+        """Return the workspace's private folder, made with mode 0700."""
+        folder = self.workspace / STATE
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder
+
+    @cached_property
+    def store(self) -> SqliteStore:
+        """Return the store of record. Raises StoreUnavailable."""
+        from fleetctl.adapters.store.sqlite import SqliteStore
+
+        self._store.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return SqliteStore(self._store)
+
+    @cached_property
+    def clock(self) -> Clock:
+        """Return the system's clock."""
+        from fleetctl.adapters.clock.system import SystemClock
+
+        return SystemClock()
+
+    @cached_property
+    def actor(self) -> Actor:
+        """Return the person at this terminal."""
+        from fleetctl.domain.people import Actor
+
+        return Actor(kind="person", name=self._actor, via="cli")
+
+    @property
+    def holder(self) -> str:
+        """Return the name under which this process takes leases."""
+        from fleetctl.ports.state import holder_name
+
+        return holder_name(self.actor, os.getpid(), socket.gethostname())
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        """Read the fleet file and give it its serial: one more whenever its content differs from the last one recorded.
+
+        Raises:
+            ConfigInvalid: config.*, with every mistake of the file.
+        """
+        from fleetctl.domain.canonical import digest
+        from fleetctl.domain.fleet import Fleet
+        from fleetctl.formats.fleet_file import read_fleet
+
+        shown = self._fleet_file()
+        name = str(shown.relative_to(self.workspace)) if shown.is_relative_to(self.workspace) else str(shown)
+        read = read_fleet(shown, serial=1, shown_as=name)
+        last = self.store.newest(Fleet)
+        if last is not None and last.lineage == read.lineage:
+            same = replace(read, serial=last.serial)
+            if digest(same) == digest(last):
+                return last
+            read = replace(read, serial=last.serial + 1)
+        self.store.put(f"{read.lineage}-{read.serial}", read)
+        return read
+
+    def status_rows(self) -> tuple[StatusRow, ...]:
+        """Return one light row per cell that moves or moved; () where there is no store yet."""
+        from fleetctl.adapters.store.status import status_rows
+
+        return status_rows(self._store) if self._store.exists() else ()
+
+    def plan_ports(self) -> PlanPorts:
+        """Return all that planning touches."""
+        from fleetctl.adapters.nulls import UnknownCapacity
+        from fleetctl.usecases.plan import PlanPorts
+
+        return PlanPorts(store=self.store, records=self.store, clock=self.clock, capacity=UnknownCapacity(), actor=self.actor)
+
+    def router_of(self, c: CellId) -> Router:
+        """Return the router of a cell."""
+        return self._router(self.fleet.router(self.fleet.cell(c).router.name))
+
+    def _router(self, connection: Connection) -> Router:
+        if connection.name not in self._routers:
+            self._routers[connection.name] = self._make_router(connection, {c.id: c.source for c in self.fleet.cells})
+        return self._routers[connection.name]
+
+    def _make_router(self, connection: Connection, sources: Mapping[CellId, PoolId]) -> Router:
+        from fleetctl.errors import ConfigInvalid
+
+        if connection.kind != "haproxy":
+            raise ConfigInvalid("config.router_kind", f"router {connection.name} is of kind {connection.kind!r}; known is haproxy.")
+        from fleetctl.adapters.haproxy.router import HaproxyRouter
+
+        return HaproxyRouter(connection, sources=sources, backends=self._backends())
+
+    def _backends(self) -> dict[CellId, Backends]:
+        from fleetctl.adapters.haproxy.router import Backends
+
+        named = (c for c in self.fleet.cells if c.router.baseline_backend or c.router.canary_backend)
+        return {
+            c.id: Backends(baseline=c.router.baseline_backend or f"{c.id}_baseline", canary=c.router.canary_backend or f"{c.id}_canary")
+            for c in named
+        }
+
+    def _pin_key(self, connection: Connection) -> str:
+        from fleetctl.adapters.secrets.files import FileSecrets
+        from fleetctl.errors import CredentialsMissing
+
+        ref = connection.secrets.get("pin_key")
+        if ref is None:
+            raise CredentialsMissing("credentials.missing", f"router {connection.name} names no pin_key.", hint="Add it to the fleet file")
+        return FileSecrets().resolve(ref)
+
+    def prober_of(self, c: CellId) -> Prober:
+        """Return what proves a cell's replicas by real completions."""
+        from fleetctl.adapters.haproxy.prober import HaproxyProber
+
+        connection = self.fleet.router(self.fleet.cell(c).router.name)
+        return HaproxyProber(
+            connection,
+            pin_key=lambda: self._pin_key(connection),
+            sources={x.id: x.source for x in self.fleet.cells},
+            models={x.id: self.fleet.workload(x.workload).model.name for x in self.fleet.cells},
+        )
+
+    def evidence_of(self, c: CellId) -> EvidenceSource:
+        """Return the evidence source of a cell; one per router."""
+        from fleetctl.adapters.haproxy.evidence import HaproxyEvidence
+
+        connection = self.fleet.router(self.fleet.cell(c).router.name)
+        if connection.name not in self._evidence:
+            workloads = {x.id: self.fleet.workload(x.workload) for x in self.fleet.cells if x.router.name == connection.name}
+            self._evidence[connection.name] = HaproxyEvidence(
+                Path(connection.settings["log_folder"]),
+                streaming=frozenset(c for c, w in workloads.items() if w.traffic.streaming),
+                slo_latency_ms={c: w.slo.latency_ms for c, w in workloads.items() if w.slo.latency_ms is not None},
+            )
+        return self._evidence[connection.name]
+
+    def shadow_of(self, c: CellId) -> Shadow:
+        """Return the shadow of a cell."""
+        from fleetctl.adapters.haproxy.router import HaproxyRouter
+        from fleetctl.adapters.shadow.files import ShadowFiles
+
+        connection = self.fleet.router(self.fleet.cell(c).router.name)
+        router = self.router_of(c)
+
+        def set_rate(cell: CellId, milli_per_s: int) -> None:
+            if isinstance(router, HaproxyRouter):
+                router.set_shadow(cell, milli_per_s / 1000)
+
+        return ShadowFiles(Path(connection.settings["shadow_folder"]), set_rate=set_rate)
+
+    def tick_ports(self) -> TickPorts:
+        """Return all that a tick touches."""
+        from fleetctl.adapters.notify.log import LogNotifier
+        from fleetctl.adapters.nulls import NullHolds
+        from fleetctl.usecases.tick import TickPorts
+
+        return TickPorts(
+            store=self.store,
+            trail=self.store,
+            clock=self.clock,
+            notifier=LogNotifier(),
+            holds=NullHolds(),
+            router=self.router_of,
+            evidence=self.evidence_of,
+            shadow=self.shadow_of,
+            prober=self.prober_of,
+        )
+
+    def tick_settings(self) -> TickSettings:
+        """Return what a tick needs to know of this process and the policy."""
+        from fleetctl.usecases.tick import TickSettings
+
+        minimum = {p.id: p.count for p in self.fleet.pools}
+        return TickSettings(holder=self.holder, freeze=self.fleet.policy.freeze, minimum=minimum)
+
+    @cached_property
+    def ways_home(self) -> WayHomeFiles:
+        """Return the local way-home files; needs no store and no fleet file."""
+        from fleetctl.adapters.home.files import WayHomeFiles, make_key
+
+        key = self.state_folder / "key"
+        make_key(key)
+        return WayHomeFiles(self.state_folder / "home", key)
+
+    def save_ways_home(self, plan: Plan) -> None:
+        """Write the way home of every cell that the plan moves."""
+        from fleetctl.adapters.haproxy.router import paper_commands
+        from fleetctl.domain.home import WayHome
+
+        for o in plan.outcomes:
+            if o.kind != "move":
+                continue
+            cell, w = self.fleet.cell(o.cell), self.fleet.workload(o.workload)
+            connection = self.fleet.router(cell.router.name)
+            self.ways_home.write(
+                WayHome(
+                    fleet=self.fleet.name,
+                    cell=cell.id,
+                    workload=w.id,
+                    region=cell.region,
+                    tenant=w.tenant,
+                    klass=w.klass,
+                    router=connection,
+                    source=cell.source,
+                    cap_bp=self.fleet.policy.cap_bp,
+                    paper=paper_commands(connection, cell.id),
+                    made_at=self.clock.now(),
+                )
+            )
+
+    def home_ports(self) -> HomePorts:
+        """Return all that a return home touches; reads neither the store nor the fleet file."""
+        from fleetctl.adapters.haproxy.prober import HaproxyProber
+        from fleetctl.adapters.haproxy.router import HaproxyRouter
+        from fleetctl.usecases.home import HomePorts
+
+        def router(way: WayHome) -> Router:
+            return HaproxyRouter(way.router, sources={way.cell: way.source})
+
+        def prober(way: WayHome) -> Prober:
+            return HaproxyProber(way.router, pin_key=lambda: self._pin_key(way.router), sources={way.cell: way.source})
+
+        return HomePorts(router=router, prober=prober, ways=self.ways_home, clock=self.clock, store=lambda: self.store)
+
+    def run_folder(self, name: str) -> Path:
+        """Make and return a new private run folder."""
+        folder = self.state_folder / "runs" / f"{self.clock.now():%Y%m%dT%H%M%S}-{name}-{os.getpid()}"
+        folder.mkdir(mode=0o700, parents=True)
+        return folder
+
+    def provisioner(self, spec: PoolSpec) -> Provisioner:
+        """Return what makes a pool, by its stack."""
+        from fleetctl.adapters.terraform.provisioner import TerraformProvisioner
+        from fleetctl.adapters.terraform.stacks import lab_variables
+        from fleetctl.adapters.terraform.tool import find_tool
+        from fleetctl.errors import ConfigInvalid
+
+        stack = spec.stack or self.fleet.pool(spec.pool).provisioned_by
+        if stack != "lab":
+            raise ConfigInvalid("config.stack", f"pool {spec.pool} is provisioned by {stack!r}; this release makes pools of the stack lab.")
+        variables = lab_variables(Path(self.fleet.settings["lab.hosts"]), sys.executable)
+        return TerraformProvisioner(shipped("terraform") / "stacks" / stack, self.state_folder / "terraform", stack, variables, find_tool())
+
+    def configurator(self, run: Path) -> Configurator:
+        """Return what prepares hosts."""
+        from fleetctl.adapters.ansible.configurator import AnsibleConfigurator
+
+        return AnsibleConfigurator(shipped("playbooks"), run, python=sys.executable)
+
+    def capacity_ports(self, run: Path) -> CapacityPorts:
+        """Return all that provision and configure touch."""
+        from fleetctl.usecases.capacity import CapacityPorts
+
+        return CapacityPorts(
+            store=self.store,
+            records=self.store,
+            clock=self.clock,
+            provisioner=self.provisioner,
+            configurator=self.configurator(run),
+            holder=self.holder,
+            actor=self.actor,
+        )

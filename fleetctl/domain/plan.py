@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fleetctl.domain.fleet import PhaseSpec
+from fleetctl.domain.fleet import Phase, PhaseSpec
 from fleetctl.domain.ids import CellId, PlanId, PoolId, Sha256, WorkloadId
 from fleetctl.domain.people import Actor, Reason
 from fleetctl.domain.pool import PoolSpec
@@ -59,7 +59,12 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the plan does with one cell. Staying is a normal result."""
+    """What the plan does with one cell. Staying is a normal result.
+
+    Args:
+        cost_now, cost_then: this cell's share of its VMs by GPUs, USD per hour; None where no price is known.
+        hours: planned time from the first step to the start of soak; None where no end can be planned.
+    """
 
     cell: CellId
     workload: WorkloadId
@@ -72,6 +77,24 @@ class Outcome:
     fit: Fit | None = None
     cost_now: Money | None = None
     cost_then: Money | None = None
+    hours: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepNeed:
+    """What one step of a wave needs before it can PASS.
+
+    Args:
+        requests: canary requests per judged guardrail (p90 if both arms are equal), of the cell that needs most.
+        hours: planned time of the slowest cell, its bake time included.
+        positions: shadow token positions to compare, 0 where the step has none.
+    """
+
+    phase: Phase
+    weight_bp: int
+    requests: Mapping[Guardrail, Requests] = field(default_factory=dict)
+    hours: float = 0.0
+    positions: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +103,15 @@ class Wave:
 
     Args:
         evidence_needed: canary requests to PASS if both arms are equal (p90), per guardrail, at the widest step.
+        steps: the same per step, in the order of `phases`; hours: of the whole wave, soak included.
     """
 
     index: int
     cells: tuple[CellId, ...]
     phases: tuple[PhaseSpec, ...]
     evidence_needed: Mapping[Guardrail, Requests] = field(default_factory=dict)
+    steps: tuple[StepNeed, ...] = ()
+    hours: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +129,8 @@ class Plan:
 
     Args:
         id: first 12 hex digits of the digest of all else, prefixed "p".
-        cost_now, cost_then: USD per hour of all pools; overlap_cost: USD for the time both sides run.
+        cost_now, cost_then: USD per hour of all pools; overlap_cost: USD for the time both sides run;
+            overlap_extra: the part of it that comes on top of today's bill.
         bound, gap_pct, checks: the certificate, filled by the optimiser.
     """
 
@@ -120,6 +147,7 @@ class Plan:
     overlap_cost: Money
     catalog_id: str
     price_book_id: str
+    overlap_extra: Money | None = None
     bound: Money | None = None
     gap_pct: float | None = None
     checks: tuple[Check, ...] = ()

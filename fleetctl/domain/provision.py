@@ -20,12 +20,14 @@ class ResourceChange:
     Args:
         actions: Terraform's own words, such as ("create",) or ("delete", "create").
         pool: the pool it belongs to by its tag, None where it carries none.
+        reason: Terraform's word for why it would be replaced or deleted, such as "replace_because_tainted"; "" where it gives none.
     """
 
     address: str
     type: str
     actions: tuple[str, ...]
     pool: PoolId | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

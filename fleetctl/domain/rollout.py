@@ -71,6 +71,7 @@ class Rollout:
         latched: the FAIL that ended it; never cleared.
         lost_since: since when there has been no evidence, None while there is.
         deadline: when this step becomes INCONCLUSIVE.
+        hold_reason: code of what holds it here, or (once ended) why it ended; home_for: what sent it home, if no verdict did.
     """
 
     cell: CellId
@@ -90,6 +91,7 @@ class Rollout:
     lost_since: Instant | None = None
     deadline: Instant | None = None
     hold_reason: str = ""
+    home_for: str = ""
     orders: tuple[Order, ...] = ()
     approvals: tuple[Approval, ...] = ()
     attempt: int = 1

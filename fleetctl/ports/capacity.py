@@ -71,7 +71,14 @@ class Configurator(Protocol):
         token: Token,
         on: Callable[[Progress], None],
     ) -> tuple[HostResult, ...]:
-        """Run a play to its end and return one result per host; running it again changes nothing."""
+        """Run a play to its end and return one result per host, in their order; running it again changes nothing.
+
+        A host that has seen a higher token refuses and is "failed"; after `cancel` the hosts that were not done are "cancelled".
+
+        Args:
+            variables: of every host, except the key "by_host": a mapping of host id to that host's own variables.
+            on: called in the caller's thread.
+        """
         ...
 
     def cancel(self) -> None:

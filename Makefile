@@ -1,0 +1,44 @@
+# Two commands do all the set-up: `make demo` and `make test`. Neither needs root, Docker, a cloud account or a GPU.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+STAMP = $(VENV)/.installed
+PYTEST = $(BIN)/python -m pytest
+
+.PHONY: help setup demo test test-fast test-full lint bench-start clean
+
+help:  ## Say what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "python3 3.11 or newer is needed (PYTHON=/path/to/python3 make ...)"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo "python3 lacks venv: install your system's python3-venv package"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[lab,dev]'
+	@touch $@
+
+setup: $(STAMP)  ## Make .venv with everything in it
+
+demo: setup  ## The first migration, end to end, on this machine; writes an HTML report
+	@$(BIN)/python -m fleetctl.lab.demo
+
+test: setup lint  ## Every check, with seeded subsets of the long ones
+	$(PYTEST) -m 'not slow'
+
+test-fast: setup lint  ## Under 2 minutes: no real processes
+	$(PYTEST) -m 'not slow and not lab and not crash'
+
+test-full: setup lint  ## Every count that the promises name; resumable: finished parts are not run again
+	$(BIN)/python -m tests.full
+
+lint: setup  ## Formatting, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench-start: setup  ## Start-up time of --help and status; last line is one JSON object
+	@$(BIN)/python -m tests.bench.start
+
+clean:  ## Remove what was made
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

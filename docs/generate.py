@@ -1,0 +1,277 @@
+"""Write the reference pages from the program itself: commands, errors, settings, fleet file. `--check` only compares and ends with 1.
+
+Usage: python docs/generate.py [--check]
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from fleetctl import errors  # noqa: E402
+
+REFERENCE = ROOT / "docs" / "reference"
+MADE = "<!-- Made by docs/generate.py from the program. Do not edit. -->"
+ERROR_TYPES = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.FleetctlError)}
+FLEET_FILE_INTRO = """\
+`inventory/NAME/fleet.yaml` says what runs where, what users were promised, and the rules a migration keeps. `fleetctl init` writes
+a commented example. Its JSON Schema is [fleet.schema.json](fleet.schema.json) (`fleetctl inventory schema`).
+
+Times carry a unit (`20s`, `5m`, `2h`, `7d`), shares are `10%` or `1000bp`, margins of errors are `0.5 points`. `on`, `yes`, `n`, `010`
+and `1:30` are refused, because YAML readers disagree about them. Unknown keys are mistakes, with file and line."""
+CODE = re.compile(r"[a-z_]+(\.[a-z_]+)*\Z")
+
+
+class Raised(NamedTuple):
+    """One error as the code gives it."""
+
+    code: str
+    exit_code: int
+    message: str
+    hint: str
+
+
+def commands_page() -> str:
+    """Return commands.md from the help of every command that is there."""
+    import click
+
+    from fleetctl.cli.main import PROGRAM, cli
+    from fleetctl.cli.registry import COMMANDS, GROUPS, in_group
+    from fleetctl.cli.topics import EXIT_CODES
+
+    lines = ["# Commands", "", MADE, ""]
+    top = click.Context(cli, info_name=PROGRAM, **{**cli.context_settings, "max_content_width": 80, "terminal_width": 80})
+    lines += [*_block(cli.get_help(top)), ""]
+    for group in GROUPS:
+        lines += [f"## {group}", ""]
+        for name in in_group(group):
+            if find_spec(COMMANDS[name].module(name)) is None:
+                continue
+            command = cli.get_command(top, name)
+            if command is not None:
+                lines += _command(command, name, top, 3)
+    lines += ["## Exit codes", "", "| code | meaning |", "| --- | --- |"]
+    lines += [f"| {code} | {text} |" for code, text in EXIT_CODES]
+    return "\n".join(lines) + "\n"
+
+
+def _command(command: Any, name: str, parent: Any, level: int) -> list[str]:
+    import click
+
+    context = click.Context(command, info_name=name, parent=parent, max_content_width=80, terminal_width=80)
+    lines = [f"{'#' * level} {context.command_path}", "", *_block(command.get_help(context)), ""]
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(context):
+            found = command.get_command(context, inner)
+            if found is not None:
+                lines += _command(found, inner, context, level + 1)
+    return lines
+
+
+def _block(text: str) -> list[str]:
+    return ["```text", *(line.rstrip() for line in text.rstrip("\n").splitlines()), "```"]
+
+
+def errors_page() -> str:
+    """Return errors.md: every code that the source gives, with its exit code, messages and hints."""
+    by_code: dict[str, list[Raised]] = {}
+    for raised in sorted(set(raised_errors())):
+        by_code.setdefault(raised.code, []).append(raised)
+    lines = ["# Errors", "", MADE, ""]
+    lines += ["Every error names the object, the cause and the next command. Codes are stable; texts may change.", ""]
+    lines += [
+        "A file that cannot be used lists all its mistakes, each as `file:line: text`. A traceback is shown with `--debug` alone.",
+        "",
+    ]
+    for topic in sorted({code.split(".")[0] for code in by_code}):
+        lines += [f"## {topic}", "", "| code | exit | says | next |", "| --- | --- | --- | --- |"]
+        for code, found in by_code.items():
+            if code.split(".")[0] == topic:
+                says = "<br>".join(dict.fromkeys(_cell(r.message) for r in found if r.message))
+                hints = "<br>".join(dict.fromkeys(_cell(r.hint) for r in found if r.hint))
+                exits = ", ".join(str(e) for e in sorted({r.exit_code for r in found}))
+                lines.append(f"| `{code}` | {exits} | {says or '…'} | {hints} |")
+        lines.append("")
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+def raised_errors(root: Path = ROOT / "fleetctl") -> Iterator[Raised]:
+    """Yield every call that makes a FleetctlError, or a failure value with a code, in the source."""
+    for file in sorted(root.rglob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"), filename=str(file))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                yield from _raised(node)
+
+
+def _raised(call: ast.Call) -> Iterator[Raised]:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
+    keywords = {k.arg: k.value for k in call.keywords if k.arg}
+    if name in ERROR_TYPES:
+        code = call.args[0] if call.args else keywords.get("code")
+        message = call.args[1] if len(call.args) > 1 else keywords.get("message")
+        hint, exit_code = keywords.get("hint"), ERROR_TYPES[name].exit_code
+    elif name == "ProvisionFailure":
+        code, message, hint, exit_code = keywords.get("code"), keywords.get("text"), None, errors.EXIT_FAILED
+    else:
+        return
+    for text in _texts(code):
+        if CODE.match(text):
+            yield Raised(text, exit_code, _text(message), _text(hint))
+
+
+def _texts(node: ast.expr | None) -> Iterator[str]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.IfExp):
+        yield from _texts(node.body)
+        yield from _texts(node.orelse)
+
+
+def _text(node: ast.expr | None) -> str:
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(v.value) if isinstance(v, ast.Constant) else "…" for v in node.values)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _text(node.left) + _text(node.right)
+    return "…" if node is not None else ""
+
+
+def settings_page() -> str:
+    """Return settings.md from the table of settings."""
+    from fleetctl.formats.settings import SETTINGS_FILE, SPECS, WORKSPACE
+
+    lines = ["# Settings", "", MADE, ""]
+    lines += [f"The first that says something wins: flags, `FLEETCTL_*`, the workspace's `{SETTINGS_FILE}`, your own", ""]
+    lines[-2] += " `$XDG_CONFIG_HOME/fleetctl/config.toml` (`~/.config`), the default. Unknown keys are mistakes, with file and line."
+    lines += [f"| `{SETTINGS_FILE}` | environment | default | meaning |", "| --- | --- | --- | --- |"]
+    for spec in (*SPECS, WORKSPACE):
+        allowed = f" One of {', '.join(f'`{word}`' for word in spec.allowed)}." if spec.allowed else ""
+        key = f"`{spec.name}`" if spec is not WORKSPACE else "(`-C DIR`)"
+        lines.append(f"| {key} | `FLEETCTL_{spec.name.upper()}` | {f'`{spec.default}`' if spec.default else ''} | {spec.text}{allowed} |")
+    lines += ["", "`NO_COLOR` and `TERM=dumb` switch colour and motion off. Secrets are never settings: files name where they lie."]
+    return "\n".join(lines) + "\n"
+
+
+def fleet_file_page() -> str:
+    """Return fleet-file.md from the JSON Schema of the fleet file, and what margins and steps mean where they are left out."""
+    from fleetctl.formats.fleet_schema import json_schema
+    from fleetctl.formats.presets import PRESETS
+
+    schema = json_schema()
+    lines = ["# The fleet file", "", MADE, ""]
+    lines += [FLEET_FILE_INTRO, ""]
+    lines += _keys("the file", schema)
+    for name, definition in sorted(schema["$defs"].items()):
+        lines += _keys(name.removesuffix("Shape").lower(), definition)
+    lines += ["## Named steps", "", "| name | canary and ramp | bake |", "| --- | --- | --- |"]
+    for name, steps in PRESETS.items():
+        moving = [s for s in steps if s["phase"] in {"canary", "ramp"}]
+        lines.append(f"| `{name}` | {', '.join(s['weight'] for s in moving)} | {', '.join(s['bake'] for s in moving)} |")
+    lines += ["", "All go on to full (95%, 60m), soak (95%, 7d: 5 % stays on the source as the control) and complete (100%).", ""]
+    lines += _margins()
+    return "\n".join(lines) + "\n"
+
+
+def _margins() -> list[str]:
+    from fleetctl.domain.workload import Guardrail
+    from fleetctl.formats.presets import default_guardrail
+
+    lines = ["## Margins that are left out", "", "| share | errors | latency | latency fails beyond |", "| --- | --- | --- | --- |"]
+    for weight in (100, 1_000, 2_500, 5_000):
+        error, latency = (default_guardrail(Guardrail(g), weight) for g in ("errors", "latency"))
+        lines.append(f"| {weight / 100:g}% | {error.margin * 100:g} points | {latency.margin:.0%} | {latency.fail_margin:.1%} |")
+    lines += ["", "Errors fail beyond 0 points. While full and soak hold back a small control, a FAIL needs the PASS margin.", ""]
+    return lines[:-1]
+
+
+def _keys(title: str, definition: dict[str, Any]) -> list[str]:
+    lines = [f"## {title}", "", definition.get("description", ""), "", "| key | type | default | meaning |", "| --- | --- | --- | --- |"]
+    required = set(definition.get("required", ()))
+    for key, field in definition["properties"].items():
+        default = (
+            "required"
+            if key in required
+            else f"`{json.dumps(field['default'], ensure_ascii=False)}`"
+            if field.get("default") is not None
+            else ""
+        )
+        if isinstance(field.get("default"), dict):
+            default = ""
+        lines.append(f"| `{key}` | {_type(field)} | {_cell(default)} | {_cell(field.get('description', ''))} |")
+    return [*lines, ""]
+
+
+def _type(field: dict[str, Any]) -> str:
+    if "$ref" in field:
+        name = field["$ref"].rsplit("/", 1)[1].removesuffix("Shape").lower()
+        return f"[{name}](#{name})"
+    if "enum" in field:
+        return ", ".join(f"`{word}`" for word in field["enum"])
+    if "const" in field:
+        return f"`{field['const']}`"
+    if "anyOf" in field:
+        kinds = [f for f in field["anyOf"] if f.get("type") != "null"]
+        return " or ".join(_type(f) for f in kinds)
+    kind = field.get("type", "object")
+    if isinstance(kind, list):
+        return " or ".join(kind)
+    if kind == "array":
+        return f"list of {_type(field['items'])}"
+    named = next(iter(field.get("patternProperties", {}).values()), None)
+    if named is not None:
+        return f"name: {_type(named)}"
+    if kind == "object" and isinstance(field.get("additionalProperties"), dict):
+        return f"name: {_type(field['additionalProperties'])}"
+    return {"object": "mapping", "string": "text", "integer": "whole number"}.get(kind, str(kind))
+
+
+def pages() -> dict[Path, str]:
+    """Return every page that this makes, by file."""
+    from fleetctl.formats import example
+
+    inventory = ROOT / "inventory" / "example"
+    return {
+        REFERENCE / "commands.md": commands_page(),
+        REFERENCE / "errors.md": errors_page(),
+        REFERENCE / "settings.md": settings_page(),
+        REFERENCE / "fleet-file.md": fleet_file_page(),
+        REFERENCE / "fleet.schema.json": example.schema_text(),
+        inventory / "fleet.yaml": example.fleet_text("example", example.EXAMPLE_LINEAGE),
+        inventory / "fleet.schema.json": example.schema_text(),
+        inventory / "access" / "azure-role.json": example.azure_role_text(),
+        inventory / "access" / "aws-policy.json": example.aws_policy_text(),
+    }
+
+
+def main(argv: list[str]) -> int:
+    """Write every page, or compare; return the exit code."""
+    stale = [file for file, text in pages().items() if not file.exists() or file.read_text(encoding="utf-8") != text]
+    if "--check" in argv:
+        for file in stale:
+            sys.stdout.write(f"{file.relative_to(ROOT)} is not current. Run: python docs/generate.py\n")
+        return 1 if stale else 0
+    for file, text in pages().items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    for file in stale:
+        sys.stdout.write(f"{file.relative_to(ROOT)} written\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,107 @@
+"""Configure, adapter layer: what one ansible-playbook run is started with: program, settings file, environment. Never starts it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from fleetctl.errors import ConfigInvalid, ToolMissing
+
+PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "SSH_AUTH_SOCK", "PYTHONPATH", "VIRTUAL_ENV")
+"""Variables of ours that a run gets; no cloud credential and no ANSIBLE_* of the user's is among them."""
+
+_SETTINGS = """\
+[defaults]
+home = {run}/home
+local_tmp = {run}/home/tmp
+collections_path = {run}/home/collections
+roles_path = {playbooks}/roles
+callback_plugins = {playbooks}/plugins/callback
+callbacks_enabled = fleetctl_events
+forks = {forks}
+timeout = 10
+gathering = explicit
+host_key_checking = True
+interpreter_python = auto_silent
+inject_facts_as_vars = False
+retry_files_enabled = False
+localhost_warning = False
+no_target_syslog = True
+system_warnings = False
+nocows = True
+nocolor = True
+any_unparsed_is_failed = True
+
+[inventory]
+enable_plugins = ansible.builtin.yaml
+unparsed_warning = False
+any_unparsed_is_failed = True
+
+[connection]
+pipelining = True
+
+[ssh_connection]
+pipelining = True
+retries = 1
+ssh_args = -C -o BatchMode=yes -o ControlMaster=no -o ServerAliveInterval=10 -o ServerAliveCountMax=3
+
+[diff]
+always = False
+"""
+# ControlMaster would leave a process behind for each host after the run.
+
+
+def find_program(name: str = "ansible-playbook") -> Path:
+    """Return the program beside the running Python, else on PATH.
+
+    Raises:
+        ToolMissing: tool.ansible_missing.
+    """
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
+    if not found:
+        raise ToolMissing(
+            "tool.ansible_missing",
+            f"{name} is neither beside {sys.executable} nor on PATH",
+            hint="Install it: pip install 'ansible-core>=2.19,<2.23'.",
+        )
+    return Path(found)
+
+
+def write_settings(folder: Path, playbooks: Path, *, forks: int) -> Path:
+    """Write ansible.cfg into the run's folder and return its path.
+
+    Raises:
+        ConfigInvalid: config.path where a path holds what the file's format would read as something else.
+    """
+    for path in (folder, playbooks):
+        if any(c in str(path) for c in "\n\r%;:#{}$"):
+            raise ConfigInvalid(
+                "config.path", f"the path {str(path)!r} cannot stand in Ansible's settings", hint="Use a folder with a plain name."
+            )
+    path = folder / "ansible.cfg"
+    write_private(path, _SETTINGS.format(run=folder, playbooks=playbooks, forks=forks))
+    return path
+
+
+def environment(settings: Path, events: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a run: little of ours, nothing of Ansible's that the user has set."""
+    return {
+        **{k: environ[k] for k in PASSED_ON if k in environ},
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+        "ANSIBLE_CONFIG": str(settings),
+        "FLEETCTL_EVENTS": str(events),
+    }
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file of ours (0600) in one step."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w", encoding="utf-8") as f:
+        f.write(text)
+    os.replace(beside, path)

@@ -1,0 +1,1 @@
+"""Every step, adapters layer: the machine's own clock. Never a lease's time: that is the store's."""

@@ -1,0 +1,341 @@
+"""Traffic, adapter layer: renders HAProxy's configuration and start-up files from a small typed input. Never talks to a running HAProxy."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from fleetctl.domain.ids import CellId, is_id
+from fleetctl.domain.workload import AffinityKey
+from fleetctl.errors import ConfigInvalid
+
+PIN_HEADER = "x-fleetctl-pin"
+SERVER_HEADER = "x-fleetctl-server"
+PIN_VARIABLE = "FLEETCTL_PIN_KEY"
+"""Environment variable through which HAProxy gets the pin key, so that it stands in no file but its own."""
+WEIGHT_MAP, FENCE_MAP, SHADOW_MAP = "weight.map", "fence.map", "shadow.map"
+LUA_FILE, CONFIG_FILE = "fleetctl.lua", "haproxy.cfg"
+SOCKET_PATH_MAX = 99
+"""Longest path of a unix socket that HAProxy takes. Source: measured, 100 characters are refused."""
+BUFFER_BYTES = 65_536
+"""Answers up to about this size yield their token counts; the default of 16 kB would lose those of long answers."""
+
+_PATH = re.compile(r"/[A-Za-z0-9_./-]{1,200}\Z")
+_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:+-]{0,127}\Z")
+_ENDPOINT = re.compile(r"(?P<host>[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]):(?P<port>[0-9]{1,5})\Z")
+_TOKEN = re.compile(r"[A-Za-z0-9!#$&^_|~-][A-Za-z0-9_-]{0,63}\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellRoute:
+    """One cell as HAProxy must know it.
+
+    Args:
+        model: name that the health check asks for.
+        baseline, canary: "address:port" of each replica of source and target.
+        check_every_ms, check_timeout_ms: of the health check, which is a real completion of one token.
+        answer_timeout_s: longest silence of a server; 0 means 600 s for streams and 60 s for plain answers.
+    """
+
+    cell: CellId
+    model: str
+    baseline: tuple[str, ...]
+    canary: tuple[str, ...] = ()
+    affinity: AffinityKey | None = None
+    streaming: bool = False
+    check_every_ms: int = 1_000
+    check_timeout_ms: int = 3_000
+    answer_timeout_s: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterConfig:
+    """All that a configuration is rendered from.
+
+    Args:
+        port: of the one frontend, on `address`.
+        socket: path of the admin socket, at most 99 characters.
+        map_folder: absolute; holds weight.map, fence.map and shadow.map.
+        collector_port: where the shadow tee sends copies; 0 means no tee.
+        lua: False renders a plain router without fence, guard and tee (single writer).
+    """
+
+    cells: tuple[CellRoute, ...]
+    port: int
+    socket: Path
+    map_folder: Path
+    collector_port: int = 0
+    lua: bool = True
+    address: str = "127.0.0.1"
+    max_connections: int = 2_000
+
+
+def render(config: RouterConfig) -> str:
+    """Return the text of haproxy.cfg.
+
+    Raises:
+        ConfigInvalid: config.router, with every name or number that cannot be used.
+    """
+    _check(config)
+    parts = [_global(config), _defaults(config), _frontend(config)]
+    parts += [_backends(route) for route in config.cells]
+    return "\n".join(parts)
+
+
+def write_files(config: RouterConfig, folder: Path) -> Path:
+    """Write haproxy.cfg, fleetctl.lua and, where they are missing, the maps (0600); return the path of haproxy.cfg.
+
+    Weights that stand in weight.map stay: a restart keeps the split.
+
+    Raises:
+        ConfigInvalid: config.router.
+    """
+    text = render(config)
+    for wanted in (folder, config.map_folder):
+        wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
+    cells = [route.cell for route in config.cells]
+    _complete(config.map_folder / WEIGHT_MAP, cells, "0")
+    _complete(config.map_folder / FENCE_MAP, cells, "0:0:0")
+    _complete(config.map_folder / SHADOW_MAP, cells, "0", fresh=True)
+    _write(config.map_folder / LUA_FILE, lua_text())
+    path = folder / CONFIG_FILE
+    _write(path, text)
+    return path
+
+
+def lua_text() -> str:
+    """Return the Lua that HAProxy loads."""
+    return resources.files(__package__).joinpath(LUA_FILE).read_text(encoding="utf-8")
+
+
+def _check(config: RouterConfig) -> None:
+    wrong: list[str] = []
+    for name, path in (("socket", config.socket), ("map_folder", config.map_folder)):
+        if not _PATH.match(str(path)) or ".." in path.parts:
+            wrong.append(f"{name}: {str(path)!r} must be an absolute path of letters, digits and _ . / -")
+    if len(str(config.socket)) > SOCKET_PATH_MAX:
+        wrong.append(f"socket: {len(str(config.socket))} characters, at most {SOCKET_PATH_MAX} work: use a shorter folder")
+    for name, port, least in (("port", config.port, 1), ("collector_port", config.collector_port, 0)):
+        if not least <= port <= 65_535:
+            wrong.append(f"{name}: {port} is not a port")
+    if not _ENDPOINT.match(f"{config.address}:1"):
+        wrong.append(f"address: {config.address!r} is not an address")
+    if not config.cells:
+        wrong.append("cells: there is none to route")
+    seen: set[str] = set()
+    for route in config.cells:
+        wrong += _check_route(route)
+        if route.cell in seen:
+            wrong.append(f"cell {route.cell}: is there twice")
+        seen.add(route.cell)
+    if wrong:
+        raise ConfigInvalid(
+            "config.router",
+            "the router's configuration cannot be rendered: " + "; ".join(wrong),
+            hint="Correct the fleet file.",
+            details=tuple(wrong),
+        )
+
+
+def _check_route(route: CellRoute) -> Iterable[str]:
+    if not is_id(route.cell):
+        yield f"cell {route.cell!r}: is not a name (1 to 63 of a-z, 0-9 and inner -)"
+        return
+    if not _MODEL.match(route.model):
+        yield f"cell {route.cell}: model {route.model!r} is not a model name"
+    if not route.baseline:
+        yield f"cell {route.cell}: has no baseline endpoint"
+    for endpoint in (*route.baseline, *route.canary):
+        found = _ENDPOINT.match(endpoint)
+        if found is None or not 1 <= int(found["port"]) <= 65_535:
+            yield f"cell {route.cell}: endpoint {endpoint!r} is not address:port"
+    if route.affinity is not None and not _TOKEN.match(route.affinity.name):
+        yield f"cell {route.cell}: affinity {route.affinity.name!r} is not the name of a header or cookie"
+    if not 100 <= route.check_every_ms <= 60_000 or not 100 <= route.check_timeout_ms <= 60_000:
+        yield f"cell {route.cell}: health checks need 100 to 60,000 ms"
+    if not 0 <= route.answer_timeout_s <= 86_400:
+        yield f"cell {route.cell}: answer timeout {route.answer_timeout_s} s is not within 0 to 86,400"
+
+
+def _global(config: RouterConfig) -> str:
+    lua = f"\n    lua-load {config.map_folder}/{LUA_FILE} {config.map_folder} {config.collector_port}" if config.lua else ""
+    if config.lua and config.collector_port:
+        lua += "\n    httpclient.retries 0\n    httpclient.timeout.connect 1s"
+    return f"""\
+# Rendered by fleetctl. Weights live in {WEIGHT_MAP} and change at run time; never reload in mid-migration.
+global
+    nbthread 1
+    no strict-limits
+    maxconn {config.max_connections}
+    hard-stop-after 30s
+    stats socket {config.socket} mode 600 level admin
+    stats timeout 10s
+    log stdout format raw local0
+    tune.bufsize {BUFFER_BYTES}
+    set-var-fmt proc.pin "%[env({PIN_VARIABLE})]"{lua}
+"""
+
+
+def _defaults(config: RouterConfig) -> str:
+    error = '{"error":{"message":"no server of this cell answers","type":"router","code":503}}'
+    return f"""\
+defaults
+    mode http
+    log global
+    option http-no-delay
+    option http-server-close
+    option dontlognull
+    retries 0
+    no option redispatch
+    balance roundrobin
+    timeout connect 2s
+    timeout client 600s
+    timeout http-request 10s
+    timeout http-keep-alive 60s
+    timeout queue 10s
+    timeout server 60s
+    http-error status 503 content-type application/json string '{error}'
+"""
+
+
+def _log_format() -> str:
+    fields = {
+        "c": '"%[var(txn.c)]"',
+        "a": '"%[var(txn.arm)]"',
+        "srv": '"%s"',
+        "st": "%ST",
+        "ts": '"%ts"',
+        "t0": "%[var(txn.t0)]",
+        "ta": "%Ta",
+        "tr": "%Tr",
+        "b": "%B",
+        "pt": "%[var(txn.pt)]",
+        "ct": "%[var(txn.ct)]",
+        "cc": "%[var(txn.cc)]",
+        "bp": "%[var(txn.bp)]",
+        "p": '"%[var(txn.p)]"',
+        "rc": '"%rc"',
+    }
+    return "{" + ",".join(f'"{name}":{value}' for name, value in fields.items()) + "}"
+
+
+def _frontend(config: RouterConfig) -> str:
+    weights = config.map_folder / WEIGHT_MAP
+    return f"""\
+frontend fleetctl
+    bind {config.address}:{config.port}
+    log-format '{_log_format()}'
+    http-request set-var(txn.t0) date(0,ms)
+    http-request set-var(txn.pt) int(-1)
+    http-request set-var(txn.ct) int(-1)
+    http-request set-var(txn.cc) int(-1)
+    http-request set-var(txn.bp) int(0)
+    http-request set-var(txn.p) str(-)
+    http-request set-var(txn.arm) str(-)
+    acl known path,field(2,/),map_str_int({weights}) -m found
+    http-request return status 404 content-type application/json string '{_unknown()}' if !known
+    http-request set-var(txn.c) path,field(2,/)
+    http-request set-var(txn.bp) var(txn.c),map_str_int({weights},0)
+    http-request set-var(txn.bucket) rand(10000)
+{_affinity(config.cells)}
+    http-request set-var(txn.arm) str(baseline)
+    http-request set-var(txn.arm) str(canary) if {{ var(txn.bucket),sub(txn.bp) lt 0 }}
+    acl pin_key var(proc.pin),length ge 16
+    acl pin_good req.fhdr({PIN_HEADER}),field(1,:),secure_memcmp(proc.pin)
+    http-request set-var(txn.p) str(baseline) if pin_key pin_good {{ req.fhdr({PIN_HEADER}),field(2,:) -m str baseline }}
+    http-request set-var(txn.p) str(canary) if pin_key pin_good {{ req.fhdr({PIN_HEADER}),field(2,:) -m str canary }}
+    acl pinned var(txn.p) -m str baseline canary
+    http-request set-var(txn.arm) var(txn.p) if pinned
+    http-request del-header x-fleetctl- -m beg
+    http-request replace-path ^/[^/]+/?(.*)$ /\\1
+{_tee(config)}
+    use_backend %[var(txn.c)]_%[var(txn.arm)]
+    http-response del-header {SERVER_HEADER}
+    http-response set-header {SERVER_HEADER} %s if pinned
+    acl plain res.hdr(content-type) -m beg application/json
+    http-response wait-for-body time 10s if plain
+    http-response set-var(txn.pt) res.body,json_query('$.usage.prompt_tokens','int') if plain
+    http-response set-var(txn.ct) res.body,json_query('$.usage.completion_tokens','int') if plain
+    http-response set-var(txn.cc) res.body,json_query('$.usage.prompt_tokens_details.cached_tokens','int') if plain
+"""
+
+
+def _unknown() -> str:
+    return '{"error":{"message":"no such cell","type":"router","code":404}}'
+
+
+def _affinity(cells: tuple[CellRoute, ...]) -> str:
+    lines: list[str] = []
+    for route in cells:
+        if route.affinity is not None:
+            fetch = "req.fhdr" if route.affinity.kind == "header" else "req.cook"
+            lines.append(f"    http-request set-var(txn.key) {fetch}({route.affinity.name}) if {{ var(txn.c) -m str {route.cell} }}")
+    if lines:
+        lines.append("    http-request set-var(txn.bucket) var(txn.key),xxh32,mod(10000) if { var(txn.key),length gt 0 }")
+    return "\n".join(lines)
+
+
+def _tee(config: RouterConfig) -> str:
+    if not config.lua or not config.collector_port:
+        return ""
+    rate = f"{{ var(txn.c),map_str_int({config.map_folder / SHADOW_MAP},0) gt 0 }}"
+    return f"""\
+    http-request lua.fleetctl_sample if METH_POST {{ path_end /completions }} !pinned {rate} {{ req.hdr_val(content-length) 1:14000 }}
+    acl teed var(txn.tee) -m bool
+    http-request wait-for-body time 100ms if teed
+    http-request lua.fleetctl_tee if teed"""
+
+
+def _backends(route: CellRoute) -> str:
+    body = json.dumps({"model": route.model, "prompt": "ok", "max_tokens": 1, "temperature": 0}, separators=(",", ":"))
+    headers = "hdr Host fleetctl hdr Content-Type application/json hdr x-fleetctl-check 1"
+    timeout = route.answer_timeout_s or (600 if route.streaming else 60)
+    common = f"""\
+    timeout server {timeout}s
+    timeout check {route.check_timeout_ms}ms
+    option httpchk
+    http-check send meth POST uri /v1/completions ver HTTP/1.1 {headers} body '{body}'
+    http-check expect status 200
+    http-check expect string '"choices"'
+    default-server check inter {route.check_every_ms}ms fall 2 rise 1"""
+    source = [f"    server b{n} {endpoint}" for n, endpoint in enumerate(route.baseline, 1)]
+    target = [f"    server c{n} {endpoint}" for n, endpoint in enumerate(route.canary, 1)]
+    spare = [f"    server b{n} {endpoint} no-check backup track {route.cell}_baseline/b{n}" for n, endpoint in enumerate(route.baseline, 1)]
+    return "\n".join(
+        [
+            f"backend {route.cell}_baseline",
+            common,
+            *source,
+            "",
+            f"backend {route.cell}_canary",
+            "    option allbackups",
+            common,
+            *target,
+            *spare,
+            "",
+        ]
+    )
+
+
+def _complete(path: Path, cells: list[CellId], value: str, *, fresh: bool = False) -> None:
+    """Keep the lines of these cells and add the missing ones; leave out cells that are routed no more."""
+    standing: dict[str, str] = {}
+    if not fresh and path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            name, _, rest = line.partition(" ")
+            standing[name] = rest
+    _write(path, "".join(f"{cell} {standing.get(cell, value)}\n" for cell in cells))
+
+
+def _write(path: Path, text: str) -> None:
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.unlink(missing_ok=True)
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as out:
+        out.write(text)
+    beside.replace(path)

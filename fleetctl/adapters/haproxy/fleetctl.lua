@@ -1,0 +1,209 @@
+-- Traffic, inside HAProxy: fencing, the weight's lease and the shadow tee. Never decides a weight; the guard only takes one home.
+-- Loaded by `lua-load` into one thread, so a command runs whole before the next one starts: that is the compare-and-set.
+-- Arguments: map folder, port of the shadow collector (0: no tee).
+
+local folder, collector = ...
+collector = tonumber(collector) or 0
+
+local WEIGHTS, FENCES = folder .. "/weight.map", folder .. "/fence.map"
+local SHADOWS, GUARDED = folder .. "/shadow.map", folder .. "/guard.map"
+local FULL_BP, QUEUE, GUARD_MS, SEND_MS = 10000, 64, 500, 5000
+local BODY_MAX = 14000
+
+local weights = Map.new(WEIGHTS, Map._str)
+local state = {} -- cell -> {cap, token, lease}; the weight itself lives in the map that routes
+
+local function lines(path)
+  local file = io.open(path, "r")
+  local found = {}
+  if file then
+    for line in file:lines() do
+      local cell, rest = line:match("^([a-z0-9-]+) (%S+)$")
+      if cell then found[cell] = rest end
+    end
+    file:close()
+  end
+  return found
+end
+
+local function natural(text)
+  if text and #text <= 16 and text:match("^%d+$") then return math.tointeger(tonumber(text)) end
+  return nil
+end
+
+local function now_ms()
+  local now = core.now()
+  return now.sec * 1000 + now.usec // 1000
+end
+
+local function weight(cell)
+  return math.tointeger(tonumber(weights:lookup(cell) or "0")) or 0
+end
+
+local function restore()
+  local fences, guarded = lines(FENCES), lines(GUARDED)
+  for cell, bp in pairs(lines(WEIGHTS)) do
+    local cap, token, lease = (fences[cell] or ""):match("^(%d+):(%d+):(%d+)$")
+    local s = { cap = natural(cap) or 0, token = natural(token) or 0, lease = natural(lease) or 0 }
+    state[cell] = s
+    local value = natural(bp)
+    if not value or value > s.cap or guarded[cell] == tostring(s.lease) then
+      -- never more on the target than was allowed, or than the guard had left there
+      core.set_map(WEIGHTS, cell, guarded[cell] == tostring(s.lease) and "0" or tostring(math.min(value or 0, s.cap)))
+    end
+  end
+end
+
+core.register_init(restore)
+
+-- commands on the admin socket -------------------------------------------------------------------------------------------------
+
+local function shown(cell)
+  local s = state[cell]
+  return string.format("ok %d %d %d %d", weight(cell), s.cap, s.token, s.lease)
+end
+
+local function command(name, run)
+  core.register_cli({ "fleetctl", name }, "fleetctl " .. name, function(applet, _, _, ...)
+    local good, answer = pcall(run, ...)
+    applet:send((good and answer or "bad internal " .. tostring(answer):gsub("%c", " ")) .. "\n")
+  end)
+end
+
+command("read", function(cell)
+  return state[cell] and shown(cell) or "unknown"
+end)
+
+command("fence", function(cell, token)
+  local s, wanted = state[cell], natural(token)
+  if not s then return "unknown" end
+  if not wanted then return "bad token" end
+  if wanted <= s.token then return "stale " .. s.token end
+  s.token = wanted
+  return shown(cell)
+end)
+
+command("set", function(cell, bp, cap, token, lease)
+  local s = state[cell]
+  if not s then return "unknown" end
+  local b, c, t, l = natural(bp), natural(cap), natural(token), natural(lease)
+  if not (b and c and t and l) then return "bad number" end
+  if c > FULL_BP or b > c then return "bad range" end
+  if t ~= s.token then return "stale " .. s.token end
+  core.set_map(WEIGHTS, cell, tostring(b))
+  s.cap, s.lease = c, l
+  return shown(cell)
+end)
+
+-- the guard ---------------------------------------------------------------------------------------------------------------------
+
+local held = {}
+
+local function source_proven(cell)
+  local backend = core.backends[cell .. "_baseline"]
+  if not backend then return false end
+  for _, server in pairs(backend.servers) do
+    local stats = server:get_stats()
+    local check = (stats.check_status or ""):gsub("^%* ", "")
+    if (stats.status or ""):match("^UP") and check == "L7OK" then return true end
+  end
+  return false
+end
+
+local function guard_cell(cell, s)
+  local bp = weight(cell)
+  if bp <= 0 or s.lease > now_ms() then
+    held[cell] = nil
+    return
+  end
+  if source_proven(cell) then
+    core.set_map(WEIGHTS, cell, "0")
+    held[cell] = nil
+    core.log(core.warning, string.format("guard %s home: the lease of %d bp has lapsed", cell, bp))
+    local file = io.open(GUARDED, "a")
+    if file then
+      file:write(cell, " ", s.lease, "\n")
+      file:close()
+    end
+  elseif held[cell] ~= s.lease then
+    held[cell] = s.lease
+    core.log(core.alert, string.format("guard %s holds %d bp: its lease has lapsed and no source server is proven", cell, bp))
+  end
+end
+
+core.register_task(function()
+  while true do
+    core.msleep(GUARD_MS)
+    for cell, s in pairs(state) do
+      local good, why = pcall(guard_cell, cell, s)
+      if not good then core.log(core.alert, "guard " .. cell .. " failed: " .. tostring(why):gsub("%c", " ")) end
+    end
+  end
+end)
+
+-- the shadow tee: copies beside the client's path, bounded, drops and counts --------------------------------------------------------
+
+local samples = {} -- cell -> {rate per ms, credit, at}
+local tee = { sent = 0, dropped = 0, failed = 0, refused = 0 }
+local waiting = core.queue()
+
+command("shadow", function(cell, rate)
+  local per_s = natural(rate)
+  if not state[cell] then return "unknown" end
+  if not per_s or per_s > 1000000 then return "bad rate" end
+  samples[cell] = per_s > 0 and { rate = per_s / 1000000, credit = 1, at = now_ms() } or nil
+  core.set_map(SHADOWS, cell, collector > 0 and tostring(per_s) or "0")
+  return "ok"
+end)
+
+command("tee", function()
+  return string.format("ok %d %d %d %d %d", tee.sent, tee.dropped, tee.failed, tee.refused, waiting:size())
+end)
+
+core.register_action("fleetctl_sample", { "http-req" }, function(txn)
+  local sample = samples[txn:get_var("txn.c")]
+  if not sample then return end
+  local now = now_ms()
+  sample.credit = math.min(1, sample.credit + (now - sample.at) * sample.rate)
+  sample.at = now
+  if sample.credit < 1 then return end
+  sample.credit = sample.credit - 1
+  if waiting:size() >= QUEUE then
+    tee.dropped = tee.dropped + 1
+  else
+    txn:set_var("txn.tee", true)
+  end
+end)
+
+core.register_action("fleetctl_tee", { "http-req" }, function(txn)
+  local length = natural(txn.sf:req_fhdr("content-length"))
+  local body = txn.f:req_body()
+  if not body or not length or length > BODY_MAX or #body ~= length then
+    tee.dropped = tee.dropped + 1
+  elseif body:find('"tools"%s*:') or body:find('"functions"%s*:') then
+    tee.refused = tee.refused + 1 -- a call that may act on the world is not repeated
+  else
+    waiting:push({ cell = txn:get_var("txn.c"), body = body })
+  end
+end)
+
+if collector > 0 then
+  core.register_task(function()
+    while true do
+      local copy = waiting:pop_wait()
+      local good, answer = pcall(function()
+        return core.httpclient():post({
+          url = string.format("http://127.0.0.1:%d/shadow/%s", collector, copy.cell),
+          headers = { ["content-type"] = { "application/json" }, ["content-length"] = { tostring(#copy.body) } },
+          body = copy.body,
+          timeout = SEND_MS,
+        })
+      end)
+      if good and answer and answer.status and answer.status >= 200 and answer.status < 300 then
+        tee.sent = tee.sent + 1
+      else
+        tee.failed = tee.failed + 1
+      end
+    end
+  end)
+end

@@ -1,0 +1,149 @@
+"""Coming home, adapter layer: proves a pool's replicas by real completions through HAProxy, pinned to the arm. Never a TCP check."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from fleetctl.adapters.haproxy.config import PIN_HEADER, SERVER_HEADER
+from fleetctl.adapters.haproxy.router import Backends
+from fleetctl.adapters.haproxy.wire import AdminSocket, Deadline
+from fleetctl.domain.evidence import Arm
+from fleetctl.domain.fleet import Connection
+from fleetctl.domain.ids import CellId, PoolId, is_id
+from fleetctl.domain.split import Readiness
+from fleetctl.errors import ConfigInvalid, TrafficNotApplied
+
+PROBE_LIMIT_S = 5.0
+_SOCKET_SHARE_S = 1.0
+_MAX_ASKED = 64
+"""Most completions asked for at a time."""
+_ANSWER_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Proof:
+    """One answer; `server` is empty where it proves nothing."""
+
+    server: str
+    why: str
+    at: float
+
+
+class HaproxyProber:
+    """Asks every replica of a cell in a pool for a completion of one token.
+
+    Args:
+        connection: settings `socket` and `url`.
+        pin_key: returns the key of the pin header when it is needed.
+        sources: source pool per cell; any other pool is the target.
+        models: model per cell; the server is asked for its own list where a cell is missing.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        pin_key: Callable[[], str],
+        sources: Mapping[CellId, PoolId],
+        models: Mapping[CellId, str] | None = None,
+        backends: Mapping[CellId, Backends] | None = None,
+    ) -> None:
+        address = urlsplit(connection.settings.get("url", ""))
+        if address.scheme != "http" or not address.hostname or not connection.settings.get("socket"):
+            raise ConfigInvalid(
+                "config.router", f"router {connection.name} needs the settings url (http://...) and socket.", hint="Correct the fleet file."
+            )
+        self._name = connection.name
+        self._host, self._port = address.hostname, address.port or 80
+        self._socket = AdminSocket(Path(connection.settings["socket"]), connection.name)
+        self._pin_key = pin_key
+        self._sources = dict(sources)
+        self._models = dict(models or {})
+        self._backends = dict(backends or {})
+
+    def ready(self, pool: PoolId, c: CellId) -> Readiness:
+        """Ask until every replica has answered once or 5 s are over, and return what answered.
+
+        Raises:
+            TrafficNotApplied: traffic.router_down, traffic.unknown_cell.
+        """
+        if not is_id(c) or c not in self._sources:
+            raise TrafficNotApplied("traffic.unknown_cell", f"the prober of router {self._name} does not know cell {c[:70]!r}.")
+        began = time.monotonic()
+        deadline = Deadline(PROBE_LIMIT_S)
+        arm: Arm = "baseline" if self._sources[c] == pool else "canary"
+        names = self._backends.get(c) or Backends(baseline=f"{c}_baseline", canary=f"{c}_canary")
+        rows = self._socket.servers(names.baseline if arm == "baseline" else names.canary, Deadline(_SOCKET_SHARE_S))
+        wanted = {row.name for row in rows if not row.backup}
+        open_now = {row.name for row in rows if not row.backup and row.status.startswith("UP")}
+        if not wanted:
+            return Readiness(pool=pool, cell=c, ready=0, total=0, age_s=0.0, detail=f"cell {c} has no replica on {arm}")
+        proven, why = self._collect(c, arm, wanted, open_now, deadline)
+        oldest = min(proven.values(), default=began)
+        missing = sorted(wanted - set(proven))
+        detail = f"no completion from {', '.join(missing)}" + (f" ({why})" if why else "") if missing else ""
+        return Readiness(pool=pool, cell=c, ready=len(proven), total=len(wanted), age_s=time.monotonic() - oldest, detail=detail)
+
+    def _collect(self, c: CellId, arm: Arm, wanted: set[str], open_now: set[str], deadline: Deadline) -> tuple[dict[str, float], str]:
+        """Ask as many at a time as are missing; a server that HAProxy holds for DOWN is asked for in the first round only."""
+        answers: queue.SimpleQueue[_Proof] = queue.SimpleQueue()
+        headers = {PIN_HEADER: f"{self._pin_key()}:{arm}", "content-type": "application/json"}
+        proven: dict[str, float] = {}
+        why = ""
+        asked = in_flight = 0
+        limit = min(4 * len(wanted) + 4, 4 * _MAX_ASKED)
+        hoped = set(wanted)
+        while hoped - set(proven) and deadline.left_s() > 0:
+            while in_flight < min(len(hoped - set(proven)), _MAX_ASKED) and asked < limit:
+                threading.Thread(target=self._ask, args=(c, headers, deadline, answers), daemon=True).start()
+                asked, in_flight = asked + 1, in_flight + 1
+            if not in_flight:
+                break
+            try:
+                proof = answers.get(timeout=max(0.001, deadline.left_s()))
+            except queue.Empty:
+                why = why or "no answer within 5 s"
+                break
+            in_flight -= 1
+            if proof.server in wanted:
+                proven.setdefault(proof.server, proof.at)
+            else:
+                why = proof.why or f"{proof.server} answered in its place"
+            if asked >= len(wanted):
+                hoped = open_now
+        return proven, why
+
+    def _ask(self, c: CellId, headers: Mapping[str, str], deadline: Deadline, answers: queue.SimpleQueue[_Proof]) -> None:
+        at = time.monotonic()
+        try:
+            model = self._models.get(c) or self._listed_model(c, headers, deadline)
+            body = {"prompt": "ok", "max_tokens": 1, "temperature": 0, **({"model": model} if model else {})}
+            status, server, answer = self._call("POST", f"/{c}/v1/completions", headers, json.dumps(body), deadline)
+            complete = status == 200 and isinstance(answer, dict) and bool(answer.get("choices"))
+            answers.put(_Proof(server=server if complete else "", why="" if complete else f"status {status}", at=at))
+        except (OSError, http.client.HTTPException, ValueError) as failed:
+            answers.put(_Proof(server="", why=type(failed).__name__, at=at))
+
+    def _listed_model(self, c: CellId, headers: Mapping[str, str], deadline: Deadline) -> str:
+        _, _, answer = self._call("GET", f"/{c}/v1/models", headers, None, deadline)
+        listed = answer.get("data") if isinstance(answer, dict) else None
+        first = listed[0] if isinstance(listed, list) and listed else None
+        return str(first.get("id", "")) if isinstance(first, dict) else ""
+
+    def _call(self, method: str, path: str, headers: Mapping[str, str], body: str | None, deadline: Deadline) -> tuple[int, str, object]:
+        link = http.client.HTTPConnection(self._host, self._port, timeout=max(0.05, deadline.left_s()))
+        try:
+            link.request(method, path, body=body, headers=dict(headers))
+            answer = link.getresponse()
+            text = answer.read(_ANSWER_MAX)
+            return answer.status, answer.getheader(SERVER_HEADER) or "", json.loads(text) if answer.status == 200 else None
+        finally:
+            link.close()

@@ -1,0 +1,1 @@
+"""Every step, adapters layer: long work by name. Never safety: that is the ticks' work."""

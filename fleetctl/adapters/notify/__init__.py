@@ -1,0 +1,1 @@
+"""Every step, adapters layer: notices to people. Never raises, never decides."""

@@ -1,0 +1,95 @@
+"""Migrate, adapters layer: the Shadow port over a router's tee and the files that its collector writes. Never compares anything itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fleetctl.domain.canonical import decode
+from fleetctl.domain.evidence import Cursor, Pair
+from fleetctl.domain.ids import CellId, Token, require_id
+from fleetctl.errors import EvidenceUnavailable
+
+PAIRS = "pairs"
+"""Folder of `<cell>.jsonl` in the shadow folder."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """How far a cell's file was read."""
+
+    inode: int = 0
+    offset: int = 0
+    pairs: list[Pair] = field(default_factory=list)
+    unreadable: int = 0
+
+
+class ShadowFiles:
+    """`Shadow` over files; reads on where it stopped.
+
+    Args:
+        folder: of the collector; comparisons are in `pairs/<cell>.jsonl`.
+        set_rate: tells the router how many copies of a cell to make, in thousandths per second; 0 stops it.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], set_rate: Callable[[CellId, int], None]) -> None:
+        self._folder = os.fspath(folder)
+        self._set_rate = set_rate
+        self._seen: dict[CellId, _Seen] = {}
+
+    def start(self, c: CellId, sample_per_s: float, token: Token) -> None:
+        """Begin, or go on, comparing; idempotent. The token is not needed: a late copy changes nothing for any client.
+
+        Raises:
+            TrafficNotApplied: as `set_rate` does.
+        """
+        if not 0 < sample_per_s <= 1000:
+            raise ValueError(f"{sample_per_s} copies a second are not above 0 and at most 1,000")
+        self._set_rate(c, max(1, round(sample_per_s * 1000)))
+
+    def stop(self, c: CellId) -> None:
+        """Stop; idempotent.
+
+        Raises:
+            TrafficNotApplied: as `set_rate` does.
+        """
+        self._set_rate(c, 0)
+
+    def pairs(self, c: CellId, since: Cursor | None) -> tuple[Pair, ...]:
+        """Return comparisons made since the cursor (all where None), oldest first.
+
+        Raises:
+            EvidenceUnavailable: evidence.down, where there is a file that cannot be read.
+        """
+        seen = self._seen.setdefault(c, _Seen())
+        path = os.path.join(self._folder, PAIRS, require_id(c) + ".jsonl")
+        try:
+            with open(path, "rb") as f:
+                found = os.fstat(f.fileno())
+                if found.st_ino != seen.inode or found.st_size < seen.offset:
+                    seen = self._seen[c] = _Seen(inode=found.st_ino)
+                f.seek(seen.offset)
+                self._take(seen, f.read())
+        except FileNotFoundError:
+            self._seen[c] = seen = _Seen()
+        except OSError as e:
+            raise EvidenceUnavailable("evidence.down", f"{path} cannot be read: {e.strerror}.", hint="Run: fleetctl doctor") from e
+        if since is None:
+            return tuple(seen.pairs)
+        return tuple(p for p in seen.pairs if p.at >= since.since)
+
+    def unreadable(self, c: CellId) -> int:
+        """Return how many lines of a cell's file could not be understood so far."""
+        return self._seen.get(c, _Seen()).unreadable
+
+    def _take(self, seen: _Seen, data: bytes) -> None:
+        whole = data.rfind(b"\n") + 1  # the rest is still being written
+        seen.offset += whole
+        for line in data[:whole].splitlines():
+            if not line:
+                continue
+            try:
+                seen.pairs.append(decode(Pair, line))
+            except (ValueError, TypeError):
+                seen.unreadable += 1

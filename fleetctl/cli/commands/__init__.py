@@ -1,0 +1,1 @@
+"""Every step, shell layer: one module per command with a `command` object; imported only when that command is called. Never decides."""

@@ -1,0 +1,19 @@
+"""`fleetctl abort`, shell layer. Never decides."""
+
+from __future__ import annotations
+
+import click
+
+from fleetctl.cli.app import App
+from fleetctl.cli.commands.orders import NAMES, REASON, give_order
+from fleetctl.cli.options import dry_run_option, pass_app
+
+
+@click.command("abort")
+@NAMES
+@REASON
+@dry_run_option
+@pass_app
+def command(app: App, cells: tuple[str, ...], reason: str, dry_run: bool) -> None:
+    """Stop the migration of a cell and go home; terminal until `fleetctl retry`."""
+    give_order(app, "abort", cells, reason, dry_run=dry_run, wait=True)

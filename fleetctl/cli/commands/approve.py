@@ -1,0 +1,31 @@
+"""`fleetctl approve`, shell layer: a person's yes to exactly one plan. Never decides."""
+
+from __future__ import annotations
+
+import click
+
+from fleetctl.cli.app import App
+from fleetctl.cli.options import dry_run_option, pass_app
+
+
+@click.command("approve")
+@click.argument("plan_id", metavar="PLAN")
+@click.option("--note", default="", help="Kept with the approval in the audit log.")
+@dry_run_option
+@pass_app
+def command(app: App, plan_id: str, note: str, dry_run: bool) -> None:
+    """Say yes to exactly one plan, by its id."""
+    from fleetctl.domain.canonical import digest
+    from fleetctl.usecases.approve import approve
+
+    w = app.wiring
+    if dry_run:
+        app.out(f"Would approve plan {plan_id} as {w.actor.name}\nNothing was changed.")
+        return
+    plan, approval, more = approve(plan_id, w.fleet, w.store, w.store, w.clock, w.actor, note)
+    app.out(f"plan/{plan.id} approved by {approval.actor.name} (sha256 {digest(plan)[:16]}...)")
+    if w.fleet.policy.approvals == 0:
+        app.note("Policy asks for no approval and for no second person; this one is on record.")
+    elif more:
+        app.note(f"{more} more must approve it: fleetctl approve {plan.id}")
+    app.note("Next: fleetctl provision")

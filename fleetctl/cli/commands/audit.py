@@ -1,0 +1,55 @@
+"""`fleetctl audit`, shell layer: list and verify the hash-chained log. Never decides."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from fleetctl.cli.app import App
+from fleetctl.cli.options import output_option, pass_app
+from fleetctl.errors import EXIT_DONE, EXIT_FAILED
+
+
+@click.group("audit")
+def command() -> None:
+    """List and verify the hash-chained log of what happened."""
+
+
+@command.command("verify")
+@output_option("table", "json")
+@pass_app
+def verify(app: App, output: str) -> None:
+    """Recompute every chain: an edited, deleted or reordered event is named. Exit 1 where one does not hold."""
+    from fleetctl.views.audit import ChainResult, render_audit
+
+    store = app.wiring.store
+    faults = {cell: (seq, what) for cell, seq, what in reversed(store.verify())}
+    chains = []
+    for c in (None, *store.cells()):
+        events = tuple(store.events(c, 0))
+        head = events[-1].hash if events else ""
+        chains.append(ChainResult(cell=c, events=len(events), head=head, broken=faults.get(c)))
+    if output == "json":
+        app.line("audit.verify", {"ok": not faults, "chains": chains})
+    else:
+        app.out(render_audit(chains))
+    sys.exit(EXIT_FAILED if faults else EXIT_DONE)
+
+
+@command.command("list")
+@click.argument("cell", required=False)
+@output_option("table", "json")
+@pass_app
+def list_(app: App, cell: str | None, output: str) -> None:
+    """Print events, oldest first: of one cell, or of the fleet and every cell."""
+    from fleetctl.domain.ids import CellId
+
+    store = app.wiring.store
+    chains = (CellId(cell),) if cell else (None, *store.cells())
+    events = sorted((e for c in chains for e in store.events(c, 0)), key=lambda e: e.at)
+    for e in events:
+        if output == "json":
+            app.line("event", e)
+        else:
+            app.out(f"{e.at:%H:%M:%S} {e.cell or '-':<14} {e.kind:<18} {e.actor.name:<10} {e.text}")

@@ -1,0 +1,155 @@
+"""`fleetctl migrate`, shell layer: bring the current wave up to and through a phase. Never decides."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import types
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from fleetctl.cli.app import App
+from fleetctl.cli.options import dry_run_option, output_option, pass_app
+from fleetctl.errors import EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, EXIT_PENDING, EXIT_ROLLED_BACK
+
+if TYPE_CHECKING:
+    from fleetctl.domain.ids import CellId
+    from fleetctl.domain.plan import Plan
+    from fleetctl.domain.rollout import Rollout
+    from fleetctl.usecases.migrate import Driver
+
+PHASES = ("preflight", "shadow", "canary", "ramp", "full", "soak")
+
+
+@click.command("migrate")
+@click.argument("cells", nargs=-1, metavar="[CELL|WORKLOAD]...")
+@click.option("--phase", type=click.Choice(PHASES), help="Stop raising after this phase; without it: go on to soak.")
+@click.option("--plan", "plan_id", metavar="ID", help="The approved plan; the newest where it is left out.")
+@click.option("--wait", is_flag=True, help="Stay until soak is over and everything is on the target.")
+@click.option("--no-hold", is_flag=True, help="Without a resident ticker: take the cells home again before exit.")
+@dry_run_option
+@output_option("table", "json")
+@pass_app
+def command(
+    app: App, cells: tuple[str, ...], phase: str | None, plan_id: str | None, wait: bool, no_hold: bool, dry_run: bool, output: str
+) -> None:
+    """Move the current wave of the approved plan, step by step, on evidence.
+
+    \b
+    Examples:
+      fleetctl migrate --phase canary     up to and through the canary phase
+      fleetctl migrate                    on to soak (exit 8 while soak runs)
+      fleetctl migrate chat-lab --wait    one cell, to its end
+    """
+    from fleetctl.usecases.migrate import approved_plan, begin, chosen_cells
+
+    w = app.wiring
+    fleet = w.fleet
+    plan = approved_plan(w.store, fleet, plan_id)
+    chosen = chosen_cells(plan, w.store, cells)
+    _announce(app, plan, chosen, phase, output, approvals=fleet.policy.approvals)
+    if dry_run or not chosen:
+        click.echo("Nothing was changed.", err=True)
+        return
+    until = phase or "complete"
+    begin(plan, fleet, chosen, until, w.store, w.clock, w.actor)  # type: ignore[arg-type]
+    sys.exit(_run(app, chosen, phase, until, wait=wait, no_hold=no_hold, output=output))
+
+
+def _announce(app: App, plan: Plan, cells: Sequence[str], phase: str | None, output: str, *, approvals: int) -> None:
+    if output == "json":
+        app.line("migrate.begin", {"plan": plan.id, "cells": list(cells), "phase": phase or "soak"})
+        return
+    if approvals == 0:
+        click.echo(f"Plan {plan.id}: policy asks for no approval, so the newest plan counts as approved.", err=True)
+    wave = next((w.index for w in plan.waves if set(cells) <= set(w.cells)), None)
+    head = f"Wave {wave}: " if wave is not None and cells else ""
+    click.echo(f"{head}{', '.join(cells) or 'every cell is where it should be'}", err=True)
+
+
+class _Stop:
+    """First Ctrl-C: stop at the next safe point; a second one exits now."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __call__(self) -> bool:
+        return self.asked
+
+    def handle(self, number: int, frame: types.FrameType | None) -> None:
+        if self.asked:
+            sys.exit(EXIT_INTERRUPTED)
+        self.asked = True
+
+
+def _run(app: App, cells: Sequence[CellId], phase: str | None, until: str, *, wait: bool, no_hold: bool, output: str) -> int:
+    from fleetctl.usecases.migrate import Driver, Goal, follow, reached
+    from fleetctl.views.migrate import MigrateView
+
+    stop = _Stop()
+    view = MigrateView(output=output, tty=app.live and output != "json")
+    driver = Driver(ports=app.wiring.tick_ports(), settings=app.wiring.tick_settings(), on_tick=lambda _: None)
+    goal: Goal = "phase" if phase else ("complete" if wait else "soak")
+    old = [(s, signal.signal(s, stop.handle)) for s in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        with view:
+            rollouts = follow(driver, cells, lambda r: reached(r, until, goal), view.show, stop)  # type: ignore[arg-type]
+            code = _code(rollouts, goal, stop())
+            alone = driver.lease is not None
+            open_ = [r for r in rollouts if r is not None and not r.ended and r.weight_bp > 0]
+            if alone and open_ and (stop() or no_hold):
+                return _home(app, driver, cells, stop())
+            if alone and open_ and not stop():
+                click.echo("No resident ticker: staying to judge and hold the weight. Ctrl-C takes these cells home.", err=True)
+                rollouts = follow(driver, cells, lambda r: r is None or bool(r.ended), view.show, stop)
+                if stop():
+                    return _home(app, driver, cells, interrupted=True)
+                code = _code(rollouts, "complete", False)
+        _result(app, rollouts, output, stop())
+        return code
+    finally:
+        driver.stop()
+        for number, handler in old:
+            signal.signal(number, handler)
+
+
+def _home(app: App, driver: Driver, cells: Sequence[str], interrupted: bool) -> int:
+    from fleetctl.usecases.migrate import take_home
+
+    click.echo("Taking these cells home before leaving (nobody else would judge them) ...", err=True)
+    take_home(driver, cells, app.wiring.actor, "nobody left to tick")  # type: ignore[arg-type]
+    click.echo("Home. Run it again: fleetctl retry CELL, then fleetctl migrate", err=True)
+    return EXIT_INTERRUPTED if interrupted else EXIT_DONE
+
+
+def _code(rollouts: Sequence[Rollout | None], goal: str, interrupted: bool) -> int:
+    from fleetctl.usecases.migrate import needs_person
+
+    if interrupted:
+        return EXIT_INTERRUPTED
+    if any(r is not None and r.ended in ("rolled_back", "lost_evidence") for r in rollouts):
+        return EXIT_ROLLED_BACK
+    if any(needs_person(r) for r in rollouts):
+        return EXIT_INCONCLUSIVE
+    if goal == "soak" and any(r is not None and not r.ended for r in rollouts):
+        return EXIT_PENDING
+    return EXIT_DONE
+
+
+def _result(app: App, rollouts: Sequence[Rollout | None], output: str, interrupted: bool) -> None:
+    rows = [
+        {"cell": r.cell, "phase": r.phase, "weight_bp": r.weight_bp, "ended": r.ended, "hold": r.hold_reason}
+        for r in rollouts
+        if r is not None
+    ]
+    if output == "json":
+        app.line("migrate.end", {"cells": rows})
+        return
+    for row in rows:
+        state = {"": f"{row['phase']}, {int(str(row['weight_bp'])) / 100:g} % on the target"}.get(str(row["ended"]), str(row["ended"]))
+        why = f" ({row['hold']})" if row["hold"] else ""
+        click.echo(f"cell/{row['cell']} {state.replace('_', ' ')}{why}")
+    if interrupted:
+        click.echo("Detached; the resident ticker goes on. Look: fleetctl status --watch", err=True)

@@ -1,0 +1,41 @@
+"""`fleetctl report`, shell layer: write one self-contained HTML file. Never decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fleetctl.cli.app import App
+from fleetctl.cli.options import output_option, pass_app
+
+
+@click.command("report")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where to write it; in .fleetctl/reports where left out.")
+@output_option("table", "json")
+@pass_app
+def command(app: App, out: Path | None, output: str) -> None:
+    """Write one HTML file: shares over time, latency per arm, evidence against its bounds, events, costs."""
+    from fleetctl.usecases.report import gather
+    from fleetctl.views.report import render_report
+
+    w = app.wiring
+    data = gather(w.fleet, w.store, w.store, w.store, w.clock, _lab(app))
+    path = out or w.state_folder / "reports" / f"{w.fleet.name}-{w.clock.now():%Y%m%dT%H%M%S}.html"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.write_text(render_report(data), encoding="utf-8")
+    path.chmod(0o600)
+    if output == "json":
+        app.line("report", {"path": str(path.resolve())})
+    else:
+        app.out(f"report/{path.resolve()}")
+
+
+def _lab(app: App) -> tuple[tuple[str, str, str], ...]:
+    """Return what is real and what is emulated, where this workspace is a lab that is up."""
+    from fleetctl.lab.overview import lab_status
+    from fleetctl.lab.record import read_record
+
+    if read_record(app.workspace.absolute()) is None:
+        return ()
+    return tuple((row.name, row.nature, row.text) for row in lab_status(app.workspace))

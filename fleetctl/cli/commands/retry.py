@@ -1,0 +1,29 @@
+"""`fleetctl retry`, shell layer. Never decides."""
+
+from __future__ import annotations
+
+import click
+
+from fleetctl.cli.app import App
+from fleetctl.cli.commands.orders import NAMES, cells_of
+from fleetctl.cli.options import dry_run_option, pass_app
+
+
+@click.command("retry")
+@NAMES
+@dry_run_option
+@pass_app
+def command(app: App, cells: tuple[str, ...], dry_run: bool) -> None:
+    """Start a cell again that went home, on the same plan."""
+    from fleetctl.usecases import migrate
+
+    w = app.wiring
+    chosen = cells_of(app, cells)
+    if dry_run:
+        app.out(f"Would start again: {', '.join(chosen)}\nNothing was changed.")
+        return
+    plan = migrate.approved_plan(w.store, w.fleet, None)
+    for c in chosen:
+        migrate.retry(plan, w.fleet, c, w.store, w.clock, w.actor)
+        app.out(f"cell/{c} started again")
+    app.note("Next: fleetctl migrate")

@@ -1,0 +1,45 @@
+"""`fleetctl show`, shell layer: print a saved plan. Never decides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fleetctl.cli.app import App
+from fleetctl.cli.options import output_option, pass_app
+
+if TYPE_CHECKING:
+    from fleetctl.domain.plan import Plan
+
+
+@click.command("show")
+@click.argument("plan_id", metavar="[PLAN]", required=False)
+@output_option("table", "json", "yaml", "name")
+@pass_app
+def command(app: App, plan_id: str | None, output: str) -> None:
+    """Print a saved plan: the named one, or the newest."""
+    from fleetctl.domain.plan import Plan
+    from fleetctl.errors import PlanStale
+
+    store = app.wiring.store
+    found = store.get(Plan, plan_id) if plan_id else store.newest(Plan)
+    if found is None:
+        raise PlanStale("plan.missing", f"there is no plan{' ' + plan_id if plan_id else ''}.", hint="Run: fleetctl plan")
+    show_plan(app, found, output)
+
+
+def show_plan(app: App, plan: Plan, output: str) -> None:
+    """Print a plan in the form that -o asks for."""
+    from fleetctl.formats.output import as_json, as_yaml
+    from fleetctl.views.plan import render_plan
+
+    match output:
+        case "json":
+            app.out(as_json("plan", plan))
+        case "yaml":
+            app.out(as_yaml("plan", plan))
+        case "name":
+            app.out(f"plan/{plan.id}")
+        case _:
+            app.out(render_plan(plan, app.wiring.fleet))

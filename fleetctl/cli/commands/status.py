@@ -1,0 +1,92 @@
+"""`fleetctl status`, shell layer: where each cell stands now. Never decides; imports click, sqlite3 and little else."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from fleetctl.cli.app import App
+from fleetctl.cli.options import output_option, pass_app
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fleetctl.adapters.store.status import StatusRow as Stored
+    from fleetctl.views.status import StatusRow
+
+WATCH_S = 0.5
+
+
+@click.command("status")
+@click.option("--watch", is_flag=True, help="Follow until Ctrl-C.")
+@output_option("table", "json", "name")
+@pass_app
+def command(app: App, watch: bool, output: str) -> None:
+    """Where each cell stands: phase, weight set and served, verdict, what comes next."""
+    if watch and output == "table":
+        _watch(app)
+        return
+    rows = app.wiring.status_rows()
+    match output:
+        case "json":
+            app.line("status", [r._asdict() | {"verdicts": [v._asdict() for v in r.verdicts]} for r in rows])
+        case "name":
+            for r in rows:
+                app.out(f"cell/{r.cell}")
+        case _:
+            from fleetctl.views.status import render_status
+
+            app.out(render_status(_shown(rows), width=app.width, colour=app.color).rstrip("\n"))
+
+
+def _shown(rows: Sequence[Stored]) -> list[StatusRow]:
+    from fleetctl.views.status import StatusRow
+
+    return [
+        StatusRow(
+            cell=r.cell,
+            phase=r.phase,
+            weight_bp=r.weight_bp,
+            served_bp=r.served_bp,
+            verdict=_worst(r),
+            next=_next(r),
+            ended=r.ended,
+            paused=r.paused,
+            missing=max((v.missing for v in r.verdicts if v.missing is not None), default=None),
+        )
+        for r in rows
+    ]
+
+
+_ORDER = ("FAIL", "PROVIDER_ERROR", "NO_DATA", "INCONCLUSIVE", "PASS")
+
+
+def _worst(r: Stored) -> str:
+    kinds = {v.kind for v in r.verdicts}
+    return next((k for k in _ORDER if k in kinds), "")
+
+
+def _next(r: Stored) -> str:
+    if r.ended:
+        return r.hold_reason if r.ended != "complete" else ""
+    return r.look.split("; ")[0] if r.look else "first look is due"
+
+
+def _watch(app: App) -> None:
+    from fleetctl.views.status import render_live
+
+    try:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+
+        console = Console(no_color=not app.color)
+        with Live(console=console, auto_refresh=False, screen=False) as live:
+            while True:
+                text = render_live(_shown(app.wiring.status_rows()), width=console.width, colour=app.color)
+                live.update(Text.from_ansi(text), refresh=True)
+                time.sleep(WATCH_S)
+    except KeyboardInterrupt:
+        return

@@ -1,0 +1,220 @@
+"""Inventory, formats layer: what the shape of a fleet file cannot say: names that must exist, orders that must hold. Never raises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from fleetctl.formats import quantities as q
+from fleetctl.formats.fleet_schema import CellShape, CommitmentShape, PolicyShape, PoolShape, RouterShape, StepShape, WorkloadShape
+from fleetctl.formats.yaml_source import Path
+
+Finding = tuple[Path, str]
+EXISTING = "existing"
+_PHASES = ("preflight", "shadow", "canary", "ramp", "full", "soak", "complete")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What could be read of a file, and every name it declares (also of parts that are wrong in themselves)."""
+
+    pools: Mapping[str, PoolShape]
+    workloads: Mapping[str, WorkloadShape]
+    cells: Mapping[str, CellShape]
+    routers: Mapping[str, RouterShape]
+    commitments: Mapping[int, CommitmentShape]
+    policy: PolicyShape | None
+    steps: Mapping[int, StepShape]
+    names: Mapping[str, frozenset[str]]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return " (did you mean ...?)" or nothing."""
+    near = get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def check(parts: Parts) -> Iterator[Finding]:
+    """Yield every mistake between the parts of a file."""
+    yield from _pools(parts)
+    for name, cell in parts.cells.items():
+        yield from _cell(name, cell, parts)
+    yield from _same_place(parts)
+    for i, commitment in parts.commitments.items():
+        yield from _known("pools", commitment.pool, ("commitments", i, "pool"), parts)
+    if parts.policy is not None:
+        yield from _policy(parts.policy)
+    yield from _steps(parts)
+
+
+def _known(section: str, name: str, path: Path, parts: Parts) -> Iterator[Finding]:
+    known = parts.names[section]
+    if name not in known:
+        yield path, f"no {section.removesuffix('s')} is named {name!r}{did_you_mean(name, known)}"
+
+
+def _pools(parts: Parts) -> Iterator[Finding]:
+    seen: dict[str, str] = {}
+    for name, pool in parts.pools.items():
+        if pool.count > pool.limit:
+            yield ("pools", name, "count"), f"{pool.count} is above the limit of {pool.limit}"
+        if len(pool.hosts) > pool.count:
+            yield ("pools", name, "hosts"), f"{len(pool.hosts)} hosts in a pool whose count is {pool.count}"
+        for host in pool.hosts:
+            if host in seen:
+                yield ("pools", name, "hosts", host), f"the host stands in pool {seen[host]!r} already"
+            seen[host] = name
+
+
+def _cell(name: str, cell: CellShape, parts: Parts) -> Iterator[Finding]:
+    here: Path = ("cells", name)
+    yield from _known("workloads", cell.workload, (*here, "workload"), parts)
+    yield from _known("pools", cell.source, (*here, "source"), parts)
+    source = parts.pools.get(cell.source)
+    if source is not None and source.region != cell.region:
+        yield (*here, "source"), f"pool {cell.source!r} is in region {source.region}, the cell in {cell.region}"
+    yield from _target(name, cell, parts)
+    if cell.router.name == EXISTING and EXISTING not in parts.names["routers"]:
+        if len(parts.names["routers"]) != 1:
+            yield (*here, "router"), f"existing needs exactly one router in the file, there are {len(parts.names['routers'])}: name one"
+    else:
+        yield from _known("routers", cell.router.name, (*here, "router", "name"), parts)
+    for arm in ("baseline_endpoints", "canary_endpoints"):
+        yield from _twice(getattr(cell.router, arm), (*here, "router", arm))
+    both = set(cell.router.baseline_endpoints) & set(cell.router.canary_endpoints)
+    if both:
+        yield (*here, "router", "canary_endpoints"), f"{', '.join(sorted(both))} stands on both sides"
+    if cell.lane.kind != "own":
+        for key in ("reason", "actor"):
+            if not getattr(cell.lane, key).strip():
+                yield (*here, "lane"), f"the lane {cell.lane.kind} needs {'a reason' if key == 'reason' else 'an actor'}: add {key}"
+
+
+def _target(name: str, cell: CellShape, parts: Parts) -> Iterator[Finding]:
+    target, here = cell.target, ("cells", name, "target")
+    if target is None:
+        return
+    if (target.pool is None) == (target.existing is None):
+        yield here, "must name one pool: POOL, or {existing: POOL}"
+        return
+    if target.pool == EXISTING and EXISTING not in parts.names["pools"]:
+        found = existing_targets(cell, parts.pools)
+        if len(found) != 1:
+            yield (
+                here,
+                f"existing needs exactly one pool of the other vendor in {cell.region} with provisioned_by: existing, "
+                f"there are {len(found)}: write {{existing: POOL}}",
+            )
+        return
+    pool_name = target.existing or target.pool or ""
+    yield from _known("pools", pool_name, here, parts)
+    pool, source = parts.pools.get(pool_name), parts.pools.get(cell.source)
+    if pool is None:
+        return
+    if pool_name == cell.source:
+        yield here, f"is the source too ({pool_name!r})"
+    elif source is not None and pool.vendor == source.vendor:
+        yield here, f"pool {pool_name!r} is of the same vendor as the source ({pool.vendor})"
+    if pool.region != cell.region:
+        yield here, f"pool {pool_name!r} is in region {pool.region}, the cell in {cell.region}"
+
+
+def existing_targets(cell: CellShape, pools: Mapping[str, PoolShape]) -> tuple[str, ...]:
+    """Return the pools that a bare `target: existing` may mean: same region, other vendor than the source, built by others."""
+    source = pools.get(cell.source)
+    return tuple(
+        name
+        for name, pool in pools.items()
+        if pool.region == cell.region and pool.provisioned_by == EXISTING and source is not None and pool.vendor != source.vendor
+    )
+
+
+def _same_place(parts: Parts) -> Iterator[Finding]:
+    seen: dict[tuple[str, str], str] = {}
+    for name, cell in parts.cells.items():
+        place = (cell.workload, cell.region)
+        if place in seen:
+            yield (
+                ("cells", name),
+                f"workload {cell.workload!r} in region {cell.region} is cell {seen[place]!r} already: a cell is a workload in one region",
+            )
+        seen.setdefault(place, name)
+
+
+def _twice(items: Iterable[str], path: Path) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for i, item in enumerate(items):
+        if item in seen:
+            yield (*path, i), f"{item!r} stands here twice"
+        seen.add(item)
+
+
+def _policy(policy: PolicyShape) -> Iterator[Finding]:
+    yield from _twice(policy.order, ("policy", "order"))
+    for key in ("weight_lease", "step_deadline", "lost_evidence_home"):
+        if getattr(policy, key).total_seconds() < 1:
+            yield ("policy", key), "must be at least 1s"
+    for i, window in enumerate(policy.freeze):
+        if window.end <= window.start:
+            yield ("policy", "freeze", i, "end"), f"the window {window.name!r} ends before it starts"
+
+
+def _steps(parts: Parts) -> Iterator[Finding]:
+    before: StepShape | None = None
+    cap = parts.policy.cap if parts.policy else 10_000
+    for i, step in parts.steps.items():
+        here: Path = ("policy", "steps", i)
+        if step.weight > cap:
+            yield (*here, "weight"), f"{q.format_share(step.weight)} is above the cap of {q.format_share(cap)}"
+        if step.phase in {"preflight", "shadow"} and step.weight:
+            yield (*here, "weight"), f"{step.phase} serves no customer: its weight must be 0%"
+        if step.phase not in {"preflight", "shadow"} and not step.weight:
+            yield (*here, "weight"), f"{step.phase} needs a weight above 0%"
+        if step.phase == "complete" and step.weight != 10_000:
+            yield (*here, "weight"), "complete means 100%"
+        if before is not None:
+            yield from _after(before, step, here)
+        for name, margin in (step.guardrails or {}).items():
+            yield from _margin(name, margin.margin, margin.fail_margin, (*here, "guardrails", name))
+        before = step
+    if parts.steps and not any(step.phase == "canary" for step in parts.steps.values()):
+        yield ("policy", "steps"), "there is no canary step"
+
+
+def _after(before: StepShape, step: StepShape, here: Path) -> Iterator[Finding]:
+    if _PHASES.index(step.phase) < _PHASES.index(before.phase):
+        yield (*here, "phase"), f"{step.phase} comes after {before.phase}: the order is {', '.join(_PHASES)}"
+    elif step.phase == before.phase and step.phase != "ramp":
+        yield (*here, "phase"), f"{step.phase} stands twice: only ramp may"
+    if step.weight < before.weight:
+        yield (
+            (*here, "weight"),
+            f"{q.format_share(step.weight)} is below the step before ({q.format_share(before.weight)}): weights must ascend",
+        )
+    elif step.weight == before.weight and step.phase in {"canary", "ramp", "full"}:
+        yield (*here, "weight"), f"{q.format_share(step.weight)} is no more than the step before: weights must ascend"
+
+
+def _margin(name: str, margin: str, fail_margin: str | None, here: Path) -> Iterator[Finding]:
+    values: dict[str, float] = {}
+    for key, text in (("margin", margin), ("fail_margin", fail_margin)):
+        if text is None:
+            continue
+        try:
+            values[key] = read_margin(name, text)
+        except ValueError as e:
+            yield (*here, key), str(e)
+    if values.get("margin", 1.0) <= 0:
+        yield (*here, "margin"), "must be above 0: no evidence can show that two sides are exactly equal"
+    if "margin" in values and values.get("fail_margin", 0.0) > values["margin"]:
+        yield (*here, "fail_margin"), "is above the margin: what fails could pass"
+
+
+def read_margin(name: str, text: str) -> float:
+    """Read a margin in its guardrail's unit: latency as a percentage, all others as points.
+
+    Raises:
+        ValueError: another unit or none.
+    """
+    return q.parse_ratio(text) if name == "latency" else q.parse_points(text)

@@ -1,0 +1,347 @@
+"""Inventory, formats layer: the shape of `inventory/<name>/fleet.yaml`; its JSON Schema comes from it. Never decides."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+
+from fleetctl.domain.ids import ID_PATTERN, require_id
+from fleetctl.domain.units import Instant, Money
+from fleetctl.formats import quantities as q
+from fleetctl.formats.presets import PRESETS, expand_steps
+
+FLEET_FORMAT = 1
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_UUID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}\Z")
+
+
+def _plain(text: str) -> str:
+    if _CONTROL.search(text):
+        raise ValueError("must be one line without control characters")
+    if len(text) > 500:
+        raise ValueError("must be at most 500 characters")
+    return text
+
+
+def _matching(pattern: str, what: str) -> AfterValidator:
+    compiled = re.compile(pattern + r"\Z")
+
+    def check(text: str) -> str:
+        if not compiled.match(text):
+            raise ValueError(f"{text!r} is not {what}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _scalar_text(value: object) -> object:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return str(value)
+    return value
+
+
+def _uuid(text: str) -> str:
+    if not _UUID.match(text):
+        raise ValueError(f"{text!r} is not a UUID in lower case, such as 6f1c1a52-8a52-4a7e-9d5c-0c8d2f4f7a10")
+    return text
+
+
+def _short_form(key: str) -> BeforeValidator:
+    """Let a lone name stand for a mapping with that one key."""
+    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+
+
+Text = Annotated[str, AfterValidator(_plain)]
+ScalarText = Annotated[Text, BeforeValidator(_scalar_text), WithJsonSchema({"type": ["string", "number", "boolean"]})]
+Id = Annotated[str, AfterValidator(require_id), WithJsonSchema({"type": "string", "pattern": ID_PATTERN})]
+Region = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}", "a region: use letters, digits and '-'")]
+SkuName = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", "a SKU: use letters, digits, '.', '_' and '-'")]
+Backend = Annotated[str, _matching(r"[A-Za-z0-9_.:-]{1,120}", "a backend's name: use letters, digits, '_', '.', ':' and '-'")]
+HeaderName = Annotated[str, _matching(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,80}", "a header's or cookie's name")]
+Address = Annotated[str, _matching(r"[A-Za-z0-9:\[][A-Za-z0-9.:%\]-]{0,252}", "an address: use a host name or an IP address")]
+UserName = Annotated[str, _matching(r"[a-z_][a-z0-9_-]{0,31}", "a user's name")]
+VariableName = Annotated[str, _matching(r"[a-z_][a-z0-9_]{0,63}", "a variable's name: use a-z, 0-9 and '_'")]
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(q.parse_duration),
+    PlainSerializer(q.format_duration),
+    WithJsonSchema({"type": "string", "pattern": q.DURATION_PATTERN}),
+]
+ShareBp = Annotated[
+    int, BeforeValidator(q.parse_share_bp), PlainSerializer(q.format_share), WithJsonSchema({"type": "string", "pattern": q.SHARE_PATTERN})
+]
+Ratio = Annotated[
+    float, BeforeValidator(q.parse_ratio), PlainSerializer(q.format_ratio), WithJsonSchema({"type": "string", "pattern": q.SHARE_PATTERN})
+]
+At = Annotated[Instant, BeforeValidator(q.parse_instant), WithJsonSchema({"type": "string", "format": "date-time"})]
+Usd = Annotated[Decimal, BeforeValidator(q.parse_decimal), WithJsonSchema({"type": ["number", "string"], "minimum": 0})]
+Amount = Annotated[Money, BeforeValidator(q.parse_money), WithJsonSchema({"type": "string", "pattern": q.MONEY_PATTERN})]
+Endpoint = Annotated[str, BeforeValidator(q.parse_endpoint), WithJsonSchema({"type": "string", "pattern": q.ENDPOINT_PATTERN})]
+IsoDate = Annotated[str, _matching(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", "a date such as 2027-06-30")]
+Lineage = Annotated[str, AfterValidator(_uuid), WithJsonSchema({"type": "string", "format": "uuid"})]
+Count = Annotated[int, Field(ge=0, le=1_000_000)]
+Positive = Annotated[int, Field(ge=1, le=1_000_000_000)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+AboveZero = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+PhaseName = Literal["preflight", "shadow", "canary", "ramp", "full", "soak", "complete"]
+GuardrailName = Literal["errors", "latency", "slo_misses", "quality"]
+ClassName = Literal["batch", "online", "realtime"]
+
+
+def _usual_guardrails() -> list[GuardrailName]:
+    return ["errors", "latency"]
+
+
+class Shape(BaseModel):
+    """A mapping of the file: unknown keys are mistakes, and text never turns into a number by itself."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class SecretShape(Shape):
+    """Where a secret lies; the file never holds the secret itself."""
+
+    kind: Literal["env", "file"] = Field(description="env: a variable. file: a file readable by its owner alone.")
+    name: Text = Field(description="The variable's or file's name.")
+
+
+class RouterShape(Shape):
+    """How to reach a router."""
+
+    kind: Text = Field(description='The adapter, such as "haproxy".')
+    settings: dict[str, ScalarText] = Field(
+        default_factory=dict, description="What that adapter knows: socket, map_folder, log_folder, url, shadow_folder."
+    )
+    secrets: dict[str, SecretShape] = Field(default_factory=dict, description="Secrets by reference, such as pin_key.")
+
+
+class HostShape(Shape):
+    """One machine that exists already."""
+
+    address: Address = Field(description="Host name or IP address.")
+    connection: Literal["ssh", "local"] = "ssh"
+    user: UserName | None = Field(default=None, description="Who Ansible logs in as.")
+    variables: dict[VariableName, ScalarText] = Field(
+        default_factory=dict, description="What its roles need; always passed on as plain text."
+    )
+
+
+class PoolShape(Shape):
+    """Machines of one SKU in one region."""
+
+    vendor: Literal["nvidia", "amd"]
+    sku: SkuName = Field(description="VM size as its cloud names it.")
+    region: Region
+    count: Count = Field(description="VMs that exist now; 0 for a pool still to be made.")
+    limit: Count = Field(description="Most VMs that may exist, at least `count`.")
+    priority: Literal["regular", "spot"] = "regular"
+    provisioned_by: Id = Field(default="existing", description="Terraform stack that makes it, or existing where others built it.")
+    price_usd_per_hour: Usd | None = Field(default=None, description="USD per VM and hour; left out: the catalogue's list price.")
+    hosts: dict[Id, HostShape] = Field(default_factory=dict, description="Machines that exist already, by name.")
+
+
+class ModelShape(Shape):
+    """What is served."""
+
+    name: Text
+    parameters_billion: AboveZero
+    precision: Text = Field(description='Of the weights, such as "bf16" or "fp8".')
+    context_tokens: Positive = Field(description="Longest request it accepts, in tokens.")
+    layers: Count = Field(default=0, description="For the KV cache; 0: unknown, then estimated and said so.")
+    kv_heads: Count = 0
+    head_dim: Count = 0
+
+
+class SloShape(Shape):
+    """What users were promised."""
+
+    latency: Duration | None = Field(default=None, description="A slower request is a miss.")
+    error_ratio: Ratio = Field(default=0.01, description="Tolerated share of failed requests.")
+
+
+class TrafficShape(Shape):
+    """What arrives."""
+
+    requests_per_s: NotNegative = Field(description="Mean over a day.")
+    trough_per_s: NotNegative = Field(default=0.0, description="The quietest hour; 0: unknown.")
+    input_tokens: NotNegative = Field(description="Mean per request.")
+    output_tokens: NotNegative = Field(description="Mean per request.")
+    streaming: bool = Field(default=False, description="Answers are server-sent events.")
+
+
+class ShadowShape(Shape):
+    """How answers are compared before the target serves any customer."""
+
+    positions: Positive = Field(default=600, description="Least number of compared token positions.")
+    max_mismatch: Ratio = Field(default=0.05, description="Largest share of positions whose top token differs without a near tie.")
+    near_tie_nat: NotNegative = Field(default=0.2, description="Log-probability gap under which two top tokens count as tied, in nat.")
+    sample_per_s: AboveZero = Field(default=2.0, description="Most requests copied per second.")
+
+
+class WorkloadShape(Shape):
+    """A served model endpoint with an SLO."""
+
+    model: ModelShape
+    engine: Text = Field(description="Serving engine, such as vllm, sglang or llama.cpp.")
+    engine_version: ScalarText = ""
+    adapters: list[Text] = Field(default_factory=list, description="LoRA adapter models served beside the base model.")
+    class_: ClassName = Field(alias="class", description="Cheapest to disturb first: batch, online, realtime.")
+    slo: SloShape = SloShape()
+    traffic: TrafficShape
+    replicas: Positive = Field(default=1, description="Serving processes per cell.")
+    accelerators_per_replica: Positive = 1
+    concurrency: Positive = Field(default=8, description="Requests that one replica works on at once.")
+    guardrails: list[GuardrailName] = Field(default_factory=_usual_guardrails, description="Left out: errors and latency.")
+    shadow: ShadowShape | None = None
+    owner: Text = ""
+    cost_centre: ScalarText = ""
+    tenant: Text = ""
+    data_class: Text = ""
+    route: Literal["native", "rebuild", "hipify", "scale", "zluda", "stay"] = Field(
+        default="native", description="How it can run on the target."
+    )
+    serving: dict[str, ScalarText] = Field(default_factory=dict, description="What the roles and the lab need to start it.")
+
+
+class AffinityShape(Shape):
+    """What keeps a conversation on one side."""
+
+    kind: Literal["header", "cookie"]
+    name: HeaderName
+
+
+class LaneShape(Shape):
+    """How the cell can get a verdict; anything but `own` says why and who decided it."""
+
+    kind: Literal["own", "pooled", "replay", "accepted", "stay"]
+    reason: Text = ""
+    actor: Text = Field(default="", description="The person who decided it.")
+
+
+class RouterRefShape(Shape):
+    """The router of a cell, and what it calls the two sides."""
+
+    name: Id
+    baseline_backend: Backend = Field(default="", description="Left out: <cell>_baseline.")
+    canary_backend: Backend = Field(default="", description="Left out: <cell>_canary.")
+    baseline_endpoints: list[Endpoint] = Field(default_factory=list, description="host:port of each replica on the source.")
+    canary_endpoints: list[Endpoint] = Field(default_factory=list, description="host:port of each replica on the target.")
+
+
+class TargetShape(Shape):
+    """Where a cell goes: a pool that fleetctl makes (`pool`), or one that others built (`existing`)."""
+
+    pool: Id | None = None
+    existing: Id | None = None
+
+
+class CellShape(Shape):
+    """A workload in one region: the unit of placement, evidence, traffic and rollback."""
+
+    workload: Id
+    region: Region
+    source: Id = Field(description="Pool it runs on now.")
+    target: Annotated[
+        TargetShape | None,
+        _short_form("pool"),
+        WithJsonSchema({"anyOf": [{"type": "string"}, TargetShape.model_json_schema()]}),
+    ] = Field(default=None, description="A pool's name, {existing: POOL}, existing (the region's only one), or left to the plan.")
+    router: Annotated[
+        RouterRefShape,
+        _short_form("name"),
+        WithJsonSchema({"anyOf": [{"type": "string"}, RouterRefShape.model_json_schema()]}),
+    ] = Field(description="A router's name, existing (the file's only one), or a mapping with name, backends and endpoints.")
+    affinity: AffinityShape | None = None
+    on_source_loss: Literal["hold_cap", "shed_by_class", "lift_after_two_signatures"] = "hold_cap"
+    lane: Annotated[
+        LaneShape,
+        _short_form("kind"),
+        WithJsonSchema({"anyOf": [{"enum": ["own"]}, LaneShape.model_json_schema()]}),
+    ] = LaneShape(kind="own")
+    wave: Count = Field(default=0, description="Wave it must move in, from 1; 0: the plan chooses.")
+
+
+class MarginShape(Shape):
+    """One guardrail at one step: shares in points, latency as a percentage."""
+
+    margin: Text = Field(description='Regression tolerated for a PASS: "0.5 points" for errors, slo_misses and quality, "10%" for latency.')
+    fail_margin: Text | None = Field(
+        default=None, description="What a FAIL must exceed, same unit. Left out: see docs/reference/fleet-file.md."
+    )
+    judged: bool = Field(default=True, description="false: shown, gates nothing.")
+
+
+class StepShape(Shape):
+    """One step of a rollout."""
+
+    phase: PhaseName
+    weight: ShareBp = Field(default=0, description="Share of buckets on the target.")
+    bake: Duration = Field(default=timedelta(0), description="Least time at this step.")
+    guardrails: dict[GuardrailName, MarginShape] | None = Field(default=None, description="Left out: the defaults for this share.")
+
+
+class FreezeShape(Shape):
+    """When nothing advances; going home is always allowed."""
+
+    name: Text
+    start: At
+    end: At
+
+
+class PolicyShape(Shape):
+    """The rules that a migration keeps."""
+
+    approvals: Count = Field(default=1, description="People needed on a plan; 0: the newest plan counts as approved.")
+    wave_cells: Positive = Field(default=5, description="Most cells that move together.")
+    order: list[ClassName] = Field(default=["batch", "online", "realtime"], description="Classes in the order in which they move.")
+    cap: ShareBp = Field(default=10_000, description="The most that a target may ever serve.")
+    warm_up: Duration = Field(default=timedelta(minutes=5), description="Start of a replica's life that is left out of evidence.")
+    lost_evidence_home: Duration = Field(default=timedelta(seconds=120), description="Without evidence for this long, one cell goes home.")
+    step_deadline: Duration = Field(default=timedelta(hours=72), description="Longest stay at a step before a person must look.")
+    weight_lease: Duration = Field(default=timedelta(seconds=180), description="How long a weight stands without a tick.")
+    freeze: list[FreezeShape] = Field(default_factory=list)
+    steps: Annotated[
+        list[StepShape] | None,
+        BeforeValidator(expand_steps),
+        WithJsonSchema({"anyOf": [{"enum": list(PRESETS)}, {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/StepShape"}}]}),
+    ] = Field(default=None, description="A named set of steps, or the steps themselves. Left out: medium-traffic.")
+
+
+class CommitmentShape(Shape):
+    """Capacity that is paid for already."""
+
+    pool: Id
+    count: Positive = Field(description="VMs.")
+    hourly: Amount = Field(description='Per VM and hour, such as "55.10 USD".')
+    until: IsoDate
+
+
+class FleetShape(Shape):
+    """The fleet file of fleetctl."""
+
+    format_version: Literal[1] = Field(default=1, description="Of this file's format.")
+    name: Id
+    lineage: Lineage = Field(description="Identity of this fleet, made once by fleetctl init; never changed.")
+    routers: dict[Id, RouterShape] = Field(default_factory=dict)
+    pools: dict[Id, PoolShape]
+    workloads: dict[Id, WorkloadShape]
+    cells: dict[Id, CellShape]
+    policy: PolicyShape = PolicyShape()
+    commitments: list[CommitmentShape] = Field(default_factory=list)
+    settings: dict[str, ScalarText] = Field(default_factory=dict, description="Free text settings that adapters read.")
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the fleet file."""
+    from pydantic.json_schema import models_json_schema
+
+    _, shared = models_json_schema([(FleetShape, "validation"), (StepShape, "validation")], by_alias=True)
+    definitions = shared["$defs"]
+    top = definitions.pop("FleetShape")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "title": "fleetctl fleet file", "$defs": definitions}

@@ -1,0 +1,106 @@
+"""Inventory, formats layer: named sets of rollout steps and the margins that a share can afford. Never judges.
+
+Source: evidence.md 2 (margins by share, steps and bake times by traffic), evidence.md 4 (a FAIL margin is at most half of the PASS one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Any
+
+from fleetctl.domain.fleet import PhaseSpec
+from fleetctl.domain.workload import Guardrail, GuardrailSpec
+
+_END = (
+    {"phase": "full", "weight": "95%", "bake": "60m"},
+    {"phase": "soak", "weight": "95%", "bake": "7d"},
+    {"phase": "complete", "weight": "100%"},
+)
+_START = ({"phase": "preflight"}, {"phase": "shadow"})
+
+PRESETS: Mapping[str, tuple[Mapping[str, str], ...]] = {
+    "low-traffic": (
+        *_START,
+        {"phase": "canary", "weight": "10%", "bake": "60m"},
+        {"phase": "ramp", "weight": "50%", "bake": "120m"},
+        *_END,
+    ),
+    "medium-traffic": (
+        *_START,
+        {"phase": "canary", "weight": "5%", "bake": "15m"},
+        {"phase": "ramp", "weight": "25%", "bake": "30m"},
+        {"phase": "ramp", "weight": "50%", "bake": "60m"},
+        *_END,
+    ),
+    "high-traffic": (
+        *_START,
+        {"phase": "canary", "weight": "1%", "bake": "10m"},
+        {"phase": "ramp", "weight": "5%", "bake": "10m"},
+        {"phase": "ramp", "weight": "25%", "bake": "30m"},
+        {"phase": "ramp", "weight": "50%", "bake": "60m"},
+        *_END,
+    ),
+}
+"""20 to 100, 100 to 1,000 and from 1,000 requests a minute and cell."""
+
+DEFAULT_PRESET = "medium-traffic"
+_LATENCY = Guardrail("latency")
+_MARGINS = ((300, 0.05, 0.50), (1_700, 0.02, 0.25), (3_700, 0.01, 0.15), (10_000, 0.005, 0.10))
+"""Up to this share in basis points: error margin as a difference of ratios, latency margin as a ratio."""
+_QUALITY_EXCESS = 0.02
+"""Source: evidence.md 5, default excess of 2 points."""
+
+
+def expand_steps(value: object) -> object:
+    """Replace the name of a preset by its steps; anything else is returned as it is.
+
+    Raises:
+        ValueError: text that names no preset, or an empty list.
+    """
+    if isinstance(value, str):
+        if value not in PRESETS:
+            near = get_close_matches(value, PRESETS, n=1)
+            raise ValueError(
+                f"must be {', '.join(PRESETS)} or a list of steps, not {value!r}" + (f" (did you mean {near[0]!r}?)" if near else "")
+            )
+        steps: list[Any] = [dict(step) for step in PRESETS[value]]
+        return steps
+    if value == []:
+        raise ValueError("must hold at least one step")
+    return value
+
+
+def default_guardrail(name: Guardrail, weight_bp: int, *, holds_back: bool = False) -> GuardrailSpec:
+    """Return the margins that a share can afford.
+
+    Args:
+        weight_bp: share of buckets on the target, 0 to 10,000.
+        holds_back: full and soak, where only a small control is left: there a FAIL needs the PASS margin.
+    """
+    errors, latency = next((e, lat) for up_to, e, lat in _MARGINS if weight_bp <= up_to)
+    margin = {"latency": latency, "quality": _QUALITY_EXCESS}.get(name, errors)
+    return GuardrailSpec(name=name, margin=margin, fail_margin=default_fail_margin(name, margin, holds_back=holds_back))
+
+
+def default_fail_margin(name: Guardrail, margin: float, *, holds_back: bool = False) -> float:
+    """Return what a FAIL must exceed where the file does not say: half of a latency margin up to 10 %, no points of errors.
+
+    Source: evidence.md 4 (10 % with one canary host), evidence.md 6 trap 5 (the PASS margin while only a control is held back).
+    """
+    if holds_back:
+        return margin
+    if name == _LATENCY:
+        return min(0.10, margin / 2)
+    return 0.0
+
+
+def holds_back(phase: str) -> bool:
+    """Tell whether only a small control is left on the source in this phase."""
+    return phase in {"full", "soak"}
+
+
+def preflight() -> PhaseSpec:
+    """Return the step that every rollout begins with."""
+    return PhaseSpec(phase="preflight", weight_bp=0, bake=timedelta(0))

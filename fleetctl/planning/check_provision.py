@@ -1,0 +1,71 @@
+"""Provision, planning layer: what a Terraform plan may never do to machines that serve. Pure; never runs Terraform."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from fleetctl.domain.ids import PoolId
+from fleetctl.domain.people import Diagnostic
+from fleetctl.domain.provision import ProvisionPlan, ResourceChange
+
+LAB_TYPES = frozenset({"terraform_data"})
+"""Resource types of the lab's stack; a stack of a cloud brings its own list."""
+
+_HARMLESS = frozenset({"no-op", "create", "read", "update"})
+_ENDING = frozenset({"delete", "forget"})
+_NEVER_FINISHED = "replace_because_tainted"
+
+
+def check_provision(
+    shown: ProvisionPlan,
+    holds: Collection[PoolId],
+    *,
+    allowed_types: Collection[str] = LAB_TYPES,
+    permitted: Collection[PoolId] = (),
+) -> tuple[Diagnostic, ...]:
+    """Return what forbids applying this plan, one diagnostic per resource and rule; () where nothing does.
+
+    A machine whose making failed (Terraform calls it tainted) may be made again, but not in a held pool: there it may be one that serves.
+
+    Args:
+        holds: pools that serve or are held; nothing of them may be destroyed, replaced or dropped from the state.
+        allowed_types: resource types that the stack is known to make.
+        permitted: pools of which hosts may be destroyed or replaced (never a held one).
+    """
+    found: list[Diagnostic] = []
+    for change in shown.changes:
+        if change.type not in allowed_types:
+            found.append(_error("provision.unexpected_type", change, f"is a {change.type}, which this stack is not known to make"))
+        unknown = [a for a in change.actions if a not in _HARMLESS | _ENDING]
+        if unknown or not change.actions:
+            found.append(
+                _error("provision.unknown_action", change, f"would be put through an unknown action ({', '.join(unknown) or 'none'})")
+            )
+        if _ENDING.intersection(change.actions):
+            found.extend(_ending(change, shown, holds, permitted))
+    return tuple(found)
+
+
+def _ending(
+    change: ResourceChange, shown: ProvisionPlan, holds: Collection[PoolId], permitted: Collection[PoolId]
+) -> tuple[Diagnostic, ...]:
+    pools = (change.pool,) if change.pool is not None else shown.pools
+    held = sorted(set(pools) & set(holds)) if pools else sorted(holds)
+    verb = _verb(change)
+    if held:
+        return (_error("provision.held", change, f"would be {verb}, but pool {', '.join(held)} is held or serving"),)
+    if pools and all(pool in permitted for pool in pools):
+        return ()
+    if "create" in change.actions and change.reason == _NEVER_FINISHED:
+        return ()
+    return (_error("provision.destroys", change, f"would be {verb}, and nothing permits that"),)
+
+
+def _verb(change: ResourceChange) -> str:
+    if "create" in change.actions:
+        return "replaced"
+    return "destroyed" if "delete" in change.actions else "dropped from the state"
+
+
+def _error(code: str, change: ResourceChange, text: str) -> Diagnostic:
+    return Diagnostic(severity="error", code=code, text=f"{change.address} {text}", path=change.address)

@@ -1,0 +1,113 @@
+"""Plan, pure layer: what a finished plan was checked for, computed afresh from its outcomes. Never I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fleetctl.domain.catalog import Catalog
+from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.ids import PoolId
+from fleetctl.domain.plan import Check, Outcome, Wave
+from fleetctl.domain.provision import CapacityVerdict
+from fleetctl.planning.cost import Cost
+from fleetctl.planning.evidence_need import Baseline, baseline_of
+
+
+def make_checks(
+    fleet: Fleet,
+    catalog: Catalog,
+    outcomes: tuple[Outcome, ...],
+    waves: tuple[Wave, ...],
+    cost: Cost,
+    verdicts: tuple[CapacityVerdict, ...],
+    baselines: Mapping[str, Baseline],
+) -> tuple[Check, ...]:
+    """Return every check, the failed ones among them; a failed check is shown, it does not stop the plan."""
+    return (
+        _capacity(fleet, catalog, outcomes),
+        _asked(fleet, outcomes, verdicts),
+        _prices(fleet, catalog, cost),
+        _fit(outcomes),
+        _waves(fleet, outcomes, waves),
+        _margins(fleet, outcomes),
+        _baselines(fleet, outcomes, baselines),
+        Check(name="speed", ok=True, detail="replicas stay as they are: no speed difference of the GPUs is assumed"),
+    )
+
+
+def gpus_used(fleet: Fleet, outcomes: tuple[Outcome, ...]) -> Mapping[PoolId, int]:
+    """Return the GPUs held per pool while both sides run: every cell on its source, moving ones on their target too."""
+    used: dict[PoolId, int] = {p.id: 0 for p in fleet.pools}
+    for o in outcomes:
+        gpus = o.replicas * fleet.workload(o.workload).accelerators_per_replica
+        used[o.source] += gpus
+        if o.kind == "move" and o.target is not None:
+            used[o.target] += gpus
+    return used
+
+
+def _capacity(fleet: Fleet, catalog: Catalog, outcomes: tuple[Outcome, ...]) -> Check:
+    used = gpus_used(fleet, outcomes)
+    over = []
+    for pool in fleet.pools:
+        sku = catalog.sku(pool.sku)
+        most = pool.count if pool.provisioned_by == "existing" else pool.limit
+        if sku is not None and used[pool.id] > most * sku.accelerators:
+            over.append(f"{pool.id} holds {used[pool.id]} of {most * sku.accelerators} GPUs")
+    return Check(name="capacity", ok=not over, detail="; ".join(over) or "no pool holds more GPUs than it may have, both sides up")
+
+
+def _asked(fleet: Fleet, outcomes: tuple[Outcome, ...], verdicts: tuple[CapacityVerdict, ...]) -> Check:
+    known = {(v.sku, v.region) for v in verdicts if v.kind == "yes"}
+    targets = {o.target for o in outcomes if o.kind == "move"}
+    new = [p for p in fleet.pools if p.id in targets and p.provisioned_by != "existing"]
+    unknown = [p.id for p in new if (p.sku, p.region) not in known]
+    if not new:
+        return Check(name="availability", ok=True, detail="no new VMs are needed")
+    if unknown:
+        return Check(name="availability", ok=True, detail=f"not known for {', '.join(unknown)}; provision will tell")
+    return Check(name="availability", ok=True, detail=f"the provider says yes for {', '.join(p.id for p in new)}")
+
+
+def _prices(fleet: Fleet, catalog: Catalog, cost: Cost) -> Check:
+    if cost.unpriced:
+        return Check(name="prices", ok=False, detail=f"no price for {', '.join(cost.unpriced)}: left out of both totals, not counted as 0")
+    own = [p.id for p in fleet.pools if p.price_usd_per_hour is not None]
+    more = f"; the fleet file's own for {', '.join(own)}" if own else ""
+    found = [(p, catalog.price(p.sku, p.region)) for p in fleet.pools if p.price_usd_per_hour is None]
+    emulated = [
+        f"{p.sku} = {price.source.split(';')[0].removeprefix('emulated: ')}" for p, price in found if price and "emulated" in price.source
+    ]
+    more += f"; emulated machines: {', '.join(emulated)}" if emulated else ""
+    return Check(name="prices", ok=True, detail=f"price book {catalog.price_book_id} (list prices, no quote){more}")
+
+
+def _fit(outcomes: tuple[Outcome, ...]) -> Check:
+    moves = [o for o in outcomes if o.kind == "move" and o.fit is not None]
+    tight = [o.cell for o in moves if o.fit is not None and o.fit.needed_gib > 0.9 * o.fit.available_gib]
+    text = f"memory of {len(moves)} moving cells fits, runtime share estimated"
+    return Check(name="memory", ok=True, detail=text + (f"; over 90 % full: {', '.join(tight)}" if tight else ""))
+
+
+def _waves(fleet: Fleet, outcomes: tuple[Outcome, ...], waves: tuple[Wave, ...]) -> Check:
+    placed = sorted(c for w in waves for c in w.cells)
+    moving = sorted(o.cell for o in outcomes if o.kind == "move")
+    ok = placed == moving and all(len(w.cells) <= max(1, fleet.policy.wave_cells) for w in waves)
+    return Check(name="waves", ok=ok, detail=f"each moving cell once, at most {fleet.policy.wave_cells} cells a wave")
+
+
+def _margins(fleet: Fleet, outcomes: tuple[Outcome, ...]) -> Check:
+    margins = {g.name for s in fleet.policy.steps for g in s.guardrails}
+    moving = {o.workload for o in outcomes if o.kind == "move"}
+    missing = sorted(f"{w.id}: {g}" for w in fleet.workloads if w.id in moving for g in w.guardrails if g not in margins)
+    return Check(
+        name="guardrails", ok=not missing, detail="no margin in the policy for " + ", ".join(missing) if missing else "all have margins"
+    )
+
+
+def _baselines(fleet: Fleet, outcomes: tuple[Outcome, ...], baselines: Mapping[str, Baseline]) -> Check:
+    origins: dict[str, list[str]] = {}
+    for name in sorted({o.workload for o in outcomes if o.kind == "move"}):
+        origins.setdefault(baseline_of(fleet.workload(name), baselines).origin, []).append(name)
+    text = "; ".join(f"{origin} for {', '.join(names)}" for origin, names in sorted(origins.items()))
+    return Check(name="baseline", ok=True, detail=f"error ratio and latency spread {text}" if text else "nothing moves")

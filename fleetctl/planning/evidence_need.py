@@ -1,0 +1,190 @@
+"""Plan, pure layer: how many canary requests and hours a step needs before it can PASS. Never looks at real evidence, never I/O.
+
+Canary requests to PASS when both arms are equal: c x ln(1 / 0.05) / KL*, with
+  KL*  = kl(canary, null) + ((1 - w) / w) kl(baseline, null), the null that is hardest to exclude, w = share of the canary
+  c    = 1.0 for the median and 2.1 for the p90 of runs
+Errors: null = the canary is worse by the margin. Latency: per rung q of the baseline's ladder, canary requests slower than
+(1 + margin) x the rung against baseline requests slower than the rung; latencies lognormal with the given log-sd.
+
+Source: limit formula: evidence.md 1; c fitted to the tables of evidence.md 2 (p90 within 40 % in every cell, within 25 % in most).
+The judge's own planner (fleetctl.analysis.power) has the same signature and is passed in where it is at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import ceil, inf, log
+from statistics import NormalDist
+
+from fleetctl.domain.evidence import LADDER
+from fleetctl.domain.fleet import PhaseSpec, Policy
+from fleetctl.domain.plan import StepNeed
+from fleetctl.domain.workload import Cell, Guardrail, GuardrailSpec, Requests, Workload
+
+PASS_ALPHA = 0.05
+P90_FACTOR = 2.1
+LEAST_REQUESTS = 100
+NEVER: Requests = 10**12
+"""Stands for a number of requests that no traffic will bring."""
+ASSUMED_ERROR_RATIO = 0.005
+ASSUMED_LOG_SD = 0.6
+"""Where nothing was measured or declared. Source: evidence.md 2, the case its default margins were set for."""
+LANE_LIMIT_HOURS = 72.0
+"""Above this an `own` lane is refused. Source: evidence.md 2."""
+
+PlannedRequests = Callable[[Guardrail, float, float, float, float], tuple[Requests, Requests]]
+"""(guardrail, margin, baseline error ratio, log-sd of latency, share of the canary) -> (median, p90) canary requests to PASS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What a workload's source side looks like.
+
+    Args:
+        error_ratio: 0 to 1; log_sd: of latency, natural log; origin: "measured", "declared" or "assumed".
+    """
+
+    error_ratio: float
+    log_sd: float
+    origin: str
+
+
+def baseline_of(workload: Workload, measured: Mapping[str, Baseline]) -> Baseline:
+    """Return the measured baseline, else what the workload's serving section declares, else the assumed one."""
+    if workload.id in measured:
+        return measured[workload.id]
+    if "log_sd" in workload.serving:
+        try:
+            return Baseline(
+                error_ratio=float(workload.serving.get("error_ratio", "0")), log_sd=float(workload.serving["log_sd"]), origin="declared"
+            )
+        except ValueError:
+            pass
+    return Baseline(error_ratio=ASSUMED_ERROR_RATIO, log_sd=ASSUMED_LOG_SD, origin="assumed")
+
+
+def planned_requests(guardrail: Guardrail, margin: float, base_rate: float, log_sd: float, share: float) -> tuple[Requests, Requests]:
+    """Return (median, p90) of the canary requests after which this guardrail PASSes if both arms are equal.
+
+    Args:
+        margin: points / 100 for shares, a ratio for latency; base_rate: of errors, 0 to 1; log_sd: of latency, above 0.
+        share: of the canary, above 0 and below 1. NEVER where no number of requests is enough.
+    """
+    if not 0 < share < 1 or margin <= 0:
+        return NEVER, NEVER
+    if guardrail == "latency":
+        information = min(_latency_information(q, log_sd, margin, share) for q in LADDER)
+    else:
+        information = _ratio_information(base_rate, margin, share)
+    if information <= 0:
+        return NEVER, NEVER
+    median = log(1 / PASS_ALPHA) / information
+    return _enough(median), _enough(P90_FACTOR * median)
+
+
+def _enough(requests: float) -> Requests:
+    return max(LEAST_REQUESTS, ceil(requests / 10) * 10)
+
+
+def _kl(a: float, b: float) -> float:
+    left = a * log(a / b) if a > 0 else 0.0
+    right = (1 - a) * log((1 - a) / (1 - b)) if a < 1 else 0.0
+    return left + right
+
+
+def _ratio_information(ratio: float, margin: float, share: float) -> float:
+    if margin <= 0 or ratio + margin >= 1:
+        return 0.0
+
+    def distance(null: float) -> float:
+        return _kl(ratio, null + margin) + (1 - share) / share * _kl(ratio, null)
+
+    low, high = 1e-12, 1 - margin - 1e-12
+    for _ in range(100):  # convex in the null: a ternary search finds its least value
+        third = (high - low) / 3
+        if distance(low + third) < distance(high - third):
+            high -= third
+        else:
+            low += third
+    return distance(low)
+
+
+def _latency_information(rung: float, log_sd: float, margin: float, share: float) -> float:
+    if margin <= 0 or log_sd <= 0:
+        return 0.0
+    normal = NormalDist()
+    slow_baseline = 1 - rung
+    slow_canary = 1 - normal.cdf(normal.inv_cdf(rung) + log(1 + margin) / log_sd)
+    null = share * slow_canary + (1 - share) * slow_baseline
+    return _kl(slow_canary, null) + (1 - share) / share * _kl(slow_baseline, null)
+
+
+def phases_for(policy: Policy, workload: Workload) -> tuple[PhaseSpec, ...]:
+    """Return the policy's steps as they hold for one workload: shadow only where declared, a stream's latency shown but not judged."""
+    steps = (s for s in policy.steps if s.phase != "shadow" or workload.shadow is not None)
+    return tuple(
+        PhaseSpec(phase=s.phase, weight_bp=s.weight_bp, bake=s.bake, guardrails=_guardrails(s.guardrails, workload)) for s in steps
+    )
+
+
+def _guardrails(specs: tuple[GuardrailSpec, ...], workload: Workload) -> tuple[GuardrailSpec, ...]:
+    kept = (g for g in specs if g.name in workload.guardrails)
+    return tuple(
+        GuardrailSpec(
+            name=g.name,
+            margin=g.margin,
+            fail_margin=g.fail_margin,
+            judged=g.judged and not (workload.traffic.streaming and g.name == "latency"),
+        )
+        for g in kept
+    )
+
+
+def step_needs(cell: Cell, workload: Workload, policy: Policy, baseline: Baseline, requests_for: PlannedRequests) -> tuple[StepNeed, ...]:
+    """Return per step what one cell needs and how long that takes at its mean rate; hours may be infinite."""
+    out: list[StepNeed] = []
+    warm_up = policy.warm_up.total_seconds()
+    for phase in phases_for(policy, workload):
+        seconds = phase.bake.total_seconds()
+        requests: dict[Guardrail, Requests] = {}
+        positions = 0
+        if phase.phase == "shadow" and workload.shadow is not None:
+            positions = workload.shadow.positions
+            seconds = max(seconds, _shadow_seconds(workload))
+        if phase.weight_bp > 0 and warm_up:
+            seconds, warm_up = seconds + warm_up, 0.0
+        share = phase.weight_bp / 10_000
+        if cell.lane.kind == "own":
+            requests = {g.name: requests_for(g.name, g.margin, baseline.error_ratio, baseline.log_sd, share)[1] for g in _gating(phase)}
+            rate = workload.traffic.requests_per_s * share
+            slowest = max(requests.values(), default=0)
+            seconds = max(seconds, slowest / rate if rate > 0 else (inf if slowest else 0.0))
+        out.append(
+            StepNeed(phase=phase.phase, weight_bp=phase.weight_bp, requests=requests, hours=_rounded(seconds / 3600), positions=positions)
+        )
+    return tuple(out)
+
+
+def _gating(phase: PhaseSpec) -> tuple[GuardrailSpec, ...]:
+    """Return what must PASS before this step may end: all that is judged up to 50 %, errors alone while the control is 5 %."""
+    if not 0 < phase.weight_bp < 10_000 or phase.phase not in {"canary", "ramp", "full", "soak"}:
+        return ()
+    return tuple(g for g in phase.guardrails if g.judged and (phase.phase in {"canary", "ramp"} or g.name == "errors"))
+
+
+def _shadow_seconds(workload: Workload) -> float:
+    shadow, traffic = workload.shadow, workload.traffic
+    if shadow is None:
+        return 0.0
+    per_s = min(shadow.sample_per_s, traffic.requests_per_s) * traffic.output_tokens
+    return shadow.positions / per_s if per_s > 0 else inf
+
+
+def _rounded(hours: float) -> float:
+    return hours if hours == inf else round(hours, 6)
+
+
+def hours_to_soak(needs: tuple[StepNeed, ...]) -> float:
+    """Return the planned hours of all steps before soak; infinite where one can never end."""
+    return sum(n.hours for n in needs if n.phase not in {"soak", "complete", "release"})

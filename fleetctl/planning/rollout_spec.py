@@ -1,0 +1,37 @@
+"""Plan and migrate, pure layer: copies from the approved plan what deciding about one cell needs. Never I/O."""
+
+from __future__ import annotations
+
+from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.ids import CellId
+from fleetctl.domain.plan import Plan
+from fleetctl.domain.rollout import RolloutSpec
+from fleetctl.errors import UsageError
+from fleetctl.planning.evidence_need import phases_for
+
+
+def spec_for(plan: Plan, fleet: Fleet, cell: CellId) -> RolloutSpec:
+    """Return the rollout of one cell that this plan moves.
+
+    Raises:
+        UsageError: plan.cell_not_moved: the plan leaves that cell where it is, or does not know it.
+    """
+    outcome = next((o for o in plan.outcomes if o.cell == cell), None)
+    if outcome is None or outcome.kind != "move" or outcome.target is None:
+        why = outcome.reason.text if outcome is not None else "it is not in the plan."
+        raise UsageError("plan.cell_not_moved", f"Plan {plan.id} does not move {cell}: {why}", hint=f"Run: fleetctl show {plan.id}")
+    declared = fleet.cell(cell)
+    workload = fleet.workload(declared.workload)
+    policy = fleet.policy
+    return RolloutSpec(
+        source=outcome.source,
+        target=outcome.target,
+        phases=phases_for(policy, workload),
+        warm_up=policy.warm_up,
+        cap_bp=policy.cap_bp,
+        lane=declared.lane,
+        weight_lease=policy.weight_lease,
+        lost_evidence_home=policy.lost_evidence_home,
+        step_deadline=policy.step_deadline,
+        shadow=workload.shadow,
+    )

@@ -1,0 +1,270 @@
+"""Migrate, pure layer: one decision about one cell. Never I/O, clock, randomness; at most one traffic effect per decision."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from fleetctl.domain.evidence import Evidence, Verdict
+from fleetctl.domain.people import Reason
+from fleetctl.domain.rollout import (
+    Decision,
+    Drain,
+    Effect,
+    Ended,
+    Hold,
+    Notify,
+    Observation,
+    Order,
+    Rollout,
+    SetSplit,
+    StopShadow,
+    Unhold,
+)
+from fleetctl.domain.units import FULL_BP, Instant
+from fleetctl.rollout.gates import Gate, gate
+
+MOVING = timedelta(seconds=1)
+BAKING = timedelta(seconds=10)
+SOAKING = timedelta(seconds=60)
+SETTLING = timedelta(milliseconds=100)
+"""When to look again. Source: design section 5 (1 s while traffic moves, 10 s in bake, 60 s in soak); settling is a read-back."""
+
+PROVIDER_CELLS = 3
+"""Cells without evidence from which the provider itself is held at fault. Source: design section 7."""
+
+QUIET_GRACE = timedelta(seconds=10)
+"""How long a new step may show no request before that counts as no evidence."""
+
+BROKEN_STATES = frozenset({"nan", "down", "mislabelled", "same_series"})
+QUIET_STATES = frozenset({"empty", "stale"})
+PHASE_ORDER = ("preflight", "shadow", "canary", "ramp", "full", "soak", "complete", "release")
+
+
+def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
+    """Decide what happens next to a cell.
+
+    Priority: nothing after an end; orders; going home; a FAIL; lost evidence; a foreign write; pause and freeze; the step's gate.
+
+    Args:
+        r: the current rollout with its unobeyed orders.
+        seen: what was observed in this tick.
+        now: time of the observation.
+
+    Returns:
+        The next rollout (its orders emptied), effects with at most one SetSplit, the reason, and when to look again.
+    """
+    if r.ended == "complete" and any(o.kind in ("abort", "rollback", "fallback") for o in r.orders):
+        r = replace(r, ended="", direction="home", home_for="fallback", orders=())
+    r = replace(r, orders=()) if r.ended else _obey(r, now)
+    if r.ended:
+        return Decision(next=r, effects=(), why=Reason(code="ended", text=f"ended: {r.ended}"), look_again=timedelta(hours=1))
+    if seen.judge is not None:
+        r = replace(r, judge=seen.judge)
+    failed = _failure(seen.verdicts)
+    if failed is not None and r.direction == "forward":
+        r = replace(r, latched=failed, direction="home", hold_reason="")
+    if r.direction == "home":
+        return _go_home(r, seen)
+    if seen.foreign_write:
+        return _held(r, seen, Reason(code="foreign_write", text=seen.foreign_write), now, page=True)
+    lost = _lost(r, seen, now)
+    if lost:
+        return _without_evidence(r, seen, lost, now)
+    r = replace(r, lost_since=None)
+    if r.settled_at is None or not _shows(r, seen):
+        return _settle(r, seen, now)
+    return _at_step(r, seen, now)
+
+
+def _obey(r: Rollout, now: Instant) -> Rollout:
+    for order in r.orders:
+        r = _obey_one(replace(r, orders=()), order, now)
+    return replace(r, orders=())
+
+
+def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
+    match order.kind:
+        case "abort" | "fallback":
+            return replace(r, direction="home", home_for=order.kind)
+        case "rollback":
+            lower = [i for i in range(r.step) if 0 < r.spec.phases[i].weight_bp < r.weight_bp]
+            if not lower:
+                return replace(r, direction="home", home_for="abort")
+            return _enter(replace(r, step_done=False, until=r.spec.phases[lower[-1]].phase), lower[-1], now)
+        case "pause":
+            return replace(r, paused=True)
+        case "resume":
+            return replace(r, paused=False)
+        case "promote":
+            return replace(r, step_done=True, paused=False, hold_reason="promoted") if r.direction == "forward" else r
+        case "advance":
+            until = order.until or "complete"
+            further = PHASE_ORDER.index(until) > PHASE_ORDER.index(r.until)
+            return replace(r, until=until if further else r.until)
+        case "retry":
+            return r
+
+
+def _failure(verdicts: tuple[Verdict, ...]) -> Verdict | None:
+    return next((v for v in verdicts if v.kind == "FAIL"), None)
+
+
+def _home_kind(r: Rollout) -> Ended:
+    if r.latched is not None:
+        return "rolled_back"
+    if r.home_for == "fallback":
+        return "fell_back"
+    return "lost_evidence" if r.home_for == "lost_evidence" else "aborted"
+
+
+def _go_home(r: Rollout, seen: Observation) -> Decision:
+    """Lower to zero as far as ready source capacity allows; end once the router shows zero."""
+    kind = _home_kind(r)
+    cause = f"{r.latched.guardrail} FAIL (E {r.latched.e_value:.3g})" if r.latched else kind.replace("_", " ")
+    ready = 1.0 if seen.source_ready is None else seen.source_ready
+    floor_bp = min(seen.split.target_bp, round((1.0 - ready) * FULL_BP))
+    r = replace(r, weight_bp=floor_bp, settled_at=None)
+    if seen.split.target_bp == 0:
+        effects: tuple[Effect, ...] = (
+            StopShadow(),
+            Drain(pool=r.spec.target),
+            Unhold(pool=r.spec.source),
+            Notify(level="page" if kind in ("rolled_back", "lost_evidence") else "info", text=f"{r.cell} is home: {cause}"),
+        )
+        done = replace(r, ended=kind, weight_bp=0, hold_reason=cause)
+        return Decision(next=done, effects=effects, why=Reason(code=f"home.{kind}", text=f"home: {cause}"), look_again=timedelta(hours=1))
+    if floor_bp == seen.split.target_bp:
+        text = f"cannot go home: {ready:.0%} of the source answers real completions ({cause})"
+        why = Reason(code="home.source_not_ready", text=text)
+        page = () if r.hold_reason == why.code else (Notify(level="page", text=f"{r.cell} {text}"),)
+        return Decision(next=replace(r, hold_reason=why.code), effects=page, why=why, look_again=MOVING)
+    why = Reason(code=f"home.{kind}", text=f"going home: {cause}")
+    return Decision(next=r, effects=(SetSplit(target_bp=floor_bp),), why=why, look_again=SETTLING)
+
+
+def _lost(r: Rollout, seen: Observation, now: Instant) -> str:
+    """Say why there is no evidence though customers are on the target; empty where there is, or none is needed."""
+    if seen.split.target_bp == 0 or r.settled_at is None or r.since is None or now < r.settled_at:
+        return ""
+    e = seen.evidence
+    if e is None:
+        return "the evidence source cannot be read"
+    broken = [f"{arm} is {s}" for arm, s in e.state.items() if s in BROKEN_STATES]
+    if broken:
+        return ", ".join(broken)
+    if now - r.settled_at > QUIET_GRACE and now_quiet(e):
+        return "neither arm shows requests"
+    return ""
+
+
+def now_quiet(e: Evidence) -> bool:
+    """Tell whether neither arm has shown a request lately."""
+    return all(s in QUIET_STATES for s in e.state.values())
+
+
+def _without_evidence(r: Rollout, seen: Observation, lost: str, now: Instant) -> Decision:
+    since = r.lost_since or (r.since.since if r.since is not None and r.since.since > now else now)
+    r = replace(r, lost_since=since)
+    waited = now - since
+    if seen.providers_lost >= PROVIDER_CELLS:
+        why = Reason(
+            code="evidence.provider", text=f"{seen.providers_lost} cells have no evidence: the provider is at fault, holding ({lost})"
+        )
+        return _held(r, seen, why, now, page=True)
+    if waited >= r.spec.lost_evidence_home:
+        return _go_home(replace(r, direction="home", home_for="lost_evidence"), seen)
+    left = (r.spec.lost_evidence_home - waited).total_seconds()
+    return _held(r, seen, Reason(code="evidence.lost", text=f"holding, {lost}; home in {left:.0f} s"), now, page=False)
+
+
+def _held(r: Rollout, seen: Observation, why: Reason, now: Instant, *, page: bool) -> Decision:
+    notice: tuple[Effect, ...] = ()
+    if r.hold_reason != why.code:
+        notice = (Notify(level="page" if page else "warning", text=f"{r.cell}: {why.text}"),)
+    return Decision(next=replace(r, hold_reason=why.code), effects=_renewal(r, seen, now) + notice, why=why, look_again=MOVING)
+
+
+def _shows(r: Rollout, seen: Observation) -> bool:
+    return seen.split.target_bp == r.weight_bp
+
+
+def _renewal(r: Rollout, seen: Observation, now: Instant) -> tuple[Effect, ...]:
+    """Renew the weight's lease at half its life; only what the router already shows is renewed."""
+    shown = seen.split.target_bp
+    if shown == 0 or shown > r.weight_bp or seen.split.lease_until - now > r.spec.weight_lease / 2:
+        return ()
+    return (SetSplit(target_bp=shown),)
+
+
+def _settle(r: Rollout, seen: Observation, now: Instant) -> Decision:
+    """Bring the router to this step's weight; evidence counts from when it shows it."""
+    phase = r.spec.phases[r.step]
+    r = replace(r, weight_bp=phase.weight_bp)
+    if not _shows(r, seen):
+        if seen.window.active and phase.weight_bp > seen.split.target_bp:
+            return _held(r, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
+        text = f"{phase.phase}: setting {phase.weight_bp / 100:g} %"
+        moved = replace(r, settled_at=None)
+        return Decision(
+            next=moved, effects=(SetSplit(target_bp=phase.weight_bp),), why=Reason(code="step.set", text=text), look_again=SETTLING
+        )
+    first = phase.weight_bp > 0 and not any(p.weight_bp > 0 for p in r.spec.phases[: r.step])
+    begins = now + (r.spec.warm_up if first else timedelta(0))
+    since = r.since
+    if seen.mark is not None:
+        since = replace(seen.mark, since=begins, thresholds=seen.mark.thresholds or (r.since.thresholds if r.since else None))
+    settled = replace(r, settled_at=begins, since=since, deadline=begins + r.spec.step_deadline, hold_reason="")
+    effects: tuple[Effect, ...] = (Hold(pool=r.spec.source),) if phase.phase == "preflight" else ()
+    text = f"{phase.phase}: router shows {phase.weight_bp / 100:g} %"
+    return Decision(next=settled, effects=effects, why=Reason(code="step.shown", text=text), look_again=SETTLING)
+
+
+def _enter(r: Rollout, step: int, now: Instant) -> Rollout:
+    phase = r.spec.phases[step]
+    return replace(
+        r, step=step, step_done=False, weight_bp=phase.weight_bp, settled_at=None, hold_reason="", deadline=now + r.spec.step_deadline
+    )
+
+
+def _at_step(r: Rollout, seen: Observation, now: Instant) -> Decision:
+    verdict = Gate(open=True, why="promoted by a person") if r.hold_reason == "promoted" and r.step_done else gate(r, seen, now)
+    renewal = _renewal(r, seen, now)
+    effects = renewal + verdict.effects
+    phase = r.phase
+    look = SOAKING if phase == "soak" and r.spec.phases[r.step].bake > timedelta(hours=1) else _look_after(r)
+    if not verdict.open:
+        if r.deadline is not None and now > r.deadline:
+            why = Reason(code="step.inconclusive", text=f"{phase}: INCONCLUSIVE, {verdict.why}")
+            return _held(r, seen, why, now, page=False)
+        return Decision(
+            next=replace(r, hold_reason=""), effects=effects, why=Reason(code="step.wait", text=f"{phase}: {verdict.why}"), look_again=look
+        )
+    if r.step + 1 >= len(r.spec.phases):
+        done = replace(r, ended="complete", step_done=True)
+        text = f"all of {r.cell} is on {r.spec.target}"
+        ends: tuple[Effect, ...] = (*effects, StopShadow(), Notify(level="info", text=text))
+        return Decision(next=done, effects=ends, why=Reason(code="complete", text=text), look_again=timedelta(hours=1))
+    return _advance(r, seen, now, verdict, renewal)
+
+
+def _advance(r: Rollout, seen: Observation, now: Instant, verdict: Gate, renewal: tuple[Effect, ...]) -> Decision:
+    following = r.spec.phases[r.step + 1]
+    passed = replace(r, step_done=True)
+    if r.paused:
+        why = Reason(code="paused", text=f"{r.phase}: paused; {verdict.why}")
+        return Decision(next=passed, effects=renewal, why=why, look_again=MOVING)
+    if PHASE_ORDER.index(following.phase) > PHASE_ORDER.index(r.until):
+        why = Reason(code="step.done", text=f"{r.phase}: done ({verdict.why}); going no further than asked")
+        return Decision(next=passed, effects=renewal, why=why, look_again=_look_after(r))
+    if seen.window.active:
+        return _held(passed, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
+    raised = min(following.weight_bp, r.spec.cap_bp)
+    entered = _enter(r, r.step + 1, now)
+    effects: tuple[Effect, ...] = (SetSplit(target_bp=raised),) if raised != seen.split.target_bp else ()
+    why = Reason(code="step.advance", text=f"{r.phase} done ({verdict.why}); next {following.phase} at {raised / 100:g} %")
+    return Decision(next=entered, effects=effects, why=why, look_again=SETTLING)
+
+
+def _look_after(r: Rollout) -> timedelta:
+    return MOVING if r.spec.phases[r.step].bake < timedelta(minutes=2) else BAKING

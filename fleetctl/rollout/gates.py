@@ -1,0 +1,120 @@
+"""Migrate, pure layer: what each phase demands before the next. Never I/O, clock, randomness."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+from fleetctl.domain.evidence import Evidence
+from fleetctl.domain.rollout import Effect, Observation, Rollout, StartShadow, StopShadow
+from fleetctl.domain.units import Instant
+from fleetctl.domain.workload import Guardrail
+
+PASS_NEEDED = frozenset({"canary", "ramp"})
+"""Phases whose end raises the weight on evidence: every judged guardrail must PASS.
+In full and soak the control is 5 % of the traffic: no FAIL on any guardrail and a PASS on errors are asked there."""
+
+SHARE_LEAST = 400
+"""Attempts from which the served share is held against the weight."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """Whether the step may end, and the sentence a person reads."""
+
+    open: bool
+    why: str
+    effects: tuple[Effect, ...] = ()
+
+
+def gate(r: Rollout, seen: Observation, now: Instant) -> Gate:
+    """Ask the current phase's gate. `r` is settled and has evidence where it needs any."""
+    match r.phase:
+        case "preflight":
+            return _preflight(r, seen)
+        case "shadow":
+            return _shadow(r, seen)
+        case "complete" | "release":
+            return Gate(open=True, why="soak is over")
+        case _:
+            return _weighted(r, seen, now)
+
+
+def _preflight(r: Rollout, seen: Observation) -> Gate:
+    if seen.source_ready is None or seen.target_ready is None:
+        return Gate(open=False, why="asking both pools for real completions")
+    if seen.source_ready < 1.0:
+        return Gate(open=False, why=f"source answers on {seen.source_ready:.0%} of its replicas")
+    if seen.target_ready < 1.0:
+        return Gate(open=False, why=f"target answers on {seen.target_ready:.0%} of its replicas")
+    latency = any(g.name == "latency" and g.judged for p in r.spec.phases for g in p.guardrails)
+    if latency and r.spec.lane.kind != "accepted" and (r.since is None or r.since.thresholds is None):
+        return Gate(open=False, why="collecting the baseline's latency quantiles")
+    return Gate(open=True, why="both pools answer real completions")
+
+
+def _shadow(r: Rollout, seen: Observation) -> Gate:
+    if r.spec.shadow is None:
+        return Gate(open=True, why="no shadow asked for")
+    start = StartShadow(sample_per_s=r.spec.shadow.sample_per_s)
+    quality = next((v for v in seen.verdicts if v.guardrail == "quality"), None)
+    if quality is None:
+        return Gate(open=False, why="comparing answers", effects=(start,))
+    if quality.kind == "PASS":
+        return Gate(open=True, why=quality.detail or "answers agree", effects=(StopShadow(),))
+    return Gate(open=False, why=quality.detail or "comparing answers", effects=(start,))
+
+
+def _weighted(r: Rollout, seen: Observation, now: Instant) -> Gate:
+    e = seen.evidence
+    if e is None or r.settled_at is None or now < r.settled_at:
+        return Gate(open=False, why="warming up")
+    step = r.spec.phases[r.step]
+    left = (r.settled_at + step.bake - now).total_seconds()
+    off = _share_off(e, seen.split.target_bp)
+    if off:
+        return Gate(open=False, why=off)
+    if r.spec.lane.kind == "accepted":
+        if e.arms["canary"].attempts == 0:
+            return Gate(open=False, why="no canary request yet (lane accepted)")
+        return _bake(left, f"lane accepted, no FAIL in {e.arms['canary'].attempts} canary requests")
+    waiting = _not_passed(r, seen)
+    if waiting:
+        return Gate(open=False, why="; ".join(waiting))
+    if e.arms["canary"].attempts < r.spec.min_canary_requests:
+        return Gate(open=False, why=f"{e.arms['canary'].attempts} of {r.spec.min_canary_requests} canary requests")
+    return _bake(left, f"PASS on {e.arms['canary'].attempts} canary requests")
+
+
+def _not_passed(r: Rollout, seen: Observation) -> list[str]:
+    """Name every judged guardrail of this step that has not passed, and what it misses."""
+    by_name = {v.guardrail: v for v in seen.verdicts}
+    waiting = []
+    for spec in r.spec.phases[r.step].guardrails:
+        if not spec.judged or (r.phase not in PASS_NEEDED and spec.name != Guardrail("errors")):
+            continue
+        v = by_name.get(spec.name)
+        if v is None or v.kind != "PASS":
+            n = f", about {v.missing} canary requests to go" if v is not None and v.missing else ""
+            waiting.append(f"{spec.name} {v.kind if v else 'NO_DATA'}{n}")
+    return waiting
+
+
+def _bake(left_s: float, why: str) -> Gate:
+    if left_s > 0:
+        return Gate(open=False, why=f"{why}; baking {left_s:.0f} s more")
+    return Gate(open=True, why=why)
+
+
+def _share_off(e: Evidence, weight_bp: int) -> str:
+    """Say so where the served share cannot be the weight that was set.
+
+    Tolerated are 4 points plus 5 standard errors, since conversations come in clusters.
+    """
+    n = sum(a.attempts for a in e.arms.values())
+    if n < SHARE_LEAST:
+        return ""
+    want, real = weight_bp / 10_000, e.arms["canary"].attempts / n
+    if abs(real - want) <= 0.04 + 5 * sqrt(want * (1 - want) / n):
+        return ""
+    return f"served share {real:.1%} is not the {want:.1%} that was set"

@@ -1,0 +1,247 @@
+"""Migrate, use-case layer: bring a wave of an approved plan up to and through a phase. Never imports an adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+from fleetctl.analysis.judge import fresh
+from fleetctl.domain.canonical import digest
+from fleetctl.domain.event import Event
+from fleetctl.domain.fleet import Fleet, Phase
+from fleetctl.domain.ids import CellId
+from fleetctl.domain.people import Actor
+from fleetctl.domain.plan import Approval, Plan, Wave
+from fleetctl.domain.rollout import Order, Rollout
+from fleetctl.domain.units import Instant
+from fleetctl.errors import FleetctlError, PlanStale, StillPending
+from fleetctl.planning.rollout_spec import spec_for
+from fleetctl.ports.state import Clock, Held, Lease, Lost, Records, Store
+from fleetctl.rollout.decide import PHASE_ORDER
+from fleetctl.usecases.tick import TickPorts, TickResult, TickSettings, tick
+
+TICKER = "ticker"
+"""Scope of the lease that says who ticks: the resident ticker, or a `migrate` in the foreground."""
+
+TICKER_TTL = timedelta(seconds=6)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellState:
+    """Where a cell stands as `migrate` reports it."""
+
+    cell: CellId
+    phase: str
+    weight_bp: int
+    ended: str
+    step_done: bool
+    hold_reason: str
+
+
+def approved_plan(records: Records, fleet: Fleet, plan_id: str | None) -> Plan:
+    """Return the plan to run: the named one or the newest; refuse a stale, changed or unapproved one.
+
+    Raises:
+        PlanStale: plan.missing, plan.stale, plan.changed or plan.unapproved.
+    """
+    plan = records.get(Plan, plan_id) if plan_id else records.newest(Plan)
+    if plan is None:
+        raise PlanStale("plan.missing", f"there is no plan{' ' + plan_id if plan_id else ''}.", hint="Run: fleetctl plan")
+    require_current(plan, fleet)
+    given = [a for a in records.all(Approval) if a.plan == plan.id]
+    if any(a.plan_digest != digest(plan) for a in given):
+        raise PlanStale("plan.changed", f"plan {plan.id} is not the one that was approved.", hint="Run: fleetctl plan")
+    people = {a.actor.name for a in given}
+    if len(people) < fleet.policy.approvals:
+        raise PlanStale(
+            "plan.unapproved",
+            f"plan {plan.id} has {len(people)} of {fleet.policy.approvals} approvals.",
+            hint=f"Run: fleetctl approve {plan.id}",
+        )
+    return plan
+
+
+def require_current(plan: Plan, fleet: Fleet) -> None:
+    """Refuse a plan whose fleet has moved on.
+
+    Raises:
+        PlanStale: plan.stale.
+    """
+    if plan.lineage != fleet.lineage or plan.fleet != digest(fleet):
+        raise PlanStale(
+            "plan.stale",
+            f"plan {plan.id} was made for serial {plan.serial} of {fleet.name}, which has changed since.",
+            hint="Run: fleetctl plan",
+        )
+
+
+def passed(r: Rollout | None) -> bool:
+    """Tell whether a cell no longer holds up its wave: in soak, beyond, or ended."""
+    return r is not None and (bool(r.ended) or PHASE_ORDER.index(r.phase) >= PHASE_ORDER.index("soak"))
+
+
+def current_wave(plan: Plan, store: Store) -> Wave | None:
+    """Return the lowest wave not yet in soak; None where every wave is."""
+    for wave in sorted(plan.waves, key=lambda w: w.index):
+        if not all(passed(_of_plan(store.load(c), plan)) for c in wave.cells):
+            return wave
+    return None
+
+
+def _of_plan(r: Rollout | None, plan: Plan) -> Rollout | None:
+    return r if r is not None and r.plan == plan.id else None
+
+
+def chosen_cells(plan: Plan, store: Store, names: Sequence[str]) -> tuple[CellId, ...]:
+    """Return the cells to move: the named ones, else those of the current wave, else those still in soak.
+
+    Raises:
+        FleetctlError: migrate.unknown, a name that this plan does not move.
+    """
+    moving = [c for w in sorted(plan.waves, key=lambda w: w.index) for c in w.cells]
+    workload = {o.cell: o.workload for o in plan.outcomes}
+    if names:
+        unknown = [n for n in names if n not in moving and n not in {workload[c] for c in moving}]
+        if unknown:
+            raise FleetctlError("migrate.unknown", f"plan {plan.id} moves no {', '.join(unknown)}.", hint="Run: fleetctl plan --show")
+        return tuple(c for c in moving if c in names or workload[c] in names)
+    wave = current_wave(plan, store)
+    if wave is not None:
+        return wave.cells
+    open_ = [c for c in moving if (r := _of_plan(store.load(c), plan)) is not None and not r.ended]
+    return tuple(open_)
+
+
+def begin(plan: Plan, fleet: Fleet, cells: Sequence[CellId], until: Phase, store: Store, clock: Clock, actor: Actor) -> None:
+    """Start or go on with each cell's rollout; running the same command again changes nothing.
+
+    Raises:
+        StillPending: rollout.ended, a cell that went home under this plan and waits for `fleetctl retry`.
+    """
+    now = clock.now()
+    for c in cells:
+        r = store.load(c)
+        if r is not None and r.plan == plan.id:
+            if r.ended in ("", "complete"):
+                if not r.ended and PHASE_ORDER.index(until) > PHASE_ORDER.index(r.until):
+                    store.order(c, Order(kind="advance", actor=actor, at=now, until=until))
+                continue
+            raise StillPending("rollout.ended", f"{c} went home ({r.ended}: {r.hold_reason}).", hint=f"Run: fleetctl retry {c}")
+        if r is not None and not r.ended:
+            raise PlanStale("rollout.other_plan", f"{c} is moving under plan {r.plan}.", hint=f"Run: fleetctl abort {c}")
+        start(plan, fleet, c, until, store, now, actor)
+
+
+def start(plan: Plan, fleet: Fleet, c: CellId, until: Phase, store: Store, now: Instant, actor: Actor, *, attempt: int = 1) -> None:
+    """Make a new rollout of a cell the current one."""
+    rollout = Rollout(cell=c, plan=plan.id, spec=spec_for(plan, fleet, c), judge=fresh(), until=until, attempt=attempt)
+    text = f"{c} starts under plan {plan.id}" + (f", attempt {attempt}" if attempt > 1 else "")
+    event = Event(at=now, kind="rollout.start", actor=actor, text=text, cell=c, data={"plan": plan.id, "attempt": attempt})
+    store.start(rollout, (event,))
+
+
+def retry(plan: Plan, fleet: Fleet, c: CellId, store: Store, clock: Clock, actor: Actor) -> None:
+    """Start a cell again that went home, on the same plan.
+
+    Raises:
+        FleetctlError: rollout.not_ended.
+    """
+    r = store.load(c)
+    if r is None or not r.ended or r.ended == "complete":
+        raise FleetctlError("rollout.not_ended", f"{c} has not gone home; there is nothing to retry.", hint="Run: fleetctl status")
+    start(plan, fleet, c, "preflight", store, clock.now(), actor, attempt=r.attempt + 1)
+
+
+Goal = Literal["phase", "soak", "complete"]
+
+
+def reached(r: Rollout | None, until: Phase, goal: Goal) -> bool:
+    """Tell whether a cell is as far as the command was asked to bring it."""
+    if r is None:
+        return False
+    if r.ended:
+        return True
+    at = PHASE_ORDER.index(r.phase)
+    if goal == "phase":
+        return at > PHASE_ORDER.index(until) or (r.phase == until and r.step_done and r.settled_at is not None)
+    if goal == "soak":
+        return at >= PHASE_ORDER.index("soak") and r.settled_at is not None
+    return False
+
+
+def needs_person(r: Rollout | None) -> bool:
+    """Tell whether only a person can help now."""
+    return r is not None and not r.ended and r.hold_reason == "step.inconclusive"
+
+
+@dataclass(slots=True)
+class Driver:
+    """Whoever holds the ticker's lease ticks; everybody else watches the store.
+
+    Args:
+        ports, settings: for the ticks; on_tick: told of every tick made here.
+    """
+
+    ports: TickPorts
+    settings: TickSettings
+    on_tick: Callable[[TickResult], None]
+    lease: Lease | None = None
+
+    def is_ticking(self) -> bool:
+        """Take or renew the ticker's lease; False while a resident ticker has it."""
+        store = self.ports.store
+        if self.lease is not None:
+            renewed = store.renew(self.lease, TICKER_TTL)
+            self.lease = None if isinstance(renewed, Lost) else renewed
+        if self.lease is None:
+            got = store.acquire(TICKER, self.settings.holder, TICKER_TTL)
+            self.lease = None if isinstance(got, Held) else got
+        return self.lease is not None
+
+    def step(self, limit: int = 64) -> int:
+        """Tick every due cell once; returns how many were ticked."""
+        due = self.ports.store.due(limit)
+        for c in due:
+            self.on_tick(tick(c, self.ports, self.settings))
+        return len(due)
+
+    def stop(self) -> None:
+        """Give the ticker's lease back."""
+        if self.lease is not None:
+            self.ports.store.release(self.lease)
+            self.lease = None
+
+
+def follow(
+    driver: Driver,
+    cells: Sequence[CellId],
+    done: Callable[[Rollout | None], bool],
+    watch: Callable[[Sequence[Rollout | None]], None],
+    stop: Callable[[], bool],
+) -> tuple[Rollout | None, ...]:
+    """Tick or watch until every cell is done, needs a person, or `stop` says so.
+
+    Returns:
+        The rollouts of `cells` as last seen.
+    """
+    store, clock = driver.ports.store, driver.ports.clock
+    while True:
+        if driver.is_ticking():
+            driver.step()
+        rollouts = tuple(store.load(c) for c in cells)
+        watch(rollouts)
+        if stop() or all(done(r) or needs_person(r) for r in rollouts):
+            return rollouts
+        clock.wait(clock.now() + timedelta(milliseconds=200), stop)
+
+
+def take_home(driver: Driver, cells: Sequence[CellId], actor: Actor, why: str) -> tuple[Rollout | None, ...]:
+    """Abort cells that have not ended and tick until they have; what Ctrl-C does where nobody else ticks."""
+    store, clock = driver.ports.store, driver.ports.clock
+    for c in cells:
+        r = store.load(c)
+        if r is not None and not r.ended:
+            store.order(c, Order(kind="abort", actor=actor, at=clock.now(), note=why))
+    return follow(driver, cells, lambda r: r is None or bool(r.ended), lambda _: None, lambda: False)

@@ -1,0 +1,323 @@
+"""Migrate, use-case layer: one tick of one cell, the same for `migrate`, the resident ticker and a simulator. Never imports an adapter.
+
+acquire -> fence -> load -> observe -> judge -> decide -> effects -> record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Literal, assert_never
+
+from fleetctl.analysis.judge import judge, start_step
+from fleetctl.analysis.shadow import shadow_verdict
+from fleetctl.domain.event import Event
+from fleetctl.domain.evidence import Cursor, Evidence, LookRow, Pair, Verdict
+from fleetctl.domain.fleet import FreezeWindow
+from fleetctl.domain.ids import CellId, PoolId
+from fleetctl.domain.people import Actor
+from fleetctl.domain.rollout import (
+    Decision,
+    Drain,
+    Freeze,
+    Hold,
+    Notify,
+    Observation,
+    Rollout,
+    RolloutSpec,
+    SetSplit,
+    StartShadow,
+    StopShadow,
+    Unhold,
+    Warm,
+)
+from fleetctl.domain.split import Split, Stale
+from fleetctl.domain.units import Instant, Scalar
+from fleetctl.errors import EvidenceUnavailable, FleetctlError, TrafficNotApplied
+from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store, Trail
+from fleetctl.ports.traffic import EvidenceSource, Holds, Prober, Router, Shadow
+from fleetctl.rollout.decide import decide
+
+FOR_GOOD = timedelta(days=36_500)
+"""Lease of a weight whose migration is complete: nobody needs to tick it any more."""
+
+THRESHOLD_LEAST = 1_000
+"""Baseline requests from which latency quantiles are frozen. Source: p99 of fewer rests on under 10 requests."""
+
+JUDGE = Actor(kind="judge", name="judge", via="timer")
+BREAKER = Actor(kind="breaker", name="breaker", via="timer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TickPorts:
+    """All that a tick touches; router, prober and evidence are per cell."""
+
+    store: Store
+    trail: Trail
+    clock: Clock
+    notifier: Notifier
+    holds: Holds
+    router: Callable[[CellId], Router]
+    evidence: Callable[[CellId], EvidenceSource]
+    shadow: Callable[[CellId], Shadow]
+    prober: Callable[[CellId], Prober]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TickSettings:
+    """What a tick needs to know besides.
+
+    Args:
+        ttl: of the cell's lease; longer than any one tick, short enough to survive a killed holder.
+        minimum: replicas to hold per source pool.
+    """
+
+    holder: str
+    ttl: timedelta = timedelta(seconds=15)
+    freeze: tuple[FreezeWindow, ...] = ()
+    minimum: Mapping[PoolId, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TickResult:
+    """What one tick came to; `why` is the sentence a person reads."""
+
+    cell: CellId
+    kind: Literal["ticked", "held", "stale", "idle", "failed"]
+    why: str
+    rollout: Rollout | None = None
+    look: LookRow | None = None
+    look_again: timedelta = timedelta(seconds=1)
+
+
+def tick(c: CellId, ports: TickPorts, settings: TickSettings) -> TickResult:
+    """Take one cell one decision further.
+
+    Raises:
+        StoreUnavailable: nothing was done; traffic stays as it is (P9).
+    """
+    lease = ports.store.acquire(c, settings.holder, settings.ttl)
+    if isinstance(lease, Held):
+        return TickResult(cell=c, kind="held", why=f"{lease.holder} is at it")
+    r = ports.store.load(c)
+    if r is None or (r.ended and not r.orders):
+        ports.store.release(lease)
+        return TickResult(cell=c, kind="idle", why="nothing to do", rollout=r)
+    try:
+        split = ports.router(c).fence(c, lease.token)
+        if isinstance(split, Stale):
+            return _found_stale(r, lease, split, ports)
+        return _observe_and_act(r, lease, split, ports, settings)
+    except TrafficNotApplied as e:
+        return _router_failed(r, lease, e, ports)
+
+
+def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, settings: TickSettings) -> TickResult:
+    now = ports.clock.now()
+    before, r = r, _with_thresholds(r, ports)
+    seen = observe(r, split, ports, settings, now)
+    decision = decide(r, seen, now)
+    if decision.next.direction == "home" and seen.source_ready is None and split.target_bp > 0:
+        seen = replace(seen, source_ready=_source_ready(r, seen.evidence, ports))
+        decision = decide(r, seen, now)
+    events = list(_events(r, decision, seen, now))
+    failed = _apply(r, decision, lease, ports, settings, events)
+    if failed is not None:
+        return _router_failed(r, lease, failed, ports)
+    look = LookRow(
+        cell=r.cell,
+        at=now,
+        phase=decision.next.phase,
+        target_bp=decision.next.weight_bp,
+        served_bp=seen.evidence.served_bp if seen.evidence else None,
+        arms=seen.evidence.arms if seen.evidence else {},
+        verdicts=seen.verdicts,
+        why=decision.why.text,
+    )
+    lost = ports.store.record(lease, before, decision.next, events, decision.look_again)
+    if lost is not None:
+        return TickResult(cell=r.cell, kind="stale", why="another writer took over; nothing was recorded", rollout=r)
+    ports.trail.add(look)
+    return TickResult(cell=r.cell, kind="ticked", why=decision.why.text, rollout=decision.next, look=look, look_again=decision.look_again)
+
+
+def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, now: Instant) -> Observation:
+    """Gather what one decision may look at; a source that fails becomes a missing value, never an exception."""
+    phase = r.spec.phases[r.step]
+    judged = r.judge
+    verdicts: tuple[Verdict, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    evidence, mark, source, target = None, None, None, None
+    if r.settled_at is None:
+        judged, mark = start_step(r.judge), _mark(r, ports)
+    elif phase.weight_bp > 0 and now >= r.settled_at:
+        evidence = _read(r, ports)
+        if evidence is not None:
+            judged, verdicts = judge(r.judge, evidence, phase.guardrails)
+    elif phase.phase == "preflight":
+        source = ports.prober(r.cell).ready(r.spec.source, r.cell).share
+        target = ports.prober(r.cell).ready(r.spec.target, r.cell).share
+    elif phase.phase == "shadow" and r.spec.shadow is not None:
+        pairs = ports.shadow(r.cell).pairs(r.cell, r.since)
+        verdicts = (shadow_verdict(pairs, r.spec.shadow),)
+    return Observation(
+        split=split,
+        evidence=evidence,
+        verdicts=verdicts,
+        judge=judged,
+        source_ready=source,
+        target_ready=target,
+        window=open_window(settings.freeze, now),
+        pairs=pairs,
+        providers_lost=_lost_cells(ports) if r.lost_since is not None else 0,
+        mark=mark,
+    )
+
+
+def _mark(r: Rollout, ports: TickPorts) -> Cursor | None:
+    try:
+        return ports.evidence(r.cell).mark(r.cell)
+    except EvidenceUnavailable:
+        return None
+
+
+def _read(r: Rollout, ports: TickPorts) -> Evidence | None:
+    if r.since is None:
+        return None
+    try:
+        return ports.evidence(r.cell).read(r.cell, r.since)
+    except EvidenceUnavailable:
+        return None
+
+
+def _with_thresholds(r: Rollout, ports: TickPorts) -> Rollout:
+    """Freeze the baseline's latency quantiles during preflight, once, before any customer is on the target."""
+    if r.phase != "preflight" or r.since is None or r.since.thresholds is not None:
+        return r
+    try:
+        frozen = ports.evidence(r.cell).freeze(r.cell, scales_of(r.spec), THRESHOLD_LEAST)
+    except EvidenceUnavailable:
+        return r
+    return r if frozen is None else replace(r, since=replace(r.since, thresholds=frozen))
+
+
+def scales_of(spec: RolloutSpec) -> tuple[float, ...]:
+    """Return the factors at which the ladder must be counted: 1, 1.5 and one plus every latency margin of any step."""
+    margins = [g for p in spec.phases for g in p.guardrails if g.name == "latency"]
+    return tuple(sorted({1.0, 1.5} | {round(1 + m, 4) for g in margins for m in (g.margin, g.fail_margin)}))
+
+
+def _lost_cells(ports: TickPorts) -> int:
+    rollouts = (ports.store.load(c) for c in ports.store.cells())
+    return sum(1 for r in rollouts if r is not None and not r.ended and r.lost_since is not None)
+
+
+def _source_ready(r: Rollout, evidence: Evidence | None, ports: TickPorts) -> float:
+    """Take fresh good baseline answers as proof of the source; else ask it for real completions."""
+    if evidence is not None and evidence.baseline_recent >= 3 and 2 * evidence.baseline_recent_errors < evidence.baseline_recent:
+        return 1.0
+    return ports.prober(r.cell).ready(r.spec.source, r.cell).share
+
+
+def open_window(windows: Sequence[FreezeWindow], now: Instant) -> Freeze:
+    """Return the freeze window that is open at `now`."""
+    for w in windows:
+        if w.start <= now < w.end:
+            return Freeze(active=True, name=w.name, until=w.end)
+    return Freeze()
+
+
+def _apply(r: Rollout, d: Decision, lease: Lease, ports: TickPorts, settings: TickSettings, events: list[Event]) -> FleetctlError | None:
+    """Carry out a decision's effects; the one that touches traffic first. Returns what the router refused."""
+    now = ports.clock.now()
+    for effect in sorted(d.effects, key=lambda e: not isinstance(e, SetSplit)):
+        match effect:
+            case SetSplit():
+                until = now + (FOR_GOOD if d.next.phase == "complete" and d.next.direction == "forward" else r.spec.weight_lease)
+                wanted = Split(cell=r.cell, target_bp=effect.target_bp, cap_bp=r.spec.cap_bp, token=lease.token, lease_until=until)
+                done = ports.router(r.cell).set(wanted)
+                if isinstance(done, Stale):
+                    return TrafficNotApplied("traffic.stale", f"the router of {r.cell} has seen a newer writer (token {done.seen})")
+                if done.reported:
+                    events.append(_event(r, now, "traffic.reported", done.reported))
+            case Hold():
+                ports.holds.pin(effect.pool, settings.minimum.get(effect.pool, 0), lease.token)
+            case Unhold():
+                ports.holds.restore(effect.pool, lease.token)
+            case Warm():
+                ports.holds.warm(effect.pool)
+            case StartShadow():
+                ports.shadow(r.cell).start(r.cell, effect.sample_per_s, lease.token)
+            case StopShadow():
+                if r.spec.shadow is not None:
+                    ports.shadow(r.cell).stop(r.cell)
+            case Drain():
+                ports.router(r.cell).drain(r.cell, effect.pool, lease.token)
+            case Notify():
+                ports.notifier.send(_event(r, now, f"notify.{effect.level}", effect.text))
+            case _:
+                assert_never(effect)
+    return None
+
+
+def _event(r: Rollout, at: Instant, kind: str, text: str, actor: Actor = JUDGE, **data: Scalar) -> Event:
+    return Event(at=at, kind=kind, actor=actor, text=text, cell=r.cell, data={"plan": r.plan, "phase": r.phase, **data})
+
+
+def _events(r: Rollout, d: Decision, seen: Observation, now: Instant) -> Iterator[Event]:
+    """Say what changed: orders obeyed, a FAIL, steps, weights, holds, the end."""
+    after = d.next
+    for order in r.orders:
+        yield _event(r, now, f"order.{order.kind}", order.note or f"{order.kind} by {order.actor.name}", order.actor)
+    if after.latched is not None and r.latched is None:
+        v = after.latched
+        who = BREAKER if v.guardrail == "breaker" else JUDGE
+        yield _event(r, now, "verdict.fail", f"{v.guardrail}: {v.detail or 'FAIL'}", who, e_value=min(v.e_value, 1e300), **_look(v))
+    if after.step != r.step:
+        yield _event(after, now, "rollout.step", d.why.text, step=after.step)
+    for effect in d.effects:
+        if isinstance(effect, SetSplit) and effect.target_bp != seen.split.target_bp:
+            yield _event(after, now, "traffic.set", d.why.text, from_bp=seen.split.target_bp, to_bp=effect.target_bp)
+    if after.settled_at is not None and r.settled_at is None:
+        yield _event(after, now, "rollout.shown", d.why.text, target_bp=seen.split.target_bp)
+    if after.hold_reason and after.hold_reason != r.hold_reason and not after.ended:
+        yield _event(after, now, "rollout.hold", d.why.text)
+    if after.step_done and not r.step_done:
+        yield _event(after, now, "verdict.pass" if after.phase != "preflight" else "rollout.ready", d.why.text)
+    if after.ended and not r.ended:
+        yield _event(after, now, f"rollout.{after.ended}", d.why.text)
+
+
+def _look(v: Verdict) -> dict[str, Scalar]:
+    n = v.look
+    return {
+        "canary_n": n.canary_n,
+        "canary_events": n.canary_events,
+        "baseline_n": n.baseline_n,
+        "baseline_events": n.baseline_events,
+        "share": n.share,
+    }
+
+
+def _found_stale(r: Rollout, lease: Lease, split: Stale, ports: TickPorts) -> TickResult:
+    """A newer writer was at the router (a return home without the store): hold, page once, touch nothing."""
+    text = f"the router of {r.cell} has seen token {split.seen}, ours is {lease.token}. Run: fleetctl fallback --reconcile"
+    return _park(r, lease, ports, "stale", text)
+
+
+def _router_failed(r: Rollout, lease: Lease, e: FleetctlError, ports: TickPorts) -> TickResult:
+    """The router does not answer: traffic stays as it is (P9); hold and page once."""
+    return _park(r, lease, ports, e.code, e.message)
+
+
+def _park(r: Rollout, lease: Lease, ports: TickPorts, code: str, text: str) -> TickResult:
+    now = ports.clock.now()
+    events: list[Event] = []
+    if r.hold_reason != code:
+        events.append(_event(r, now, "rollout.hold", text))
+        ports.notifier.send(_event(r, now, "notify.page", f"{r.cell}: {text}"))
+    parked = replace(r, hold_reason=code)
+    if ports.store.record(lease, replace(r, orders=()), parked, events, timedelta(seconds=1)) is not None:
+        text = f"{text}; another writer took over"
+    return TickResult(cell=r.cell, kind="stale" if code == "stale" else "failed", why=text, rollout=parked)

@@ -1,0 +1,55 @@
+"""Audit, view layer: what verifying the hash chains found. Never I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fleetctl.views.columns import clean, columns, counted
+
+FLEET_CHAIN = "(fleet)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainResult:
+    """One chain, verified.
+
+    Args:
+        cell: None for the fleet's own chain; events: links read; head: hash of the last one, "" where there is none.
+        broken: (number, what is wrong) of the first link that does not hold.
+    """
+
+    cell: str | None
+    events: int
+    head: str = ""
+    broken: tuple[int, str] | None = None
+
+
+def render_audit(chains: Iterable[ChainResult], *, wide: bool = False) -> str:
+    """Return one sentence, and one line per broken chain (per chain where wide)."""
+    listed = sorted(chains, key=lambda c: (c.cell is not None, c.cell or ""))
+    bad = [c for c in listed if c.broken is not None]
+    total = sum(c.events for c in listed)
+    lines = []
+    if bad:
+        lines.append(
+            f"broken: {len(bad)} of {counted(len(listed), 'chain')} does not hold" if len(bad) == 1 else _many(len(bad), len(listed))
+        )
+        for c in bad:
+            number, what = c.broken or (0, "")
+            lines.append(f"  {_name(c)}: link {number} {clean(what)}")
+        lines.append("Events up to a broken link are proven, later ones are not.")
+    else:
+        lines.append(f"ok: {counted(total, 'event')} in {counted(len(listed), 'chain')}, every link holds")
+    if wide and listed:
+        lines.append("")
+        lines += columns([["CHAIN", "EVENTS", "HEAD"], *([_name(c), c.events, c.head[:16] or "-"] for c in listed)], right=[1])
+    return "\n".join(lines) + "\n"
+
+
+def _many(bad: int, total: int) -> str:
+    return f"broken: {bad} of {counted(total, 'chain')} do not hold"
+
+
+def _name(c: ChainResult) -> str:
+    return FLEET_CHAIN if c.cell is None else clean(c.cell)

@@ -1,0 +1,105 @@
+"""Inventory, views layer: cells as a table, the most expensive first. Never I/O."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from fleetctl.usecases.inventory import Inventory, InventoryRow
+from fleetctl.views.output import Column, Table
+
+COLUMNS = (
+    Column(title="CELL", shrink=1, middle=True),
+    Column(title="WORKLOAD", shrink=3, middle=True),
+    Column(title="MODEL", shrink=4),
+    Column(title="CLASS"),
+    Column(title="SOURCE", shrink=2, middle=True),
+    Column(title="TARGET", shrink=2, middle=True),
+    Column(title="REQ/S", right=True),
+    Column(title="USD/H", right=True),
+    Column(title="REGION", wide=True),
+    Column(title="REPLICAS", right=True, wide=True),
+    Column(title="GPUS", right=True, wide=True),
+    Column(title="ENGINE", wide=True),
+    Column(title="ROUTER", wide=True),
+    Column(title="LANE", wide=True),
+    Column(title="OWNER", wide=True),
+    Column(title="TENANT", wide=True),
+    Column(title="DATA", wide=True),
+)
+BY_PLAN = "(plan)"
+
+
+def inventory_table(inventory: Inventory) -> Table:
+    """Return the inventory as a table; a target that the plan chooses is shown as "(plan)"."""
+    foot = ["", f"{_count(len(inventory.rows), 'cell')}, {_usd(inventory.usd_per_hour)} USD an hour" + _unpriced(inventory.unpriced)]
+    foot += [f"Not known: {gap.scope}: {gap.reason} ({gap.source})" for gap in inventory.gaps]
+    return Table(
+        columns=COLUMNS, rows=tuple(_cells(row) for row in inventory.rows), foot=tuple(foot), empty="The fleet file declares no cells."
+    )
+
+
+def inventory_names(inventory: Inventory) -> tuple[str, ...]:
+    """Return the lines of `-o name`."""
+    return tuple(f"cell/{row.cell}" for row in inventory.rows)
+
+
+def cell_text(row: InventoryRow) -> str:
+    """Return everything about one cell, one field a line."""
+    shown = {
+        "cell": row.cell,
+        "workload": row.workload,
+        "model": row.model,
+        "class": row.klass,
+        "region": row.region,
+        "source": row.source,
+        "target": (row.target or BY_PLAN) + (" (existing)" if row.existing_target else ""),
+        "requests/s": _rate(row.requests_per_s),
+        "USD/h": _usd(row.usd_per_hour),
+        "replicas": f"{row.replicas} x {_count(row.accelerators_per_replica, 'GPU')}",
+        "engine": row.engine,
+        "router": row.router,
+        "lane": row.lane,
+        "owner": row.owner,
+        "cost centre": row.cost_centre,
+        "tenant": row.tenant,
+        "data class": row.data_class,
+    }
+    return "\n".join(f"{key:<12} {value or '-'}" for key, value in shown.items())
+
+
+def _cells(row: InventoryRow) -> tuple[str, ...]:
+    return (
+        row.cell,
+        row.workload,
+        row.model,
+        row.klass,
+        row.source,
+        row.target or BY_PLAN,
+        _rate(row.requests_per_s),
+        _usd(row.usd_per_hour),
+        row.region,
+        str(row.replicas),
+        str(row.replicas * row.accelerators_per_replica),
+        row.engine,
+        row.router,
+        row.lane,
+        row.owner or "-",
+        row.tenant or "-",
+        row.data_class or "-",
+    )
+
+
+def _rate(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.2g}"
+
+
+def _usd(value: Decimal | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _unpriced(count: int) -> str:
+    return f" ({_count(count, 'cell')} without a known price)" if count else ""
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")

@@ -1,0 +1,119 @@
+"""Every step, views layer: a value as table, wide table, JSON, YAML or names. Never writes, never asks for the time.
+
+Tables: one object a row, name first, no spaces in cells by convention, two spaces between columns; control characters of discovered text
+are shown as "?" so that no text can drive a terminal.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LEAST_WIDTH = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column.
+
+    Args:
+        right: numbers align to the right; wide: shown with `-o wide` only.
+        shrink: 0 never cut to fit, else the higher is cut first; middle: names keep both ends when cut.
+    """
+
+    title: str
+    right: bool = False
+    wide: bool = False
+    shrink: int = 0
+    middle: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Columns, rows of as many cells, and lines under them."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    foot: tuple[str, ...] = ()
+    empty: str = "Nothing to show."
+
+
+def render(output: str, *, kind: str, value: object, table: Table, names: Sequence[str] = (), width: int = 80) -> str:
+    """Return a result in the form that -o asks for.
+
+    Args:
+        output: table, wide, json, yaml or name; width: columns of a table (wide has no bound).
+    """
+    if output in {"json", "yaml"}:
+        from fleetctl.formats.output import as_json, as_yaml
+
+        return as_json(kind, value) if output == "json" else as_yaml(kind, value)
+    if output == "name":
+        return "\n".join(clean(name) for name in names)
+    return render_table(table, width=None if output == "wide" else width, wide=output == "wide")
+
+
+def render_table(table: Table, *, width: int | None, wide: bool = False) -> str:
+    """Return a table at most `width` characters wide (None: no bound), its shrinkable columns cut first."""
+    if not table.rows:
+        return "\n".join((table.empty, *table.foot))
+    shown = [i for i, column in enumerate(table.columns) if wide or not column.wide]
+    columns = [table.columns[i] for i in shown]
+    cells = [[column.title for column in columns], *([clean(row[i]) for i in shown] for row in table.rows)]
+    widths = [max(cell_width(row[i]) for row in cells) for i in range(len(columns))]
+    if width is not None:
+        widths = _fitted(columns, widths, width)
+    lines = (_line(columns, widths, row) for row in cells)
+    return "\n".join([*lines, *table.foot])
+
+
+def _fitted(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
+    out = list(widths)
+    over = sum(out) + 2 * (len(out) - 1) - width
+    for level in sorted({c.shrink for c in columns if c.shrink}, reverse=True):
+        at_level = [i for i, c in enumerate(columns) if c.shrink == level]
+        least = {i: max(LEAST_WIDTH, len(columns[i].title)) for i in at_level}
+        while over > 0 and any(out[i] > least[i] for i in at_level):
+            out[max((i for i in at_level if out[i] > least[i]), key=lambda i: out[i])] -= 1
+            over -= 1
+    return out
+
+
+def _line(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]) -> str:
+    parts = []
+    for column, width, text in zip(columns, widths, cells, strict=True):
+        cut = shorten(text, width, middle=column.middle)
+        space = " " * (width - cell_width(cut))
+        parts.append(space + cut if column.right else cut + space)
+    return "  ".join(parts).rstrip()
+
+
+def shorten(text: str, width: int, *, middle: bool = False) -> str:
+    """Cut text to `width` columns, with "…" where something is missing: at the end, or in the middle."""
+    if cell_width(text) <= width:
+        return text
+    if middle and text.isascii() and width > 3:
+        end = (width - 1) // 2
+        return text[: width - 1 - end] + "…" + text[-end:]
+    out, used = "", 0
+    for char in text:
+        used += cell_width(char)
+        if used > width - 1:
+            break
+        out += char
+    return out + "…"
+
+
+def cell_width(text: str) -> int:
+    """Count the terminal columns of text: East Asian wide characters take two, combining marks none."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def clean(text: str) -> str:
+    """Replace what a terminal would obey (control, format and surrogate characters) by "?"."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join("?" if unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"} else c for c in text)

@@ -1,0 +1,168 @@
+"""Contract of ports.traffic.Router, over the fake and over a real HAProxy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fleetctl.domain.evidence import Cursor
+from fleetctl.domain.ids import CellId, PoolId, Token
+from fleetctl.domain.split import Applied, Drained, Split, Stale
+from fleetctl.errors import TrafficNotApplied
+from fleetctl.ports.traffic import Router
+from tests.fakes.router import FakeRouter, Target
+from tests.lab.haproxy_lab import CELL, SOURCE, STREAM, TARGET, rig, until
+
+
+@dataclass
+class Case:
+    """A router under test and the outside of it."""
+
+    router: Router
+    another: Callable[[], Router]
+    send: Callable[[int], None]
+    kill: Callable[[], None]
+
+
+def _fake() -> Iterator[Case]:
+    sources = {CELL: SOURCE, STREAM: SOURCE}
+    target = Target(sources)
+    first = FakeRouter(sources, target=target)
+
+    def send(n: int) -> None:
+        bp = target.splits[CELL].target_bp
+        for i in range(n):
+            first.record(CELL, "c1" if i * 10_000 < bp * n else "b1", datetime.now(UTC))
+
+    def kill() -> None:
+        target.down = True
+
+    yield Case(first, lambda: FakeRouter(sources, target=target), send, kill)
+
+
+def _haproxy(*, lua: bool) -> Iterator[Case]:
+    with rig(lua=lua) as found:
+
+        def send(n: int) -> None:
+            for i in range(n):
+                assert found.ask(key=f"k{i}").status == 200
+            until(lambda: len(found.log()) >= n, "all requests logged")
+
+        yield Case(found.router(), found.router, send, lambda: (found.process.stop(), None)[1])
+
+
+@pytest.fixture(
+    params=["fake", pytest.param("haproxy", marks=pytest.mark.lab), pytest.param("haproxy-single-writer", marks=pytest.mark.lab)]
+)
+def case(request: pytest.FixtureRequest) -> Iterator[Case]:
+    yield from _fake() if request.param == "fake" else _haproxy(lua=request.param == "haproxy")
+
+
+def _split(bp: int, token: int, *, cap: int = 10_000, minutes: int = 60) -> Split:
+    at = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=minutes)
+    return Split(cell=CELL, target_bp=bp, cap_bp=cap, token=Token(token), lease_until=at)
+
+
+def test_a_new_cell_is_at_home_and_unfenced(case: Case) -> None:
+    found = case.router.read(CELL)
+    assert (found.target_bp, found.cap_bp, found.token) == (0, 0, 0)
+
+
+def test_fence_raises_the_floor_and_returns_what_stands(case: Case) -> None:
+    assert isinstance(case.router.fence(CELL, Token(3)), Split)
+    assert case.router.read(CELL).token == 3
+    assert case.router.fence(CELL, Token(3)) == case.router.read(CELL), "the same call again answers the same"
+    assert case.another().fence(CELL, Token(3)) == Stale(cell=CELL, seen=Token(3)), "another writer may not share a token"
+    assert case.router.fence(CELL, Token(2)) == Stale(cell=CELL, seen=Token(3))
+
+
+def test_set_is_read_back_and_idempotent(case: Case) -> None:
+    case.router.fence(CELL, Token(1))
+    wanted = _split(1_000, 1, cap=2_500)
+    assert case.router.set(wanted) == Applied(split=wanted)
+    assert case.router.set(wanted) == Applied(split=wanted)
+    assert case.router.read(CELL) == wanted
+    assert case.another().read(CELL) == wanted
+    assert case.router.read(STREAM).target_bp == 0, "the other cell stays where it was"
+
+
+def test_a_writer_that_was_fenced_off_is_refused_and_nothing_moves(case: Case) -> None:
+    case.router.fence(CELL, Token(1))
+    case.router.set(_split(1_000, 1))
+    assert isinstance(case.another().fence(CELL, Token(2)), Split)
+    assert case.router.set(_split(5_000, 1)) == Stale(cell=CELL, seen=Token(2))
+    assert case.router.read(CELL).target_bp == 1_000
+
+
+def test_a_set_above_the_floor_needs_its_fence_first(case: Case) -> None:
+    assert case.router.set(_split(1_000, 7)) == Stale(cell=CELL, seen=Token(0))
+    assert case.router.read(CELL).target_bp == 0
+
+
+def test_drain_counts_and_checks_the_token(case: Case) -> None:
+    case.router.fence(CELL, Token(4))
+    assert case.router.drain(CELL, TARGET, Token(4)) == Drained(open_streams=0)
+    assert case.router.drain(CELL, SOURCE, Token(4)) == Drained(open_streams=0)
+    assert case.router.drain(CELL, TARGET, Token(3)) == Stale(cell=CELL, seen=Token(4))
+
+
+def test_served_counts_by_the_server_that_answered_since_the_cursor(case: Case) -> None:
+    case.router.fence(CELL, Token(1))
+    case.router.set(_split(10_000, 1))
+    case.send(10)
+    between = datetime.now(UTC)
+    done = case.router.set(_split(0, 1))
+    assert isinstance(done, Applied)
+    case.send(15)
+    until(lambda: case.router.served(CELL, Cursor(position="", since=between)).baseline == 15, "15 on the source")
+    found = case.router.served(CELL, Cursor(position="", since=between))
+    assert (found.baseline, found.canary, found.last_canary_start) == (15, 0, None)
+    whole = case.router.served(CELL, Cursor(position="", since=between - timedelta(minutes=5)))
+    assert (whole.baseline, whole.canary) == (15, 10)
+    assert whole.last_canary_start is not None
+    assert whole.last_canary_start <= between
+
+
+@pytest.mark.parametrize("name", ["nobody", "x; shutdown frontend fleetctl", "x\nset map y z 1", "", "UPPER", "a" * 64])
+def test_unknown_and_hostile_names_are_refused(case: Case, name: str) -> None:
+    cell = CellId(name)
+    calls: list[Callable[[], Any]] = [
+        lambda: case.router.read(cell),
+        lambda: case.router.fence(cell, Token(1)),
+        lambda: case.router.set(Split(cell=cell, target_bp=0, cap_bp=0, token=Token(1), lease_until=datetime.now(UTC))),
+        lambda: case.router.drain(cell, PoolId("p"), Token(1)),
+    ]
+    for call in calls:
+        with pytest.raises(TrafficNotApplied) as refused:
+            call()
+        assert refused.value.code == "traffic.unknown_cell"
+    assert case.router.read(CELL).target_bp == 0
+
+
+def test_a_dead_router_is_told_within_its_time(case: Case) -> None:
+    case.kill()
+    with pytest.raises(TrafficNotApplied) as refused:
+        case.router.read(CELL)
+    assert refused.value.code == "traffic.router_down"
+    with pytest.raises(TrafficNotApplied):
+        case.router.set(_split(0, 0))
+
+
+def test_capabilities_tell_who_compares(case: Case, request: pytest.FixtureRequest) -> None:
+    found = case.router.capabilities()
+    single = "single-writer" in request.node.name
+    assert found.fence == ("single_writer" if single else "target")
+    assert found.weight_lease == ("none" if single else "router")
+    assert found.mirror is not single
+
+
+def test_switch_time_is_measured_once_there_was_a_set(case: Case) -> None:
+    case.router.fence(CELL, Token(1))
+    case.router.set(_split(500, 1))
+    measured = case.router.capabilities().switch_ms
+    assert measured is not None
+    assert 0 <= measured < 2_000

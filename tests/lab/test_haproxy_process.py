@@ -1,0 +1,84 @@
+"""Lab: HAProxy's own process - started once, told clearly why not, and gone after a stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fleetctl.adapters.haproxy.process import HaproxyProcess, find_binary
+from fleetctl.errors import ConfigInvalid, LabFailed, ToolMissing
+from tests.lab.haproxy_lab import PIN_KEY, Rig, put, rig, until
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture
+def own() -> Iterator[Rig]:
+    with rig() as found:
+        yield found
+
+
+def test_a_second_start_finds_the_first_and_stop_leaves_nothing(own: Rig) -> None:
+    pid = own.process.pid()
+    assert pid is not None
+    assert own.process.start() == pid
+    assert os.getsid(pid) == pid, "in its own session"
+    assert PIN_KEY.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    assert own.process.stop() is True
+    assert not Path(f"/proc/{pid}").exists()
+    assert own.process.is_running() is False
+    assert own.process.stop() is False
+
+
+def test_a_killed_haproxy_comes_back_with_its_split(own: Rig) -> None:
+    put(own.router(), 1_500, token=2)
+    pid = own.process.pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not own.process.is_running(), "dead")
+    own.process.start()
+    standing = own.router().read(next(iter(own.backends)))
+    assert (standing.target_bp, standing.token) == (1_500, 2)
+
+
+def test_a_taken_port_is_named(own: Rig) -> None:
+    own.process.stop()
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", own.port))
+        holder.listen()
+        with pytest.raises(LabFailed) as refused:
+            own.process.start()
+    assert refused.value.code == "lab.router_start"
+    assert str(own.port) in refused.value.message
+    assert own.process.is_running() is False
+
+
+def test_a_bad_configuration_is_told_in_haproxys_words(own: Rig) -> None:
+    own.process.stop()
+    (own.folder / "haproxy.cfg").write_text("global\n    nonsense yes\n")
+    with pytest.raises(ConfigInvalid) as refused:
+        own.process.start()
+    assert "nonsense" in refused.value.message
+
+
+def test_a_pid_of_somebody_else_is_not_haproxy(own: Rig) -> None:
+    own.process.stop()
+    (own.folder / "haproxy.pid").write_text(str(os.getpid()))
+    assert own.process.is_running() is False
+    assert own.process.stop() is False
+
+
+def test_a_missing_program_is_named(own: Rig) -> None:
+    own.process.stop()
+    missing: HaproxyProcess = replace(own.process, binary=Path("/nowhere/haproxy"))
+    with pytest.raises(ToolMissing) as refused:
+        missing.start()
+    assert refused.value.code == "tool.haproxy"
+    assert find_binary().exists()

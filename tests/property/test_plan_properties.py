@@ -1,0 +1,125 @@
+"""Whatever the fleet: capacity is never exceeded, waves keep the policy, money adds up, the plan is deterministic."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleetctl.catalog import load_catalog
+from fleetctl.domain.canonical import canonical, decode
+from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.ids import PoolId
+from fleetctl.domain.plan import Plan
+from fleetctl.planning.checks import gpus_used
+from fleetctl.planning.make_plan import plan_id
+from fleetctl.planning.placement import packed
+from fleetctl.views.plan import render_plan
+from tests.cases.planning_fleet import cell, lab_fleet, lab_policy, plan_of, pool, workload
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> Fleet:
+    limits = draw(st.lists(st.integers(0, 4), min_size=1, max_size=3))
+    amd = [
+        pool(f"m{i}", "amd", "lab-mi300x", count=0, limit=n, by="lab", price=draw(st.sampled_from(["", "40", "70"])))
+        for i, n in enumerate(limits)
+    ]
+    works = tuple(
+        workload(
+            f"w{i}",
+            klass=draw(st.sampled_from(["batch", "online", "realtime"])),
+            rate=draw(st.sampled_from([0.001, 1.0, 150.0])),
+            billions=draw(st.sampled_from([0.5, 8.0, 70.0, 405.0])),
+            replicas=draw(st.integers(1, 5)),
+            accelerators_per_replica=draw(st.sampled_from([1, 2, 3, 4, 8, 16])),
+        )
+        for i in range(draw(st.integers(1, 4)))
+    )
+    cells = tuple(
+        cell(
+            f"c{i}",
+            draw(st.sampled_from([w.id for w in works])),
+            wave=draw(st.integers(0, 3)),
+            target=draw(st.sampled_from([None, None, PoolId("m0")])),
+        )
+        for i in range(draw(st.integers(0, 9)))
+    )
+    policy = lab_policy(wave_cells=draw(st.integers(1, 4)))
+    return lab_fleet(
+        pools=(pool("nvidia-lab", "nvidia", "lab-nvidia", count=100, limit=100), *amd), workloads=works, cells=cells, policy=policy
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(fleets())
+def test_capacity_is_never_exceeded(fleet: Fleet) -> None:
+    plan = plan_of(fleet)
+    catalog = load_catalog()
+    used = gpus_used(fleet, plan.outcomes)
+    for p in fleet.pools[1:]:
+        sku = catalog.sku(p.sku)
+        assert sku is not None
+        assert used[p.id] <= p.limit * sku.accelerators
+        mine = {
+            o.cell: (o.replicas, fleet.workload(o.workload).accelerators_per_replica)
+            for o in plan.outcomes
+            if o.kind == "move" and o.target == p.id
+        }
+        wanted = next((s.count for s in plan.pools if s.pool == p.id), 0)
+        assert wanted <= p.limit
+        assert wanted <= packed(mine, sku)
+        assert wanted * sku.accelerators >= used[p.id]
+    assert all(o.fit is not None and o.fit.needed_gib <= o.fit.available_gib for o in plan.outcomes if o.kind == "move")
+    assert next(c for c in plan.checks if c.name == "capacity").ok
+
+
+@settings(max_examples=60, deadline=None)
+@given(fleets())
+def test_waves_keep_the_policy(fleet: Fleet) -> None:
+    plan = plan_of(fleet)
+    listed = [c for w in plan.waves for c in w.cells]
+    assert sorted(listed) == sorted(o.cell for o in plan.outcomes if o.kind == "move")
+    assert all(1 <= len(w.cells) <= fleet.policy.wave_cells for w in plan.waves)
+    assert [w.index for w in plan.waves] == list(range(1, len(plan.waves) + 1))
+    rank = []
+    for c in listed:
+        declared = fleet.cell(c).wave
+        klass = fleet.policy.order.index(fleet.workload(fleet.cell(c).workload).klass)
+        rank.append((0, declared, 0) if declared else (1, 0, klass))
+    assert rank == sorted(rank)
+
+
+@settings(max_examples=60, deadline=None)
+@given(fleets())
+def test_money_adds_up(fleet: Fleet) -> None:
+    plan = plan_of(fleet)
+    catalog = load_catalog()
+
+    def price(id_: str) -> Decimal:
+        p = fleet.pool(PoolId(id_))
+        listed = catalog.price(p.sku, p.region)
+        assert listed is not None
+        return p.price_usd_per_hour if p.price_usd_per_hour is not None else listed.usd_per_hour
+
+    assert plan.cost_now.amount == sum((p.count * price(p.id) for p in fleet.pools), Decimal(0))
+    new = sum((s.count * price(s.pool) for s in plan.pools), Decimal(0))
+    assert new <= plan.cost_then.amount <= plan.cost_now.amount + new
+    on_targets = sum((o.cost_then.amount for o in plan.outcomes if o.kind == "move" and o.cost_then), Decimal(0))
+    assert on_targets <= new + Decimal("0.01")
+    assert plan.overlap_extra is not None
+    assert 0 <= plan.overlap_extra.amount <= plan.overlap_cost.amount
+
+
+@settings(max_examples=40, deadline=None)
+@given(fleets())
+def test_the_same_inputs_give_the_same_bytes_and_every_plan_can_be_read(fleet: Fleet) -> None:
+    plan = plan_of(fleet)
+    assert canonical(plan) == canonical(plan_of(fleet))
+    assert decode(Plan, canonical(plan)) == plan
+    assert plan.id == plan_id(plan)
+    text = render_plan(plan, fleet)
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert text.splitlines()[-1] == f"Nothing was changed. Next: fleetctl approve {plan.id}"
+    assert all(o.change for o in plan.outcomes if o.kind != "move")

@@ -1,0 +1,294 @@
+"""What `decide` does in each phase, and that going home outranks everything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from fleetctl.domain.fleet import Phase
+from fleetctl.domain.rollout import Decision, Freeze, Notify, Observation, Rollout, SetSplit
+from fleetctl.domain.workload import Lane
+from fleetctl.rollout.decide import decide
+from tests.rollouts import PERSON, T0, all_pass, evidence, order, rollout, seeing, spec, verdict
+
+
+class World:
+    """A router that shows what it is told, and time that moves one second a tick."""
+
+    def __init__(self, r: Rollout) -> None:
+        self.r, self.now, self.bp = r, T0, 0
+        self.decisions: list[Decision] = []
+
+    def tick(self, verdicts: tuple[object, ...] | None = None, **more: object) -> Decision:
+        of = evidence(self.now, canary=self.bp // 10, baseline=(10_000 - self.bp) // 10) if self.bp else None
+        given = all_pass(self.now) if verdicts is None else verdicts
+        if "of" in more:
+            of = more.pop("of")  # type: ignore[assignment]
+        seen: Observation = seeing(self.now, self.bp, given, of, **more)  # type: ignore[arg-type]
+        d = decide(self.r, seen, self.now)
+        traffic = [e for e in d.effects if isinstance(e, SetSplit)]
+        assert len(traffic) <= 1
+        for effect in traffic:
+            self.bp = effect.target_bp
+        self.r = d.next
+        self.now += timedelta(seconds=1)
+        self.decisions.append(d)
+        return d
+
+    def until(self, phase: Phase, limit: int = 400) -> World:
+        for _ in range(limit):
+            if self.r.phase == phase and self.r.settled_at is not None and self.now > self.r.settled_at:
+                return self
+            self.tick()
+        raise AssertionError(f"never settled in {phase}, still {self.r.phase}: {self.decisions[-1].why}")
+
+
+def test_a_good_cell_goes_all_the_way() -> None:
+    w = World(rollout())
+    seen: list[tuple[Phase, int]] = []
+    while not w.r.ended:
+        w.tick()
+        if (w.r.phase, w.bp) not in seen:
+            seen.append((w.r.phase, w.bp))
+    assert w.r.ended == "complete"
+    assert [bp for _, bp in seen if bp] == sorted(bp for _, bp in seen if bp)
+    assert seen[-1] == ("complete", 10_000)
+
+
+def test_it_stops_after_the_phase_it_was_asked_for_and_goes_on_when_asked() -> None:
+    w = World(rollout(until="canary")).until("canary")
+    for _ in range(30):
+        w.tick()
+    assert (w.r.phase, w.bp, w.r.step_done) == ("canary", 1000, True)
+    w.r = replace(w.r, orders=(replace(order("advance"), until="ramp"),))
+    w.until("ramp")
+    assert w.bp == 5000
+
+
+@pytest.mark.parametrize("phase", ["canary", "ramp", "full", "soak"])
+def test_a_fail_goes_home_at_once_in_every_weighted_phase_and_latches(phase: Phase) -> None:
+    w = World(rollout()).until(phase)
+    w.tick((verdict("FAIL", "latency"), verdict("PASS", "errors")))
+    assert w.bp == 0
+    w.tick()
+    assert w.r.ended == "rolled_back"
+    assert w.r.latched is not None
+    assert any(isinstance(e, Notify) and e.level == "page" for e in w.decisions[-1].effects)
+    before = w.bp
+    for _ in range(5):
+        assert w.tick().effects == ()
+    assert w.bp == before == 0
+
+
+@pytest.mark.parametrize("kind", ["INCONCLUSIVE", "NO_DATA", "PROVIDER_ERROR"])
+def test_only_a_pass_raises_the_weight(kind: str) -> None:
+    w = World(rollout()).until("canary")
+    for _ in range(100):
+        w.tick((verdict(kind, "errors"), verdict("PASS", "latency")))  # type: ignore[arg-type]
+    assert (w.r.phase, w.bp, w.r.ended) == ("canary", 1000, "")
+
+
+def test_every_guardrail_must_pass_not_most_of_them() -> None:
+    w = World(rollout()).until("canary")
+    for _ in range(60):
+        w.tick((verdict("PASS", "errors"),))
+    assert w.bp == 1000
+
+
+@pytest.mark.parametrize("kind", ["abort", "fallback"])
+@pytest.mark.parametrize("phase", ["preflight", "canary", "ramp", "full", "soak"])
+def test_an_order_home_wins_in_every_phase(kind: str, phase: Phase) -> None:
+    w = World(rollout()).until(phase)
+    w.r = replace(w.r, paused=True, orders=(order("resume"), order(kind), order("promote")))  # type: ignore[arg-type]
+    w.tick()
+    w.tick()
+    assert w.bp == 0
+    assert w.r.ended == {"abort": "aborted", "fallback": "fell_back"}[kind]
+
+
+def test_rollback_goes_one_step_lower_and_restarts_the_evidence() -> None:
+    w = World(rollout()).until("ramp")
+    since = w.r.since
+    w.r = replace(w.r, orders=(order("rollback"),))
+    w.tick()
+    assert w.bp == 1000
+    w.until("canary")
+    assert w.r.since != since
+    w.r = replace(w.r, orders=(order("rollback"),))
+    w.tick()
+    w.tick()
+    assert (w.bp, w.r.ended) == (0, "aborted")
+
+
+def test_pause_freezes_advance_but_not_a_rollback() -> None:
+    w = World(rollout()).until("canary")
+    w.r = replace(w.r, orders=(order("pause"),))
+    for _ in range(60):
+        w.tick()
+    assert (w.r.phase, w.bp) == ("canary", 1000)
+    w.tick((verdict("FAIL"),))
+    assert w.bp == 0
+
+
+def test_a_freeze_window_binds_advance_but_not_a_rollback() -> None:
+    w = World(rollout()).until("canary")
+    frozen = Freeze(active=True, name="sale")
+    for _ in range(60):
+        w.tick(window=frozen)
+    assert (w.r.phase, w.bp) == ("canary", 1000)
+    w.tick((verdict("FAIL"),), window=frozen)
+    assert w.bp == 0
+
+
+def test_promote_accepts_an_inconclusive_step() -> None:
+    w = World(rollout()).until("canary")
+    w.r = replace(w.r, orders=(order("promote"),))
+    w.tick((verdict("INCONCLUSIVE"),))
+    assert w.bp == 5000
+
+
+def test_promote_cannot_raise_what_has_failed() -> None:
+    w = World(rollout()).until("canary")
+    w.tick((verdict("FAIL"),))
+    w.r = replace(w.r, orders=(order("promote"),))
+    w.tick()
+    w.tick()
+    assert (w.bp, w.r.ended) == (0, "rolled_back")
+
+
+def test_lost_evidence_holds_then_goes_home_after_two_minutes() -> None:
+    w = World(rollout()).until("ramp")
+    at = w.now
+    while w.bp:
+        assert w.tick((), of=None).next.phase == "ramp"
+        assert w.now - at < timedelta(seconds=125)
+    assert w.now - at >= timedelta(seconds=120)
+    w.tick((), of=None)
+    assert w.r.ended == "lost_evidence"
+
+
+def test_evidence_that_comes_back_in_time_changes_nothing() -> None:
+    w = World(rollout()).until("ramp")
+    for _ in range(100):
+        w.tick((), of=None)
+    w.tick((verdict("INCONCLUSIVE"),))
+    for _ in range(100):
+        w.tick((), of=None)
+    assert w.bp == 5000
+
+
+def test_three_cells_without_evidence_hold_and_page_once() -> None:
+    w = World(rollout()).until("ramp")
+    for _ in range(600):
+        w.tick((), of=None, providers_lost=3)
+    assert w.bp == 5000
+    pages = [e for d in w.decisions for e in d.effects if isinstance(e, Notify) and e.level == "page"]
+    assert len(pages) == 1
+
+
+@pytest.mark.parametrize("state", ["nan", "down", "mislabelled", "same_series"])
+def test_a_broken_series_is_no_evidence(state: str) -> None:
+    w = World(rollout()).until("canary")
+    for _ in range(130):
+        w.tick(of=evidence(w.now, state=state))  # type: ignore[arg-type]
+    assert (w.bp, w.r.ended) == (0, "lost_evidence")
+
+
+def test_home_waits_for_a_source_that_does_not_answer() -> None:
+    w = World(rollout()).until("ramp")
+    for _ in range(10):
+        w.tick((verdict("FAIL"),), source_ready=0.0)
+    assert (w.bp, w.r.ended) == (5000, "")
+    pages = [e for d in w.decisions for e in d.effects if isinstance(e, Notify) and e.level == "page"]
+    assert len(pages) == 1
+    w.tick((), source_ready=0.7)
+    assert w.bp == 3000
+    w.tick((), source_ready=1.0)
+    assert w.bp == 0
+
+
+def test_preflight_needs_both_sides_and_the_baselines_quantiles() -> None:
+    for more in ({"source_ready": 0.5}, {"target_ready": 0.5}, {"source_ready": None}):
+        w = World(rollout())
+        for _ in range(10):
+            w.tick(**more)
+        assert (w.r.phase, w.bp) == ("preflight", 0)
+    w = World(rollout())
+    for _ in range(10):
+        w.tick(mark=replace(seeing(T0, 0).mark or pytest.fail("no mark"), thresholds=None))
+    assert w.r.phase == "preflight"
+
+
+def test_the_shadow_gate_asks_the_quality_verdict() -> None:
+    w = World(rollout(spec(shadow=True))).until("shadow")
+    for _ in range(20):
+        w.tick((verdict("INCONCLUSIVE", "quality"),))
+    phases = [w.r.phase]
+    w.tick((verdict("PASS", "quality"),))
+    assert [*phases, w.r.phase] == ["shadow", "canary"]
+
+
+def test_a_failed_shadow_never_serves_a_customer() -> None:
+    w = World(rollout(spec(shadow=True))).until("shadow")
+    w.tick((verdict("FAIL", "quality"),))
+    w.tick()
+    assert w.r.ended == "rolled_back"
+    assert all(not isinstance(e, SetSplit) for d in w.decisions for e in d.effects)
+
+
+def test_the_accepted_lane_advances_without_pass_but_not_without_requests_or_past_a_fail() -> None:
+    lane = Lane(kind="accepted", reason="too little traffic", actor=PERSON)
+    w = World(rollout(spec(lane=lane))).until("canary")
+    for _ in range(30):
+        w.tick((verdict("INCONCLUSIVE"),), of=evidence(w.now, canary=0, baseline=40))
+    assert w.bp == 1000
+    for _ in range(30):
+        w.tick((verdict("INCONCLUSIVE"),))
+    assert w.bp > 1000
+    w.tick((verdict("FAIL", "breaker"),))
+    assert w.bp == 0
+
+
+def test_a_weight_that_does_not_show_in_what_is_served_does_not_advance() -> None:
+    w = World(rollout()).until("canary")
+    for _ in range(60):
+        w.tick(of=evidence(w.now, canary=0, baseline=5000))
+    assert w.bp == 1000
+    assert "is not the" in w.decisions[-1].why.text
+
+
+def test_the_weights_lease_is_renewed_at_half_its_life_and_only_then() -> None:
+    w = World(rollout()).until("canary")
+    d = decide(w.r, seeing(w.now, 1000, (verdict("INCONCLUSIVE"),), evidence(w.now)), w.now)
+    assert not [e for e in d.effects if isinstance(e, SetSplit)]
+    later: datetime = w.now + timedelta(seconds=100)
+    seen = replace(seeing(later, 1000, (verdict("INCONCLUSIVE"),), evidence(later)), split=seeing(w.now, 1000).split)
+    assert [e for e in decide(w.r, seen, later).effects if isinstance(e, SetSplit)] == [SetSplit(target_bp=1000)]
+
+
+def test_a_guard_that_took_the_weight_home_restarts_the_step() -> None:
+    w = World(rollout()).until("ramp")
+    w.bp = 0
+    d = w.tick()
+    assert [e for e in d.effects if isinstance(e, SetSplit)] == [SetSplit(target_bp=5000)]
+    assert d.next.settled_at is None
+
+
+def test_a_completed_cell_can_still_be_ordered_home() -> None:
+    w = World(rollout())
+    while not w.r.ended:
+        w.tick()
+    w.r = replace(w.r, orders=(order("fallback"),))
+    w.tick()
+    w.tick()
+    assert (w.bp, w.r.ended) == (0, "fell_back")
+
+
+def test_a_step_that_outlives_its_deadline_asks_for_a_person() -> None:
+    w = World(rollout(replace(spec(), step_deadline=timedelta(seconds=50)))).until("canary")
+    for _ in range(80):
+        w.tick((verdict("INCONCLUSIVE"),))
+    assert w.r.hold_reason == "step.inconclusive"
+    assert w.bp == 1000
