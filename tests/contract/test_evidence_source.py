@@ -39,7 +39,9 @@ class World:
         for latency, luck in zip(rng.lognormal(4.0, 0.25, n), rng.random(n), strict=True):
             failed = bool(luck < errors)
             took = None if failed else float(round(latency * factor))
-            self.write(Served(cell=cell, arm=arm, started=self.clock[0], latency_ms=took, failed=failed, prompt_tokens=40, cached_tokens=10))
+            self.write(
+                Served(cell=cell, arm=arm, started=self.clock[0], latency_ms=took, failed=failed, prompt_tokens=40, cached_tokens=10)
+            )
             self.clock[0] += timedelta(milliseconds=50)
 
 
