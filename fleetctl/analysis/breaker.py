@@ -1,8 +1,9 @@
 """Judge, pure layer: the hard-failure breaker, one arm, looked at per request. Never compares arms over time, never I/O.
 
 Null: the canary's error rate is at most max(1 %, 3 x baseline). Log-likelihood ratios against it are mixed over higher rates; after
-every 100 requests part of the capital that was kept back starts afresh, so that a failure that begins late is found as soon as an
-early one. The shares 1/(j (j + 1)) of the j-th restart sum to 1, so the whole is one e-process: false trips at most 0.1 % a rollout.
+every 20 requests a part of the capital that was kept back starts afresh, so that a failure that begins late is found nearly as soon
+as an early one. The shares of the restarts, 1 / (2.11 (j + 1) ln(j + 1)^2), sum to less than 1, so the whole is one e-process: false
+trips at most 0.1 % a rollout.
 
 Source: evidence.md 1 (alpha 0.001, 20 % errors within 100 requests).
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from math import exp, log, log1p
 
+from fleetctl.analysis import eprocess as ep
 from fleetctl.analysis.memory import BreakerMemory
 from fleetctl.domain.evidence import Evidence
 
@@ -18,18 +20,22 @@ BREAKER_BOUND = 1000.0
 """1 / alpha with alpha 0.001."""
 LEAST_NULL = 0.01
 BASELINE_FACTOR = 3.0
-RESTART_EVERY = 100
+RESTART_EVERY = 20
 _RATES = (0.08, 0.2, 0.45, 0.9)
 _LEAST_BASELINE = 100
 _NEWEST = 100
+_EQUAL = [1 / len(_RATES)] * len(_RATES)
+_SUM = 2.11
+"""A little more than the sum of 1 / (n ln(n)^2) from n = 2, so that the shares of all restarts stay below 1."""
 
 
 def null_rate(e: Evidence) -> float:
-    """Return the canary error rate that the breaker tolerates: 3 x the worse of frozen and present baseline, at least 1 %."""
-    baseline = e.arms["baseline"]
-    rate = e.cursor.thresholds.baseline_error_ratio if e.cursor.thresholds else 0.0
-    if baseline.attempts >= _LEAST_BASELINE:
-        rate = max(rate, baseline.errors / baseline.attempts)
+    """Return the canary error rate that the breaker tolerates: 3 x the baseline's frozen one (else its present one), at least 1 %."""
+    baseline, rate = e.arms["baseline"], 0.0
+    if e.cursor.thresholds is not None:
+        rate = e.cursor.thresholds.baseline_error_ratio
+    elif baseline.attempts >= _LEAST_BASELINE:
+        rate = baseline.errors / baseline.attempts
     return min(0.9, max(LEAST_NULL, BASELINE_FACTOR * rate))
 
 
@@ -48,12 +54,12 @@ def baseline_failing(e: Evidence) -> bool:
 
 def start_afresh(memory: BreakerMemory) -> None:
     """Forget a trip that was not the canary's fault: only the newest restart's capital is kept."""
-    memory.capital = [-log(_restart(memory) * (_restart(memory) + 1.0))] * len(_RATES)
+    memory.capital = [_log_share((max(memory.total, 1) - 1) // RESTART_EVERY + 1)] * len(_RATES)
     memory.peak, memory.tripped = 0.0, False
 
 
-def _restart(memory: BreakerMemory) -> int:
-    return (max(memory.total, 1) - 1) // RESTART_EVERY + 1
+def _log_share(restart: int) -> float:
+    return -log(_SUM * (restart + 1) * log(restart + 1) ** 2)
 
 
 def note_outcomes(memory: BreakerMemory, e: Evidence) -> None:
@@ -71,23 +77,14 @@ def note_outcomes(memory: BreakerMemory, e: Evidence) -> None:
     capital = memory.capital
     for outcome in e.canary_outcomes[-fresh:]:
         if memory.total % RESTART_EVERY == 0:
-            started = memory.total // RESTART_EVERY + 1
-            share = -log(started * (started + 1.0))
+            share = _log_share(memory.total // RESTART_EVERY + 1)
             capital = [_log_add(c, share) for c in capital] if capital else [share] * len(_RATES)
         memory.total += 1
         capital = [c + step for c, step in zip(capital, failed if outcome == "x" else good, strict=True)]
         if outcome == "x":
-            memory.peak = max(memory.peak, log_value(memory, capital))
+            memory.peak = max(memory.peak, ep.log_mean(capital, _EQUAL))
             memory.tripped = memory.tripped or memory.peak >= log(BREAKER_BOUND)
     memory.capital = capital
-
-
-def log_value(memory: BreakerMemory, capital: list[float] | None = None) -> float:
-    """Return the log e-value now; capital not yet started counts as it is."""
-    capital = memory.capital if capital is None else capital
-    if not capital:
-        return 0.0
-    return log(sum(exp(min(c, 700.0)) for c in capital) / len(capital) + 1.0 / (_restart(memory) + 1))
 
 
 def _rate(alternative: float, null: float) -> float:

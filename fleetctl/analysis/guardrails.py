@@ -141,6 +141,8 @@ def feed_latency(memory: Memory, e: Evidence, margin: float, fail_margin: float)
     """Feed the latency guardrail's processes with what is new."""
     thresholds = e.cursor.thresholds
     for name, scale in (("latency", 1 + fail_margin), (CONFOUNDED, max(CONFOUNDED_SCALE, 1 + fail_margin))):
+        if name == CONFOUNDED and cache_gap(e) is None:
+            continue
         key = usable_key(thresholds, e.arms["canary"], scale, worse=True)
         if key is not None:
             for i, rung in enumerate(_rungs(memory, e, key)):
@@ -158,15 +160,18 @@ def feed_latency(memory: Memory, e: Evidence, margin: float, fail_margin: float)
 
 def _feed_fail_rung(bank: FailBank, ladder: Ladder, nominal: float) -> None:
     q0 = ep.clip(ep.estimate(ladder.baseline.k, ladder.baseline.n, nominal, _PRIOR_RUNG))
-    for i, odds in enumerate(ODDS):
-        bank.llr[i] += ep.log_e(ladder.block, q0, ep.by_odds(q0, odds), 0.0, worse=True)
+    _add(bank.llr, ep.log_es(ladder.block, q0, [ep.clip(ep.by_odds(q0, odds)) for odds in ODDS], worse=True))
 
 
 def _feed_pass_rung(bank: PassBank, ladder: Ladder, nominal: float, faster: float) -> None:
     q0 = ep.clip(ep.estimate(ladder.baseline.k, ladder.baseline.n, nominal, _PRIOR_RUNG))
     own = ep.estimate(ladder.canary.k, ladder.canary.n, faster, _PRIOR_SLOWED)
-    for i, q1 in enumerate((faster, ep.between(q0, faster), own)):
-        bank.llr[i] += ep.log_e(ladder.block, q0, q1, 0.0, worse=False)
+    _add(bank.llr, ep.log_es(ladder.block, q0, [ep.clip(q1) for q1 in (faster, ep.between(q0, faster), own)], worse=False))
+
+
+def _add(llr: list[float], more: Sequence[float]) -> None:
+    for i, value in enumerate(more):
+        llr[i] += value
 
 
 def log_fail(memory: Memory, bank: FailBank, weights: Sequence[float], effect: float) -> float:

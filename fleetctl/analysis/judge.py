@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import exp, log
 
 from fleetctl.analysis import clusters, guardrails
@@ -24,7 +25,7 @@ from fleetctl.analysis.interval import difference, latency_ratio
 from fleetctl.analysis.memory import Memory, PassBank, advance, pack, unpack, went_back
 from fleetctl.analysis.power import LEAST_CANARY, rung_walk, share_walk
 from fleetctl.domain.canonical import digest
-from fleetctl.domain.evidence import ARMS, LADDER, Evidence, JudgeState, Look, Verdict, VerdictKind, ladder_key
+from fleetctl.domain.evidence import ARMS, LADDER, Cursor, Evidence, JudgeState, Look, Verdict, VerdictKind, ladder_key
 from fleetctl.domain.workload import Guardrail, GuardrailSpec
 
 ALL = Guardrail("all")
@@ -71,7 +72,7 @@ def judge(state: JudgeState, evidence: Evidence, specs: Sequence[GuardrailSpec])
         ValueError: the state is of another format.
     """
     memory = unpack(state)
-    key = digest(evidence.cursor)[:16]
+    key = _cursor_key(evidence.cursor)
     if memory.cursor not in ("", key):
         _begin(memory)
     memory.cursor = key
@@ -80,6 +81,11 @@ def judge(state: JudgeState, evidence: Evidence, specs: Sequence[GuardrailSpec])
         _use(memory, evidence, specs)
     verdicts = _verdicts(memory, evidence, specs, trouble)
     return pack(memory), verdicts
+
+
+@lru_cache(maxsize=64)
+def _cursor_key(cursor: Cursor) -> str:
+    return digest(cursor)[:16]
 
 
 def _begin(memory: Memory) -> None:
@@ -147,7 +153,7 @@ def _verdicts(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec], troub
     if believed and whole >= FAIL_BOUND and not memory.failed:
         memory.failed = max(logs, key=lambda n: logs[n])
     each = tuple(_one(memory, e, s, logs.get(s.name, 0.0), trouble, confounded) for s in specs)
-    return (_all(memory, e, judged, each, whole, trouble), *each, *breaker)
+    return (_all(memory, e, judged, each, whole, trouble, incident=bool(breaker)), *each, *breaker)
 
 
 def _all(
@@ -157,6 +163,8 @@ def _all(
     each: Sequence[Verdict],
     whole: float,
     trouble: tuple[VerdictKind, str] | None,
+    *,
+    incident: bool,
 ) -> Verdict:
     names = {s.name for s in judged}
     parts = [v for v in each if v.guardrail in names]
@@ -169,6 +177,8 @@ def _all(
         kind, detail = trouble
     elif not parts:
         detail = "no guardrail is judged here"
+    elif incident:
+        detail = "both arms are failing: waiting"
     elif all(v.kind == "PASS" for v in parts):
         kind = "PASS"
     else:

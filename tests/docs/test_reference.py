@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,16 @@ def test_a_code_that_is_not_documented_is_seen(generate: ModuleType, tmp_path: P
 def test_every_setting_is_documented() -> None:
     page = (REFERENCE / "settings.md").read_text(encoding="utf-8")
     assert all(f"| `{spec.name}` | `FLEETCTL_{spec.name.upper()}` |" in page for spec in SPECS)
+
+
+def test_every_variable_of_the_environment_is_documented() -> None:
+    page = (REFERENCE / "settings.md").read_text(encoding="utf-8")
+    between_our_own = {"FLEETCTL_PERMIT", "FLEETCTL_EVENTS", "FLEETCTL_PIN_KEY", "FLEETCTL_COMPLETE"}
+    found: set[str] = set()
+    for file in (ROOT / "fleetctl").rglob("*.py"):
+        found |= set(re.findall(r"\bFLEETCTL_[A-Z][A-Z_]*[A-Z]\b", file.read_text(encoding="utf-8")))
+    assert "FLEETCTL_WORKSPACE" in found
+    assert sorted(name for name in found - between_our_own if f"`{name}`" not in page) == []
 
 
 def test_check_ends_with_0_when_current() -> None:

