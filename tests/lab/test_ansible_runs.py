@@ -43,7 +43,7 @@ class Served:
 
     def run(self, play: str, token: int, units: Sequence[dict[str, object]] | None = None, *, check: bool = False) -> HostResult:
         made = AnsibleConfigurator(world.PLAYBOOKS, self.folder / "run", sys.executable, timeout_s=120, check=check)
-        variables: dict[str, object] = {"lab_serving_service": world.STUB_SERVICE, "health_gate_retries": 2, "health_gate_delay": 0}
+        variables: dict[str, object] = {"health_gate_retries": 2, "health_gate_delay": 0}
         if units is not None:
             variables["by_host"] = {self.host.id: {"lab_serving_units": units}}
         self.results = made.run(play, [self.host], variables, Token(token), self._see)
@@ -58,8 +58,11 @@ class Served:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("served")
     payload = f"m{{{{ lookup('pipe', 'touch {folder}/owned-by-model') }}}}"
-    units = [world.unit("chat-lab-c1", model=payload, env={"TOKEN": SECRET, "THREADS": "1", "OTHER": f"$(touch {folder}/owned-by-shell)"})]
-    s = Served(folder=folder, host=world.local_host(folder / "hosts", "host-1"), units=units)
+    host = world.local_host(folder / "hosts", "host-1")
+    units = [
+        world.unit(host, "chat-lab-c1", model=payload, env={"TOKEN": SECRET, "THREADS": "1", "OTHER": f"$(touch {folder}/owned-by-shell)"})
+    ]
+    s = Served(folder=folder, host=host, units=units)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(world.ROOT))
         patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
@@ -108,7 +111,7 @@ def test_the_manifest_names_versions_and_digests(served: Served) -> None:
 
 
 def test_check_mode_predicts_and_changes_nothing_then_the_run_replaces(served: Served) -> None:
-    new = [world.unit("chat-lab-c2")]
+    new = [world.unit(served.host, "chat-lab-c2")]
     before = {p: p.read_bytes() for p in served.host_folder.glob("*.json")}
     predicted = served.run("serving", 2, new, check=True)
     assert (predicted.state, predicted.changed, predicted.failed) == ("ok", 2, 0)
@@ -128,7 +131,7 @@ def test_check_mode_predicts_and_changes_nothing_then_the_run_replaces(served: S
 
 
 def test_an_answer_without_a_token_does_not_pass_the_gate(served: Served) -> None:
-    result = served.run("serving", 4, [world.unit("chat-lab-c3", tokens=0)])
+    result = served.run("serving", 4, [world.unit(served.host, "chat-lab-c3", tokens=0)])
     assert result.state == "failed"
     assert "completion" in result.detail
     assert not (served.host_folder / "manifest.json").exists()
