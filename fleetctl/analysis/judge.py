@@ -35,6 +35,8 @@ STEPS = 6
 """Steps that share the FAIL capital unless the caller says otherwise. Source: evidence.md 3."""
 LEAST_BLOCK = 16
 """Attempts of both arms together that make a block; fewer wait for the next look (tiny blocks waste what the share's chance moves)."""
+_SHOWN_RUNG = LADDER.index(0.95)
+"""A latency verdict's look shows how many requests were slower than the baseline's p95."""
 _PROVIDER = frozenset({"nan", "reset", "down", "mislabelled", "same_series"})
 
 
@@ -247,7 +249,7 @@ def _look(e: Evidence, name: str) -> Look:
     total = base.attempts + canary.attempts
     if name == LATENCY:
         plain = ladder_key(1.0)
-        events = [sum(c.ladders.get(plain, ())) for c in (base, canary)]
+        events = [c.ladders[plain][_SHOWN_RUNG] if len(c.ladders.get(plain, ())) > _SHOWN_RUNG else 0 for c in (base, canary)]
         counts = [base.timed, canary.timed]
     else:
         rates = [guardrails.share_counts(name, c) for c in (base, canary)]

@@ -102,7 +102,8 @@ class Evidence:
     Args:
         share: real share of attempts that started on the canary, 0 to 1 (never the declared one).
         served_bp: the same in basis points over the last seconds; None without traffic.
-        canary_outcomes: canary attempts since the cursor in order of start, "." good and "x" failed, for the one-arm breaker.
+        canary_outcomes: newest canary attempts since the cursor in the order in which they ended, "." good and "x" failed, for the
+            one-arm breaker; the last of them are new since an earlier look by the growth of the canary's `attempts`.
         baseline_recent_errors, baseline_recent: of the newest seconds, to see whether the baseline is failing too.
     """
 
