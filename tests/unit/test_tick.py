@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -68,29 +70,21 @@ def test_it_goes_no_further_than_asked_and_keeps_the_weights_lease_alive() -> No
     assert s.target.splits[CELL].lease_until > s.clock.now()
 
 
+@pytest.mark.crash
 def test_a_killed_tick_is_taken_over_after_its_lease_and_ends_in_the_same_state() -> None:
     """Die at every call that a tick makes of an outside thing, once, and go on as somebody else."""
 
-    class Killed(Exception):
-        pass
-
-    names = ("fence", "set", "record", "add", "append", "release", "load", "read", "mark", "freeze")
-    for name in names:
-        for nth in (1, 2, 5):
+    boundaries = (
+        *(("store", name) for name in ("acquire", "record", "add", "release")),
+        *(("router", name) for name in ("fence", "set")),
+        *(("evidence", name) for name in ("mark", "freeze", "read")),
+    )
+    for place, name in boundaries:
+        for nth, after in itertools.product((1, 2, 4), (False, True)):
             s = Simulation(of=tiny(), rate_per_s=60)
             s.begin()
-            calls = [0]
-
-            def dying(real: object, *args: object, _calls: list[int] = calls, _nth: int = nth, **kwargs: object) -> object:
-                _calls[0] += 1
-                if _calls[0] == _nth:
-                    raise Killed
-                return real(*args, **kwargs)  # type: ignore[operator]
-
-            for holder in (s.store, s._writer, s.evidence):
-                if hasattr(holder, name):
-                    real = getattr(holder, name)
-                    setattr(holder, name, lambda *a, _r=real, **k: dying(_r, *a, **k))
+            thing = {"store": s.store, "router": s._writer, "evidence": s.evidence}[place]
+            setattr(thing, name, _dying(getattr(thing, name), nth, after=after))
             for _ in range(300):
                 s.serve(0.5)
                 try:
@@ -99,8 +93,28 @@ def test_a_killed_tick_is_taken_over_after_its_lease_and_ends_in_the_same_state(
                     s.clock.advance(timedelta(seconds=6))
                 if s.rollout().ended:
                     break
-            assert s.rollout().ended == "complete", (name, nth, s.rollout().phase, s.results[-1].why)
+            assert (s.rollout().ended, s.bp()) == ("complete", 10_000), (place, name, nth, after, s.results[-1].why)
             assert broken_link(s.store.events(CELL, 0)) is None
+
+
+class Killed(Exception):
+    """The process died here."""
+
+
+def _dying(real: Callable[..., object], nth: int, *, after: bool) -> Callable[..., object]:
+    """Return `real`, which dies once at its nth call: before it did anything, or after it did all of it."""
+    calls = itertools.count(1)
+
+    def call(*args: object, **kwargs: object) -> object:
+        number = next(calls)
+        if number == nth and not after:
+            raise Killed
+        done = real(*args, **kwargs)
+        if number == nth:
+            raise Killed
+        return done
+
+    return call
 
 
 def test_two_tickers_never_write_at_once() -> None:
@@ -184,8 +198,8 @@ def test_a_lost_evidence_source_holds_then_goes_home() -> None:
     assert timedelta(seconds=119) <= s.clock.now() - began <= timedelta(seconds=130)
 
 
-def test_forty_cells_without_evidence_hold_page_once_each_and_never_move() -> None:
-    cells = tuple(CellId(f"cell-{i}") for i in range(40))
+def test_many_cells_without_evidence_hold_and_never_move() -> None:
+    cells = tuple(CellId(f"cell-{i}") for i in range(8))
     s = Simulation(cells, of=tiny(), rate_per_s=20)
     for _ in range(30):
         s.serve(1.0)
@@ -195,7 +209,7 @@ def test_forty_cells_without_evidence_hold_page_once_each_and_never_move() -> No
     s.rate_per_s = 0
     before = {c: s.bp(c) for c in cells}
     s.evidence.down = True
-    s.run(180)
+    s.run(150)
     assert {c: s.bp(c) for c in cells} == before
     assert all(not s.rollout(c).ended for c in cells)
 
