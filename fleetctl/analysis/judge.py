@@ -189,7 +189,7 @@ def _all(
     return Verdict(
         kind=kind,
         guardrail=ALL,
-        e_value=lowest if kind == "PASS" else whole,
+        e_value=whole,
         pass_e_value=lowest,
         look=_look(e, "errors"),
         missing=max(missing) if missing and len(missing) == len(parts) else None,
@@ -225,7 +225,7 @@ def _one(
     effect = clusters.design_effect(memory.clusters) if spec.name == "errors" else 1.0
     missing = _missing(e, spec, banks, effect)
     if all(b.reached for b in banks) and e.arms["canary"].attempts >= LEAST_CANARY:
-        return replace(base, kind="PASS", e_value=passed, missing=0)
+        return replace(base, kind="PASS", missing=0)
     detail = f"fail evidence {base.e_value:.3g} alone, the whole is below {FAIL_BOUND:.0f}" if base.e_value >= FAIL_BOUND else ""
     return replace(base, missing=missing, detail=detail)
 

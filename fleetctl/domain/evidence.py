@@ -180,7 +180,8 @@ class Verdict:
     """One guardrail's answer at one look.
 
     Args:
-        e_value: of the side that decided (FAIL side unless PASS), at least 0; pass_e_value: non-inferiority side.
+        e_value: that the target is worse (FAIL at fail_bound); pass_e_value: that it is not worse than the margin (PASS at pass_bound).
+            Both at least 0.
         fail_bound, pass_bound: what each must reach (100 and 20).
         interval: of the canary's metric minus (or over) the baseline's, None where it cannot be had.
         missing: canary requests still needed for a PASS if both arms are equal, None where unknown.

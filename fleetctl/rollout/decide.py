@@ -106,7 +106,9 @@ def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
 
 
 def _failure(verdicts: tuple[Verdict, ...]) -> Verdict | None:
-    return next((v for v in verdicts if v.kind == "FAIL"), None)
+    """Return the FAIL that decides, by the name of its guardrail where one is named beside the whole."""
+    failed = [v for v in verdicts if v.kind == "FAIL"]
+    return next((v for v in failed if v.guardrail != "all"), failed[0] if failed else None)
 
 
 def _home_kind(r: Rollout) -> Ended:

@@ -309,3 +309,17 @@ def test_a_weight_that_the_router_lost_is_not_raised_again_without_evidence() ->
     assert w.r.hold_reason == "evidence.lost"
     w.tick()
     assert w.bp == 5000
+
+
+def test_the_guardrail_that_failed_is_named_beside_the_whole() -> None:
+    w = World(rollout()).until("canary")
+    w.tick((verdict("FAIL", "all"), verdict("PASS", "errors"), verdict("FAIL", "latency")))
+    assert w.r.latched is not None
+    assert w.r.latched.guardrail == "latency"
+
+
+def test_the_whole_must_pass_too_where_the_weight_rises_on_evidence() -> None:
+    w = World(rollout()).until("canary")
+    for _ in range(60):
+        w.tick((verdict("INCONCLUSIVE", "all"), *all_pass(w.now)))
+    assert w.bp == 1000
