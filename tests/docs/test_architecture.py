@@ -133,3 +133,13 @@ def test_make_targets_that_pages_name_exist() -> None:
     named = {t for page in WRITTEN for t in re.findall(r"`?make ([a-z]+(?:-[a-z]+)*)`", page.read_text(encoding="utf-8"))}
     assert "demo" in named
     assert sorted(named - targets) == []
+
+
+def test_the_transcript_in_the_readme_is_of_the_demo_that_runs() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = [re.sub(r"\bp[0-9a-f]{11}\b", "ID", line) for line in re.findall(r"^\$ (fleetctl .*)$", readme, re.MULTILINE)]
+    source = (ROOT / "fleetctl/lab/demo.py").read_text(encoding="utf-8")
+    runs = [re.sub(r"\{[^}]+\}", "ID", line) for line in re.findall(r"demo\.run\(f?\"([^\"]+)\"", source)]
+    story = [line for line in runs if line != "fleetctl lab down"] + ["fleetctl lab down"]
+    assert len(story) >= 15
+    assert shown == story
