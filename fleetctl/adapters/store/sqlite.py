@@ -112,7 +112,7 @@ class SqliteStore:
                 raise LeaseHeld(
                     "lease.active",
                     f"{rollout.cell} already has a rollout of plan {row[1]} in phase {row[2]}.",
-                    hint=f"Run: fleetctl status {rollout.cell}",
+                    hint="Run: fleetctl status",
                 )
             q.execute("UPDATE rollout SET is_current = 0 WHERE cell = ? AND is_current = 1", (rollout.cell,))
             _close_orders(q, rollout.cell, None, now, "overtaken")
