@@ -68,7 +68,14 @@ class Wiring:
         """Return the store of record. Raises StoreUnavailable."""
         from fleetctl.adapters.store.sqlite import SqliteStore
 
-        self._store.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self._store.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as e:
+            from fleetctl.errors import StoreUnavailable
+
+            raise StoreUnavailable(
+                "store.unreachable", f"{self._store.parent} cannot be made: {e.strerror}.", hint="Run: fleetctl doctor"
+            ) from e
         return SqliteStore(self._store)
 
     @cached_property
@@ -174,6 +181,7 @@ class Wiring:
             pin_key=lambda: self._pin_key(connection),
             sources={x.id: x.source for x in self.fleet.cells},
             models={x.id: self.fleet.workload(x.workload).model.name for x in self.fleet.cells},
+            backends=self._backends(),
         )
 
     def evidence_of(self, c: CellId) -> EvidenceSource:
@@ -262,20 +270,27 @@ class Wiring:
                     cap_bp=self.fleet.policy.cap_bp,
                     paper=paper_commands(connection, cell.id),
                     made_at=self.clock.now(),
+                    baseline_backend=cell.router.baseline_backend,
+                    canary_backend=cell.router.canary_backend,
                 )
             )
 
     def home_ports(self) -> HomePorts:
         """Return all that a return home touches; reads neither the store nor the fleet file."""
         from fleetctl.adapters.haproxy.prober import HaproxyProber
-        from fleetctl.adapters.haproxy.router import HaproxyRouter
+        from fleetctl.adapters.haproxy.router import Backends, HaproxyRouter
         from fleetctl.usecases.home import HomePorts
 
+        def backends(way: WayHome) -> dict[CellId, Backends]:
+            usual = Backends(baseline=f"{way.cell}_baseline", canary=f"{way.cell}_canary")
+            return {way.cell: Backends(baseline=way.baseline_backend or usual.baseline, canary=way.canary_backend or usual.canary)}
+
         def router(way: WayHome) -> Router:
-            return HaproxyRouter(way.router, sources={way.cell: way.source})
+            return HaproxyRouter(way.router, sources={way.cell: way.source}, backends=backends(way))
 
         def prober(way: WayHome) -> Prober:
-            return HaproxyProber(way.router, pin_key=lambda: self._pin_key(way.router), sources={way.cell: way.source})
+            sources = {way.cell: way.source}
+            return HaproxyProber(way.router, pin_key=lambda: self._pin_key(way.router), sources=sources, backends=backends(way))
 
         return HomePorts(router=router, prober=prober, ways=self.ways_home, clock=self.clock, store=lambda: self.store)
 
