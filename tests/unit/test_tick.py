@@ -241,6 +241,7 @@ def test_the_source_is_asked_before_a_weight_is_raised() -> None:
     s.begin(until="canary")
     s.run(120, lambda: s.rollout().step_done and s.bp() == 1000)
     s.source_failing, s.ready.share[SOURCE] = 1.0, 0.0
+    s.run(12)
     s.store.order(CELL, Order(kind="promote", actor=PERSON, at=s.clock.now()))
     s.store.order(CELL, Order(kind="advance", actor=PERSON, at=s.clock.now()))
     s.run(20)
