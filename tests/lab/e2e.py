@@ -25,6 +25,7 @@ from fleetctl.adapters.store.sqlite import SqliteStore
 from fleetctl.cli.app import App
 from fleetctl.domain.event import Event
 from fleetctl.domain.ids import CellId
+from fleetctl.domain.plan import Plan
 from fleetctl.domain.rollout import Rollout
 from fleetctl.lab import parts, service
 from fleetctl.lab.fault_control import lab_clear
@@ -82,7 +83,7 @@ QUICK = Policy(
 )
 """Every phase, as short as evidence allows."""
 
-HALF = Policy(steps=(("canary", 50, 600), ("complete", 100, 0)))
+HALF = Policy(steps=(("canary", 50, 110), ("complete", 100, 0)))
 """To 50 % and no further: what goes home from there went by itself or by a person."""
 
 
@@ -143,7 +144,9 @@ class Lab:
     def __init__(self, workspace: Path) -> None:
         self.workspace = workspace
         self.children: list[Child] = []
-        self._policy = ""
+        self.plan_id = ""
+        self._read: dict[str, int] = {}
+        self._rows: dict[str, list[dict[str, Any]]] = {}
 
     # commands -----------------------------------------------------------------------------------------------------------
 
@@ -174,10 +177,10 @@ class Lab:
         return SqliteStore(self.store_path, create=False)
 
     def rollout(self, cell: str) -> Rollout | None:
-        """Return a cell's current rollout."""
+        """Return a cell's current rollout under the plan of this test."""
         store = self.store()
         try:
-            return store.load(CellId(cell))
+            return self._of_plan(store.load(CellId(cell)))
         finally:
             store.close()
 
@@ -204,16 +207,18 @@ class Lab:
         return self.router().read(CellId(cell)).target_bp
 
     def requests(self, cell: str) -> list[dict[str, Any]]:
-        """Return the router's log lines of a cell, ours left out, in order of their end."""
-        rows = []
-        logs = (self.record.folder / "haproxy" / "log").glob("haproxy-*.log")
-        for path in sorted(logs, key=lambda p: int(p.stem.split("-")[1])):
-            for line in path.read_bytes().splitlines():
-                if line.startswith(b'{"c":"%s"' % cell.encode()):
-                    row = json.loads(line)
-                    if row["p"] == "-":
-                        rows.append(row)
-        return rows
+        """Return the router's log lines of a cell, ours left out, in order of their end; each is parsed once."""
+        folder = self.record.folder / "haproxy" / "log"
+        for path in sorted(folder.glob("haproxy-*.log"), key=lambda p: int(p.stem.split("-")[1])):
+            with path.open("rb") as log:
+                log.seek(self._read.get(str(path), 0))
+                text = log.read()
+            whole = text[: text.rfind(b"\n") + 1]
+            self._read[str(path)] = self._read.get(str(path), 0) + len(whole)
+            for line in whole.splitlines():
+                if line.startswith(b'{"c":') and (row := json.loads(line))["p"] == "-":
+                    self._rows.setdefault(row["c"], []).append(row)
+        return self._rows.get(cell, [])
 
     def errors(self, *cells: str) -> int:
         """Return how many client requests of these cells failed since the load was started."""
@@ -230,7 +235,7 @@ class Lab:
         store, end = self.store(), time.monotonic() + within_s
         try:
             while True:
-                r = store.load(CellId(cell))
+                r = self._of_plan(store.load(CellId(cell)))
                 if r is not None and is_so(r):
                     return r
                 assert time.monotonic() < end, f"{cell} not within {within_s} s: {what}; it is {_brief(r)}"
@@ -290,6 +295,9 @@ class Lab:
         self.home()
         self._write(policy)
         self.run("plan")
+        plan = self.store().newest(Plan)
+        assert plan is not None
+        self.plan_id = plan.id
         if ticker:
             self.ticker(on=True)
         return self
@@ -309,6 +317,9 @@ class Lab:
             until(lambda: driver.step() == 0 and all(_is_over(store.load(c)) for c in store.cells()), "every rollout over", 30.0)
         finally:
             store.close()
+
+    def _of_plan(self, r: Rollout | None) -> Rollout | None:
+        return r if r is not None and r.plan == self.plan_id else None
 
     def _is_whole(self) -> bool:
         record = read_record(self.workspace)
