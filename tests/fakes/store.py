@@ -125,6 +125,10 @@ class MemoryStore:
         self._check()
         return tuple(sorted(self._rollouts))
 
+    def holding(self, *codes: str) -> int:
+        self._check()
+        return sum(1 for rs in self._rollouts.values() if rs and not rs[-1].ended and rs[-1].hold_reason in codes)
+
     def append(self, events: Sequence[Event]) -> None:
         self._check()
         for event in events:

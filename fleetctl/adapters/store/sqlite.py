@@ -187,6 +187,16 @@ class SqliteStore:
         with self._db.read() as q:
             return tuple(CellId(r[0]) for r in q.execute("SELECT cell FROM rollout WHERE is_current = 1 ORDER BY cell"))
 
+    def holding(self, *codes: str) -> int:
+        """Count the current rollouts that have not ended and hold for one of these reasons."""
+        marks = ",".join("?" * len(codes))
+        with self._db.read() as q:
+            row = q.execute(
+                f"SELECT count(*) FROM rollout WHERE is_current = 1 AND ended = '' AND hold_reason IN ({marks})",  # noqa: S608 - only marks
+                codes,
+            ).fetchone()
+        return int(row[0])
+
     def status_rows(self) -> tuple[StatusRow, ...]:
         """Return one light row per cell, by name."""
         return read_status(self._db)
