@@ -27,6 +27,7 @@ from fleetctl.domain.event import Event
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.plan import Plan
 from fleetctl.domain.rollout import Rollout
+from fleetctl.formats.fleet_file import read_fleet
 from fleetctl.lab import parts, service
 from fleetctl.lab.fault_control import lab_clear
 from fleetctl.lab.lifecycle import FLEET_FILE
@@ -197,10 +198,9 @@ class Lab:
         return max((e.seq for e in self.events(cell)), default=0)
 
     def router(self) -> HaproxyRouter:
-        """Return the router as the program makes it."""
-        router = App(workspace=str(self.workspace)).wiring.router_of(CellId(CHAT))
-        assert isinstance(router, HaproxyRouter)
-        return router
+        """Return a router of ours over the same HAProxy; it needs no store."""
+        fleet = read_fleet(self.workspace / FLEET_FILE)
+        return HaproxyRouter(fleet.routers[0], sources={c.id: c.source for c in fleet.cells})
 
     def weight(self, cell: str) -> int:
         """Return what HAProxy routes to the target now, in basis points."""
@@ -284,10 +284,7 @@ class Lab:
 
     def fresh(self, policy: Policy, *, ticker: bool = False) -> Lab:
         """Bring everything home, switch faults off, and make a new plan under `policy`."""
-        for child in self.children:
-            child.kill()
-            child.end(None)
-        self.children.clear()
+        self.end_children()
         if not self._is_whole():
             self.run("lab", "up", "--no-llm", "--no-ticker")
         self.clear()
@@ -302,18 +299,22 @@ class Lab:
             self.ticker(on=True)
         return self
 
+    def end_children(self) -> None:
+        """Kill what a test has left running."""
+        for child in self.children:
+            child.kill()
+            child.end(None)
+        self.children.clear()
+
     def home(self) -> None:
         """End every rollout and see every weight at zero."""
         store = self.store()
         try:
             if any(not r.ended or r.ended == "complete" for c in store.cells() if (r := store.load(c)) is not None):
                 self.run("fallback", "--all", "--unproven")
+                self.run("fallback", "--reconcile")
             wiring = App(workspace=str(self.workspace)).wiring
             driver = Driver(ports=wiring.tick_ports(), settings=wiring.tick_settings(), on_tick=lambda _: None)
-            for c in store.cells():
-                r = store.load(c)
-                if r is not None and not r.ended and not r.orders:
-                    self.run("abort", c, "--reason", "the test is over")
             until(lambda: driver.step() == 0 and all(_is_over(store.load(c)) for c in store.cells()), "every rollout over", 30.0)
         finally:
             store.close()
@@ -361,8 +362,7 @@ def make_lab(workspace: Path) -> Iterator[Lab]:
             lab.run("configure", within_s=240)
         yield lab
     finally:
-        for child in lab.children:
-            child.kill()
+        lab.end_children()
         if not KEPT:
             lab.run("lab", "down", code=None)
 

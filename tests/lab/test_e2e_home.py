@@ -119,7 +119,9 @@ def lab_open(router: HaproxyRouter) -> list[int]:
 
 def stream(url: str, conversation: str) -> bool:
     """Read one long stream to its end."""
-    body = json.dumps({"model": "emulated-stream-8b", "stream": True, "max_tokens": 400, "messages": [{"role": "user", "content": "go on"}]})
+    body = json.dumps(
+        {"model": "emulated-stream-8b", "stream": True, "max_tokens": 400, "messages": [{"role": "user", "content": "go on"}]}
+    )
     host = url.removeprefix("http://")
     connection = http.client.HTTPConnection(host, timeout=30)
     try:
