@@ -262,5 +262,17 @@ def test_a_store_from_a_backup_takes_over_the_routers_token(bp: int) -> None:
     assert getattr(lease, "token", 0) == 8
     loaded = home.store.load(CELLS[0])
     assert loaded is not None
-    assert [o.kind for o in loaded.orders] == ([] if bp else ["fallback"])
+    assert [o.kind for o in loaded.orders] == (["resume"] if bp else ["fallback"])
     assert home.target.splits[CELLS[0]].target_bp == bp
+
+
+def test_a_full_disk_does_not_make_a_cell_that_is_home_one_that_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise UnsafeFallback("fallback.unwritable", "the mark cannot be written: the disk is full.")
+
+    home = Home()
+    monkeypatch.setattr(home.ways, "mark", full)
+    done = return_home(way(CELLS[0]), home.ports, PERSON)
+    assert home.target.splits[CELLS[0]].target_bp == 0
+    assert "disk is full" in done.reported
+    assert "--reconcile" in done.reported

@@ -273,3 +273,41 @@ def test_a_store_that_is_down_leaves_traffic_alone() -> None:
 
 def test_every_margin_has_its_scale() -> None:
     assert set(scales_of(quick())) == {1.0, 1.1, 1.25, 1.5}
+
+
+def test_what_a_newer_writer_left_outlives_a_router_that_restarts_with_an_older_floor() -> None:
+    s = Simulation(of=quick())
+    s.begin()
+    s.at("ramp")
+    before = s.target.splits[CELL]
+    away = FakeRouter({CELL: SOURCE}, target=s.target)
+    away.fence(CELL, Token(away.read(CELL).token + HOME_TOKEN_STEP))
+    away.set(replace(away.read(CELL), target_bp=0))
+    s.run(5)
+    s.target.down = True
+    s.run(5)
+    s.target.down = False
+    s.target.splits[CELL] = replace(before, target_bp=0)
+    s.run(200)
+    assert (s.bp(), s.rollout().hold_reason) == (0, "stale")
+    assert len([n for n in s.notices.sent if n.kind == "notify.page"]) == 1
+
+
+def test_a_router_that_stays_down_does_not_fill_the_trail() -> None:
+    s = Simulation(of=quick())
+    s.begin()
+    s.at("canary")
+    looks = len(tuple(s.store.rows(CELL, None)))
+    s.target.down = True
+    s.run(60)
+    assert len(tuple(s.store.rows(CELL, None))) == looks + 1
+
+
+def test_a_raise_asks_every_replica_of_the_source_though_its_answers_are_good() -> None:
+    s = Simulation(of=quick())
+    s.begin(until="canary")
+    s.run(120, lambda: s.rollout().step_done and s.bp() == 1000)
+    s.ready.share[SOURCE] = 0.75
+    s.store.order(CELL, Order(kind="advance", actor=PERSON, at=s.clock.now()))
+    s.run(10)
+    assert (s.bp(), s.rollout().hold_reason) == (1000, "source.not_ready")
