@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
@@ -26,6 +26,10 @@ TICKER = "ticker"
 """Scope of the lease that says who ticks: the resident ticker, or a `migrate` in the foreground."""
 
 TICKER_TTL = timedelta(seconds=6)
+"""Outlasts one slow tick: a probe waits 5 s for a replica, a router 5 s for an answer; the lease is renewed between slow ticks."""
+
+SLOW = timedelta(seconds=1)
+"""A tick that took longer waited for something: its cell comes last, and no two such ticks are made in a row while others are due."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,12 +201,14 @@ class Driver:
 
     Args:
         ports, settings: for the ticks; on_tick: told of every tick made here.
+        slow: cells whose last tick was slow.
     """
 
     ports: TickPorts
     settings: TickSettings
     on_tick: Callable[[TickResult], None]
     lease: Lease | None = None
+    slow: set[CellId] = field(default_factory=set)
 
     def is_ticking(self) -> bool:
         """Take or renew the ticker's lease; False while a resident ticker has it."""
@@ -215,11 +221,17 @@ class Driver:
             self.lease = None if isinstance(got, Held) else got
         return self.lease is not None
 
-    def step(self, limit: int = 64) -> int:
-        """Tick every due cell once; returns how many were ticked."""
-        due = self.ports.store.due(limit)
-        for c in due:
+    def step(self, limit: int = 1_000) -> int:
+        """Tick due cells once each, those known to be slow last, up to and with the first that is slow; returns how many were ticked."""
+        clock = self.ports.clock
+        due = sorted(self.ports.store.due(limit), key=lambda c: c in self.slow)
+        for ticked, c in enumerate(due, start=1):
+            began = clock.now()
             self.on_tick(tick(c, self.ports, self.settings))
+            if clock.now() - began > SLOW:
+                self.slow.add(c)
+                return ticked
+            self.slow.discard(c)
         return len(due)
 
     def stop(self) -> None:

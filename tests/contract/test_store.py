@@ -259,3 +259,13 @@ def test_big_judge_state_comes_back_exact(store: AnyStore) -> None:
     back = store.load(CHAT)
     assert back is not None
     assert back.judge.numbers == bytes(range(256)) * 40
+
+
+def test_an_ended_rollout_is_due_only_while_an_order_waits(store: AnyStore) -> None:
+    first = rollout()
+    store.start(first, ())
+    ended = dataclasses.replace(first, ended="complete")
+    assert store.record(held(store), first, ended, (), NONE) is None
+    assert store.due(10) == (), "it would be taken and given back for ever"
+    store.order(CHAT, order("fallback"))
+    assert store.due(10) == (CHAT,)

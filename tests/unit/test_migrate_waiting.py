@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,11 +13,15 @@ import pytest
 from fleetctl.cli.app import App
 from fleetctl.cli.resident import Resident
 from fleetctl.domain.fleet import Phase
+from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.rollout import Order, Rollout
+from fleetctl.domain.split import Readiness
 from fleetctl.errors import StoreUnavailable
-from fleetctl.usecases.migrate import is_lowered, is_stuck, reached
+from fleetctl.usecases.migrate import Driver, is_lowered, is_stuck, reached
+from fleetctl.usecases.tick import TickSettings
 from fleetctl.wiring import Wiring
 from tests.rollouts import PERSON, T0, rollout
+from tests.simulator import Simulation, quick
 
 
 def lowered(until: Phase) -> Rollout:
@@ -70,3 +76,48 @@ def test_the_resident_ticker_says_each_trouble_once_and_goes_on(tmp_path: Path, 
     Resident(lambda: App(workspace=str(tmp_path)), said.append).run(lambda: next(rounds))
     assert len(said) == 1
     assert said[0].startswith("error[config.")
+
+
+class SlowProber:
+    """A prober whose probes of some cells wait 5 s for a replica that never answers."""
+
+    def __init__(self, s: Simulation, slow: tuple[CellId, ...]) -> None:
+        self._s, self._slow = s, slow
+
+    def ready(self, pool: PoolId, c: CellId) -> Readiness:
+        if c not in self._slow:
+            return Readiness(pool=pool, cell=c, ready=1, total=1, age_s=0.0)
+        self._s.clock.advance(timedelta(seconds=5))
+        return Readiness(pool=pool, cell=c, ready=0, total=1, age_s=5.0)
+
+
+def test_cells_that_wait_for_a_dead_replica_do_not_starve_the_others() -> None:
+    dead, good = tuple(CellId(f"dead-{i}") for i in range(12)), CellId("good")
+    s = Simulation((*dead, good), of=quick(), rate_per_s=1)
+    s.begin()
+    prober = SlowProber(s, dead)
+    ticked: list[tuple[CellId, datetime]] = []
+    driver = Driver(
+        ports=replace(s.ports(), prober=lambda _: prober),
+        settings=TickSettings(holder="a", ttl=timedelta(seconds=15)),
+        on_tick=lambda t: ticked.append((t.cell, s.clock.now())),
+    )
+    for _ in range(60):
+        assert driver.is_ticking(), "its lease outlasts one slow tick"
+        driver.step()
+        s.clock.advance(timedelta(milliseconds=100))
+    looks = [at for c, at in ticked if c == good][-20:]
+    assert max(b - a for a, b in pairwise(looks)) < timedelta(seconds=7)
+    assert {c for c, _ in ticked} == {*dead, good}
+
+
+def test_the_resident_ticker_survives_what_nobody_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def burst(_: Resident) -> int:
+        raise KeyError("nobody thought of it")
+
+    monkeypatch.setattr("fleetctl.cli.resident.IDLE_S", 0.0)
+    monkeypatch.setattr(Resident, "_step", burst)
+    said: list[str] = []
+    rounds: Iterator[bool] = iter([False, False, True])
+    Resident(lambda: App(workspace=str(tmp_path)), said.append).run(lambda: next(rounds))
+    assert said == ["unexpected KeyError: 'nobody thought of it'"]
