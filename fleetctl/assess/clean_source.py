@@ -16,9 +16,31 @@ _TOKENS = re.compile(
 """Possessive throughout: no input makes it look at a character many times."""
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif)\b([^\n]*)", re.MULTILINE)
 GUARD_WORDS = frozenset(
-    "__HIP_PLATFORM_AMD__ __HIP_PLATFORM_HCC__ __HIPCC__ __HIP__ __HIP_DEVICE_COMPILE__ USE_ROCM USE_HIP GGML_USE_HIP GGML_USE_HIPBLAS "
-    "BNB_HIP BUILD_HIP USE_AMD_ROCM FLASHATTENTION_ENABLE_HIP CT2_USE_HIP WITH_HIP __AMDGCN__ IS_ROCM ENABLE_HIP TORCH_HIP_VERSION "
-    "__gfx942__ __gfx90a__ ROCM_VERSION HIP_VERSION".split()
+    {
+        "__HIP_PLATFORM_AMD__",
+        "__HIP_PLATFORM_HCC__",
+        "__HIPCC__",
+        "__HIP__",
+        "__HIP_DEVICE_COMPILE__",
+        "USE_ROCM",
+        "USE_HIP",
+        "GGML_USE_HIP",
+        "GGML_USE_HIPBLAS",
+        "BNB_HIP",
+        "BUILD_HIP",
+        "USE_AMD_ROCM",
+        "FLASHATTENTION_ENABLE_HIP",
+        "CT2_USE_HIP",
+        "WITH_HIP",
+        "__AMDGCN__",
+        "IS_ROCM",
+        "ENABLE_HIP",
+        "TORCH_HIP_VERSION",
+        "__gfx942__",
+        "__gfx90a__",
+        "ROCM_VERSION",
+        "HIP_VERSION",
+    }
 )
 _GUARD = re.compile(r"\b(?:" + "|".join(sorted(GUARD_WORDS)) + r")\b")
 

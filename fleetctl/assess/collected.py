@@ -51,11 +51,14 @@ class Collected:
         self._groups: dict[tuple[str, str, bool], _Group] = {}
         self._over = 0
 
-    def add(self, rule_id: str, place: Place, said: str, *, subject: str = "", guarded: bool = False, count: int = 1) -> None:
+    def add(
+        self, rule_id: str, place: Place, said: str, *, subject: str = "", guarded: bool = False, count: int = 1, lighter: bool = False
+    ) -> None:
         """Add one place of a rule.
 
         Args:
             said: what matched; subject: what makes it a finding of its own, such as a name.
+            lighter: a type or a constant without a twin: work by hand, no way closed but the easy ones.
         """
         rule = self._book.rules[rule_id]
         text = f"{said}: {rule.effect}" if subject else f"{rule.signal}: {rule.effect}"
@@ -68,9 +71,9 @@ class Collected:
         elif rule_id in {"R085", "R086", "R087"} and said:
             text = f"{rule.signal}: {said}"
         as_of = self._book.names_as_of if rule_id in {"R036", "R037"} else rule.as_of
-        self._put(
-            (rule_id, subject, guarded), place, _Group(text, least=rule.least, grade=rule.grade, evidence=rule.evidence, as_of=as_of), count
-        )
+        grade, least = ("rework", "hipify") if lighter else (rule.grade, rule.least)
+        group = _Group(text, least=cast(Route, least), grade=cast(Grade, grade), evidence=rule.evidence, as_of=as_of)
+        self._put((rule_id, subject, guarded), place, group, count)
 
     def package(self, rule: PackageRule, place: Place, text: str, name: str, *, least: str, is_replaced: bool) -> None:
         """Add a package; one that stays is a blocker, one that must be exchanged is work."""

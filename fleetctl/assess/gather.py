@@ -226,7 +226,10 @@ class Gatherer:
             for rule, names in tables:
                 for name, (line, count, guarded) in sorted(names.items()):
                     if name not in self.counts.defined:
-                        self._found.add(rule, Place(facts.path, line), name, subject=name, guarded=guarded, count=count)
+                        row = self._book.names.get(name)
+                        is_call = row is None or row.kind == "function"
+                        place = Place(facts.path, line)
+                        self._found.add(rule, place, name, subject=name, guarded=guarded, count=count, lighter=not is_call)
         self._sources = []
 
     def _finish_packages(self) -> None:

@@ -16,7 +16,10 @@ from fleetctl.domain.portability import ROUTES, LicenceAcceptance
 from fleetctl.domain.units import Instant
 
 RANK: dict[Route, int] = {r: i for i, r in enumerate(ROUTES)}
-ZLUDA_REASON = "ZLUDA cannot run on {target}: it compiles for 32-wide wavefronts only, CDNA runs 64-wide ones only, and its own FAQ excludes server GPUs"
+ZLUDA_REASON = (
+    "ZLUDA cannot run on {target}: it compiles for 32-wide wavefronts only, CDNA runs 64-wide ones (wave64) only, "
+    "and its own FAQ excludes server GPUs"
+)
 """Source: vosen/ZLUDA docs/src/faq.md, ptx/src/pass/llvm/emit.rs, llvm_zluda/src/compile.rs."""
 SCALE_TARGETS = ("gfx900", "gfx90a", "gfx942", "gfx1010", "gfx1030", "gfx1100", "gfx1101", "gfx1102", "gfx1200", "gfx1201")
 """Source: spectral-compute/scale-docs: gfx942 since 1.3.0."""
@@ -122,7 +125,7 @@ def _blocking(standing: list[Finding], taken: Route, verdicts: tuple[RouteVerdic
     faults = [f for f in standing if f.grade == "blocker" and not f.least and f.rule != "R068"]
     if taken != "stay":
         return tuple(replace(f, severity="blocking") for f in faults)
-    last = "hipify"
+    last: Route = "hipify"
     if any(v.route == "scale" and v.blocked_by == ("R068",) for v in verdicts):
         text = SCALE_LICENCE
         licence = Finding(

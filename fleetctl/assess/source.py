@@ -19,10 +19,24 @@ from fleetctl.domain.portability import USABLE, Rule, RuleBook
 CUDA_SUFFIXES = (".cu", ".cuh", ".cu.cc", ".cuf", ".cu.h", ".cu.in")
 C_SUFFIXES = (".h", ".hpp", ".hh", ".hxx", ".inl", ".inc", ".ipp", ".tpp", ".c", ".cc", ".cpp", ".cxx", ".cppm", ".ixx")
 KERNEL_WORDS = frozenset(
-    "__global__ __device__ __shared__ __constant__ __launch_bounds__ threadIdx blockIdx blockDim gridDim __syncthreads cudaStream_t "
-    "cudaError_t cuda_runtime cuda_runtime_api".split()
+    {
+        "__global__",
+        "__device__",
+        "__shared__",
+        "__constant__",
+        "__launch_bounds__",
+        "threadIdx",
+        "blockIdx",
+        "blockDim",
+        "gridDim",
+        "__syncthreads",
+        "cudaStream_t",
+        "cudaError_t",
+        "cuda_runtime",
+        "cuda_runtime_api",
+    }
 )
-DEVICE_WORDS = frozenset("__global__ __device__ __shared__ __launch_bounds__ threadIdx blockIdx".split())
+DEVICE_WORDS = frozenset({"__global__", "__device__", "__shared__", "__launch_bounds__", "threadIdx", "blockIdx"})
 MOST_HITS = 50
 """Places kept per rule and file; more are counted only."""
 
@@ -222,7 +236,7 @@ def _is_definition(code: str, start: int, end: int) -> bool:
         return False
     if before.group(1) in _DEFINING:
         return True
-    if before.group(1) in _NOT_TYPES or not code[start - 1].isspace() and code[start - 1] not in "*&":
+    if before.group(1) in _NOT_TYPES or (not code[start - 1].isspace() and code[start - 1] not in "*&"):
         return False
     after = code[end : end + 8].lstrip()
     return after[:1] in {"(", "=", ";", ",", "{", "["}

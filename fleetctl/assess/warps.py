@@ -26,9 +26,37 @@ _LANES = re.compile(
 )
 _HALVING = re.compile(r"\bfor\s*\(\s*(?:\w+\s+){1,2}\w+\s*=\s*16\s*;")
 LANE_WORDS = frozenset(
-    "WARP_SIZE WARPSIZE kWarpSize kWARP_SIZE warp_size warpsize WARP_THREADS kWarpThreads THREADS_PER_WARP NUM_LANES kNumLanes LANES_PER_WARP "
-    "threadIdx tid lane laneId lane_id laneid tidx thread_id threadId tid_x thread_idx blockDim num_threads nthreads NUM_THREADS THREADS "
-    "BLOCK_SIZE".split()
+    {
+        "WARP_SIZE",
+        "WARPSIZE",
+        "kWarpSize",
+        "kWARP_SIZE",
+        "warp_size",
+        "warpsize",
+        "WARP_THREADS",
+        "kWarpThreads",
+        "THREADS_PER_WARP",
+        "NUM_LANES",
+        "kNumLanes",
+        "LANES_PER_WARP",
+        "threadIdx",
+        "tid",
+        "lane",
+        "laneId",
+        "lane_id",
+        "laneid",
+        "tidx",
+        "thread_id",
+        "threadId",
+        "tid_x",
+        "thread_idx",
+        "blockDim",
+        "num_threads",
+        "nthreads",
+        "NUM_THREADS",
+        "THREADS",
+        "BLOCK_SIZE",
+    }
 )
 """One of these, or a word with "warp" or "lanes" in it, is in every place that `thirty_two_lanes` finds."""
 _SHUFFLE = re.compile(r"__shfl")
