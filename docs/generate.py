@@ -49,7 +49,7 @@ def commands_page() -> str:
     from fleetctl.cli.topics import EXIT_CODES
 
     lines = ["# Commands", "", MADE, ""]
-    top = click.Context(cli, info_name=PROGRAM, max_content_width=80, terminal_width=80)
+    top = click.Context(cli, info_name=PROGRAM, **{**cli.context_settings, "max_content_width": 80, "terminal_width": 80})
     lines += [*_block(cli.get_help(top)), ""]
     for group in GROUPS:
         lines += [f"## {group}", ""]
@@ -153,7 +153,7 @@ def _text(node: ast.expr | None) -> str:
 
 def settings_page() -> str:
     """Return settings.md from the table of settings."""
-    from fleetctl.formats.settings import SETTINGS_FILE, SPECS, WORKSPACE
+    from fleetctl.formats.settings import OTHER_VARIABLES, SETTINGS_FILE, SPECS, WORKSPACE
 
     lines = ["# Settings", "", MADE, ""]
     lines += [f"The first that says something wins: flags, `FLEETCTL_*`, the workspace's `{SETTINGS_FILE}`, your own", ""]
@@ -163,6 +163,8 @@ def settings_page() -> str:
         allowed = f" One of {', '.join(f'`{word}`' for word in spec.allowed)}." if spec.allowed else ""
         key = f"`{spec.name}`" if spec is not WORKSPACE else "(`-C DIR`)"
         lines.append(f"| {key} | `FLEETCTL_{spec.name.upper()}` | {f'`{spec.default}`' if spec.default else ''} | {spec.text}{allowed} |")
+    lines += ["", "Variables that one part alone reads:", "", "| environment | meaning |", "| --- | --- |"]
+    lines += [f"| `{name}` | {text} |" for name, text in OTHER_VARIABLES]
     lines += ["", "`NO_COLOR` and `TERM=dumb` switch colour and motion off. Secrets are never settings: files name where they lie."]
     return "\n".join(lines) + "\n"
 

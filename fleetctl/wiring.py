@@ -185,6 +185,7 @@ class Wiring:
             workloads = {x.id: self.fleet.workload(x.workload) for x in self.fleet.cells if x.router.name == connection.name}
             self._evidence[connection.name] = HaproxyEvidence(
                 Path(connection.settings["log_folder"]),
+                now=self.clock.now,
                 streaming=frozenset(c for c, w in workloads.items() if w.traffic.streaming),
                 slo_latency_ms={c: w.slo.latency_ms for c, w in workloads.items() if w.slo.latency_ms is not None},
             )

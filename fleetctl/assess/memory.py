@@ -36,8 +36,9 @@ BYTES_PER_PARAMETER = {
     "awq": 0.5625,
     "gptq": 0.5625,
     "q4_0": 0.5625,
+    "q4_1": 0.625,
 }
-"""Scales of block formats included: 16 bits per 32 (q8_0, q4_0, int4), 8 bits per 32 (mxfp4)."""
+"""Scales of block formats included: 16 bits per 32 (q8_0, q4_0, int4), 32 per 32 (q4_1), 8 per 32 (mxfp4)."""
 KV_BYTES = 2.0
 """bf16 keys and values, also under fp8 weights: vLLM's `kv_cache_dtype` is "auto"."""
 UTILISATION_RESERVE = 0.10

@@ -130,16 +130,20 @@ def main(argv: list[str] | None = None) -> int:
         return EXIT_FAILED
     except Exception as e:
         if debug:
-            raise
+            _trace(e)
         what = f"unexpected {type(e).__name__}: {_one_line(str(e))}"
-        return _say(FleetctlError("internal", _sentence(what), hint="Run the same command with: fleetctl --debug ..."), debug)
+        return _say(FleetctlError("internal", _sentence(what), hint="Run the same command with: fleetctl --debug ..."))
 
 
-def _say(error: FleetctlError, debug: bool) -> int:
+def _trace(error: BaseException) -> None:
+    import traceback
+
+    click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+
+
+def _say(error: FleetctlError, debug: bool = False) -> int:
     if debug and not isinstance(error, UsageError):
-        import traceback
-
-        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        _trace(error)
     click.echo(str(error), err=True)
     for detail in error.details:
         click.echo(f"  {detail}", err=True)

@@ -45,7 +45,7 @@ def output() -> str:
 
     return "\n".join(
         [
-            "Results go to stdout, messages and progress to stderr. -o chooses the form of a result:",
+            "Results go to stdout, messages and progress to stderr. -o chooses the form:",
             "",
             "  table  one object a row, at most 80 columns where it is not a terminal",
             "  wide   every column, never cut",
@@ -53,8 +53,9 @@ def output() -> str:
             "  yaml   the same as YAML",
             "  name   one kind/name a line, for scripts",
             "",
-            f"format_version is {OUTPUT_FORMAT}: a minor version adds fields, a major one may take some away.",
-            "Long commands with -o json write one object a line; the first is the header.",
+            f"format_version is {OUTPUT_FORMAT}: a minor version adds fields, a major one",
+            "may take some away.",
+            "Long commands with -o json write one object a line, first the header.",
         ]
     )
 

@@ -176,7 +176,8 @@ class Plan:
 
     Args:
         id: first 12 hex digits of the digest of all else, prefixed "p".
-        cost_now, cost_then: USD per hour of all pools; overlap_cost: USD for the time both sides run.
+        cost_now, cost_then: USD per hour of all pools; overlap_cost: USD for the time both sides run;
+            overlap_extra: the part of it that comes on top of today's bill.
         bound, gap_pct, checks: the certificate, filled by the optimiser.
     """
 
@@ -193,6 +194,7 @@ class Plan:
     overlap_cost: Money
     catalog_id: str
     price_book_id: str
+    overlap_extra: Money | None = None
     bound: Money | None = None
     gap_pct: float | None = None
     checks: tuple[Check, ...] = ()

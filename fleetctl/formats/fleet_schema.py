@@ -94,6 +94,10 @@ GuardrailName = Literal["errors", "latency", "slo_misses", "quality"]
 ClassName = Literal["batch", "online", "realtime"]
 
 
+def _usual_guardrails() -> list[GuardrailName]:
+    return ["errors", "latency"]
+
+
 class Shape(BaseModel):
     """A mapping of the file: unknown keys are mistakes, and text never turns into a number by itself."""
 
@@ -112,9 +116,9 @@ class RouterShape(Shape):
 
     kind: Text = Field(description='The adapter, such as "haproxy".')
     settings: dict[str, ScalarText] = Field(
-        default={}, description="What that adapter knows: socket, map_folder, log_folder, url, shadow_folder."
+        default_factory=dict, description="What that adapter knows: socket, map_folder, log_folder, url, shadow_folder."
     )
-    secrets: dict[str, SecretShape] = Field(default={}, description="Secrets by reference, such as pin_key.")
+    secrets: dict[str, SecretShape] = Field(default_factory=dict, description="Secrets by reference, such as pin_key.")
 
 
 class HostShape(Shape):
@@ -123,7 +127,9 @@ class HostShape(Shape):
     address: Address = Field(description="Host name or IP address.")
     connection: Literal["ssh", "local"] = "ssh"
     user: UserName | None = Field(default=None, description="Who Ansible logs in as.")
-    variables: dict[VariableName, ScalarText] = Field(default={}, description="What its roles need; always passed on as plain text.")
+    variables: dict[VariableName, ScalarText] = Field(
+        default_factory=dict, description="What its roles need; always passed on as plain text."
+    )
 
 
 class PoolShape(Shape):
@@ -137,7 +143,7 @@ class PoolShape(Shape):
     priority: Literal["regular", "spot"] = "regular"
     provisioned_by: Id = Field(default="existing", description="Terraform stack that makes it, or existing where others built it.")
     price_usd_per_hour: Usd | None = Field(default=None, description="USD per VM and hour; left out: the catalogue's list price.")
-    hosts: dict[Id, HostShape] = Field(default={}, description="Machines that exist already, by name.")
+    hosts: dict[Id, HostShape] = Field(default_factory=dict, description="Machines that exist already, by name.")
 
 
 class ModelShape(Shape):
@@ -184,14 +190,14 @@ class WorkloadShape(Shape):
     model: ModelShape
     engine: Text = Field(description="Serving engine, such as vllm, sglang or llama.cpp.")
     engine_version: ScalarText = ""
-    adapters: list[Text] = Field(default=[], description="LoRA adapter models served beside the base model.")
+    adapters: list[Text] = Field(default_factory=list, description="LoRA adapter models served beside the base model.")
     class_: ClassName = Field(alias="class", description="Cheapest to disturb first: batch, online, realtime.")
     slo: SloShape = SloShape()
     traffic: TrafficShape
     replicas: Positive = Field(default=1, description="Serving processes per cell.")
     accelerators_per_replica: Positive = 1
     concurrency: Positive = Field(default=8, description="Requests that one replica works on at once.")
-    guardrails: list[GuardrailName] = ["errors", "latency"]
+    guardrails: list[GuardrailName] = Field(default_factory=_usual_guardrails, description="Left out: errors and latency.")
     shadow: ShadowShape | None = None
     owner: Text = ""
     cost_centre: ScalarText = ""
@@ -200,7 +206,7 @@ class WorkloadShape(Shape):
     route: Literal["native", "rebuild", "hipify", "scale", "zluda", "stay"] = Field(
         default="native", description="How it can run on the target."
     )
-    serving: dict[str, ScalarText] = Field(default={}, description="What the roles and the lab need to start it.")
+    serving: dict[str, ScalarText] = Field(default_factory=dict, description="What the roles and the lab need to start it.")
 
 
 class AffinityShape(Shape):
@@ -224,8 +230,8 @@ class RouterRefShape(Shape):
     name: Id
     baseline_backend: Backend = Field(default="", description="Left out: <cell>_baseline.")
     canary_backend: Backend = Field(default="", description="Left out: <cell>_canary.")
-    baseline_endpoints: list[Endpoint] = Field(default=[], description="host:port of each replica on the source.")
-    canary_endpoints: list[Endpoint] = Field(default=[], description="host:port of each replica on the target.")
+    baseline_endpoints: list[Endpoint] = Field(default_factory=list, description="host:port of each replica on the source.")
+    canary_endpoints: list[Endpoint] = Field(default_factory=list, description="host:port of each replica on the target.")
 
 
 class TargetShape(Shape):
@@ -299,7 +305,7 @@ class PolicyShape(Shape):
     lost_evidence_home: Duration = Field(default=timedelta(seconds=120), description="Without evidence for this long, one cell goes home.")
     step_deadline: Duration = Field(default=timedelta(hours=72), description="Longest stay at a step before a person must look.")
     weight_lease: Duration = Field(default=timedelta(seconds=180), description="How long a weight stands without a tick.")
-    freeze: list[FreezeShape] = []
+    freeze: list[FreezeShape] = Field(default_factory=list)
     steps: Annotated[
         list[StepShape] | None,
         BeforeValidator(expand_steps),
@@ -322,13 +328,13 @@ class FleetShape(Shape):
     format_version: Literal[1] = Field(default=1, description="Of this file's format.")
     name: Id
     lineage: Lineage = Field(description="Identity of this fleet, made once by fleetctl init; never changed.")
-    routers: dict[Id, RouterShape] = {}
+    routers: dict[Id, RouterShape] = Field(default_factory=dict)
     pools: dict[Id, PoolShape]
     workloads: dict[Id, WorkloadShape]
     cells: dict[Id, CellShape]
     policy: PolicyShape = PolicyShape()
-    commitments: list[CommitmentShape] = []
-    settings: dict[str, ScalarText] = Field(default={}, description="Free text settings that adapters read.")
+    commitments: list[CommitmentShape] = Field(default_factory=list)
+    settings: dict[str, ScalarText] = Field(default_factory=dict, description="Free text settings that adapters read.")
 
 
 def json_schema() -> dict[str, Any]:

@@ -13,6 +13,8 @@ from typing import Any
 from fleetctl.domain.canonical import plain
 
 OUTPUT_FORMAT = "1.0"
+_PUBLIC = {"klass": "class", "class_": "class"}
+"""Fields whose domain name only avoids a word of Python's."""
 
 
 def public(value: object) -> Any:
@@ -25,7 +27,7 @@ def public(value: object) -> Any:
 
 def _without_names(data: Any) -> Any:
     if isinstance(data, dict):
-        return {key: _without_names(value) for key, value in data.items() if key != "_"}
+        return {_PUBLIC.get(key, key): _without_names(value) for key, value in data.items() if key != "_"}
     if isinstance(data, list):
         return [_without_names(item) for item in data]
     return data

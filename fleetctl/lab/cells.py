@@ -18,7 +18,7 @@ class LabCell:
         is_real: a real model serves it; else an emulated engine.
         replicas: per side, at least 1.
         rate_per_s: load, requests per second.
-        most_chars: bound of a conversation's text in the load.
+        most_chars: bound of a conversation's text in the load; max_tokens: of an answer.
         serving: what a unit is built from (strings, as in the fleet file).
         facts: lines of the model in the fleet file.
         lane: kind, reason and actor; empty reason for the lane own.
@@ -39,6 +39,7 @@ class LabCell:
     serving: tuple[tuple[str, str], ...]
     input_tokens: int
     most_chars: int = 2000
+    max_tokens: int = 16
     latency: str = "400ms"
     accelerators: int = 1
     lane: tuple[str, str, str] = ("own", "", "")
@@ -56,9 +57,22 @@ _EMULATED = (
 )
 """Both sides equal: the first migration must PASS, so what goes wrong is switched on as a fault. Source: lab figures of 2026-11-30."""
 
-_GEOMETRY_8B = (("parameters_billion", "8.0"), ("precision", "bf16"), ("context_tokens", "8192"), ("layers", "32"), ("kv_heads", "8"), ("head_dim", "128"))  # fmt: skip
-_GEOMETRY_24B = (("parameters_billion", "23.6"), ("precision", "bf16"), ("context_tokens", "8192"), ("layers", "40"), ("kv_heads", "8"), ("head_dim", "128"))  # fmt: skip
-_GEOMETRY_SMOL = (("parameters_billion", "0.135"), ("precision", "q4_1"), ("context_tokens", "2048"), ("layers", "30"), ("kv_heads", "3"), ("head_dim", "64"))  # fmt: skip
+
+def _facts(billion: str, precision: str, context: int, layers: int, kv_heads: int, head_dim: int) -> tuple[tuple[str, str], ...]:
+    return (
+        ("parameters_billion", billion),
+        ("precision", precision),
+        ("context_tokens", str(context)),
+        ("layers", str(layers)),
+        ("kv_heads", str(kv_heads)),
+        ("head_dim", str(head_dim)),
+    )
+
+
+_FACTS_8B = _facts("8.0", "bf16", 8192, 32, 8, 128)
+_FACTS_24B = _facts("23.6", "bf16", 8192, 40, 8, 128)
+_FACTS_SMOL = _facts("0.135", "q4_1", 1024, 30, 3, 64)
+"""The emulated ones have the geometry of common 8B and 24B models; the real one's is that of its GGUF."""
 
 CHAT = LabCell(
     cell="chat-lab",
@@ -72,7 +86,7 @@ CHAT = LabCell(
     klass="online",
     model="emulated-chat-8b",
     engine="emulated",
-    facts=_GEOMETRY_8B,
+    facts=_FACTS_8B,
     serving=_EMULATED,
     input_tokens=220,
 )
@@ -82,16 +96,17 @@ SMOLLM = LabCell(
     text="Real: SmolLM2-135M on llama.cpp. Too slow for evidence on latency, so its gate is the comparison of answers.",
     is_real=True,
     replicas=1,
-    rate_per_s=0.6,
+    rate_per_s=0.7,
     is_stream=False,
     wave=1,
     klass="online",
     model="SmolLM2-135M-Instruct",
     engine="llama.cpp",
-    facts=_GEOMETRY_SMOL,
+    facts=_FACTS_SMOL,
     serving=(("kind", "llama.cpp"), ("source_kv", "f16"), ("target_kv", "q8_0")),
-    input_tokens=50,
-    most_chars=240,
+    input_tokens=40,
+    most_chars=60,
+    max_tokens=24,
     latency="5s",
     lane=("accepted", "under one request a second; answers are compared instead", "lab"),
     shadow_positions=600,
@@ -108,7 +123,7 @@ SUMMARY = LabCell(
     klass="online",
     model="emulated-summary-24b",
     engine="emulated",
-    facts=_GEOMETRY_24B,
+    facts=_FACTS_24B,
     serving=_EMULATED,
     input_tokens=220,
     accelerators=2,
@@ -125,7 +140,7 @@ STREAM = LabCell(
     klass="realtime",
     model="emulated-stream-8b",
     engine="emulated",
-    facts=_GEOMETRY_8B,
+    facts=_FACTS_8B,
     serving=_EMULATED,
     input_tokens=220,
     lane=("accepted", "the router's log has no time to first token of streams", "lab"),

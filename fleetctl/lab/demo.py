@@ -69,14 +69,14 @@ def statuses(demo: Demo) -> dict[str, str]:
 
 def main() -> None:
     """Run the first migration, end to end."""
-    from fleetctl.lab.lifecycle import load_stats
+    from fleetctl.lab.overview import client_errors
 
     shutil.rmtree(WORKSPACE, ignore_errors=True)
     WORKSPACE.mkdir(parents=True)
     demo = Demo(WORKSPACE.resolve())
     try:
         result = _story(demo)
-        result["client_errors"] = load_stats(demo.workspace).client_errors
+        result["client_errors"] = client_errors(demo.workspace)
         demo.run("fleetctl lab down")
     except KeyboardInterrupt:
         demo.clean_up()

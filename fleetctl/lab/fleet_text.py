@@ -1,4 +1,4 @@
-"""Lab, lab layer: the text of the lab's fleet file, with comments; and how a file that a person has edited takes new ports. Never writes it.
+"""Lab, lab layer: the text of the lab's fleet file; and how one that a person has edited takes new ports. Never writes it.
 
 Lines that a new lab changes end in the mark; all others are the person's own once the file stands.
 """
@@ -143,7 +143,7 @@ def _workload(c: LabCell, p: Places) -> str:
         f"    class: {c.klass}\n"
         f"    slo: {{latency: {c.latency}, error_ratio: 1%}}\n"
         f"    traffic: {{requests_per_s: {c.rate_per_s:g}, trough_per_s: {trough:g}, input_tokens: {c.input_tokens}, "
-        f"output_tokens: 16, streaming: {'true' if c.is_stream else 'false'}}}\n"
+        f"output_tokens: {c.max_tokens}, streaming: {'true' if c.is_stream else 'false'}}}\n"
         f"    replicas: {c.replicas}\n"
         f"    accelerators_per_replica: {c.accelerators}\n"
         f"    guardrails: [{', '.join(c.guardrails)}]\n"
@@ -160,6 +160,7 @@ def _workload(c: LabCell, p: Places) -> str:
     return "".join(lines)
 
 
+_WORKLOADS_HEAD = "# Workloads: served model endpoints with an SLO.\nworkloads:\n"
 _CELLS_HEAD = "\n# Cells: a workload in one region. Traffic, evidence and going home are per cell.\ncells:\n"
 
 

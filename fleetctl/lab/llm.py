@@ -43,7 +43,7 @@ class LlmConfig:
     model_path: Path
     kv: str
     threads: int = 1
-    slots: int = 2
+    slots: int = 4
     context_tokens: int = 4096
 
     @classmethod

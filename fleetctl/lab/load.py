@@ -15,7 +15,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,8 @@ from fleetctl.lab.load_shapes import TableShape, TraceShape, prompt_text, read_t
 
 STATS_EVERY_S = 0.5
 WINDOW_S = 10.0
-TIMEOUT_S = 10.0
-MOST_IN_FLIGHT = 400
 MOST_TURNS = 12
 MOST_ERRORS_LOGGED = 200
-MAX_TOKENS = 16
-"""Answers are capped, since each token of a stream is a write of its own. Source: measured, lab figures of 2026-11-30."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +38,8 @@ class CellLoad:
         rate_per_s: mean, above 0.
         affinity_header: that carries the conversation; empty for none.
         most_chars: of a conversation's whole text, 50 to 2,000.
+        max_tokens: of an answer, 1 to 64; a token of a stream is a write of its own, so streams keep to 16.
+        timeout_s: after which a request counts as failed, 1 to 120; most_in_flight: further ones are not sent.
     """
 
     cell: str
@@ -50,6 +48,9 @@ class CellLoad:
     is_stream: bool = False
     affinity_header: str = "x-conversation-id"
     most_chars: int = 2000
+    max_tokens: int = 16
+    timeout_s: float = 10.0
+    most_in_flight: int = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +71,7 @@ class LoadConfig:
 
     def to_json(self) -> str:
         """Return the text of load.json."""
-        cells = [
-            {"cell": c.cell, "rate_per_s": c.rate_per_s, "model": c.model, "is_stream": c.is_stream}
-            | {"affinity_header": c.affinity_header, "most_chars": c.most_chars}
-            for c in self.cells
-        ]
+        cells = [asdict(c) for c in self.cells]
         trace = str(self.trace) if self.trace else None
         return json.dumps({"port": self.port, "stats": str(self.stats), "trace": trace, "seed": self.seed, "cells": cells}, indent=2) + "\n"
 
@@ -93,6 +90,8 @@ class LoadConfig:
             for c in cells:
                 if not is_id(c.cell) or not 0 < c.rate_per_s <= 10_000 or not 50 <= c.most_chars <= 2000:
                     raise ValueError(f"cell {c.cell!r}: name, rate (0 to 10,000) or most_chars (50 to 2,000) cannot be used")
+                if not 1 <= c.max_tokens <= 64 or not 1 <= c.timeout_s <= 120 or not 1 <= c.most_in_flight <= 1000:
+                    raise ValueError(f"cell {c.cell!r}: max_tokens (1 to 64), timeout_s (1 to 120) or most_in_flight (1 to 1,000)")
         except (OSError, ValueError, TypeError, KeyError) as e:
             raise ConfigInvalid("config.load", f"the load {path} cannot be used: {e}.", hint="Run: fleetctl lab up") from None
         return config
@@ -177,12 +176,12 @@ class CellClient:
             due += arrival.gap_s
 
     def _launch(self, context_tokens: int, generated_tokens: int) -> None:
-        if self.stats.in_flight >= MOST_IN_FLIGHT:
+        if self.stats.in_flight >= self.load.most_in_flight:
             self.stats.not_sent += 1
             return
         self.stats.sent += 1
         self.stats.in_flight += 1
-        task = self._pool.loop.create_task(self._turn(context_tokens, min(generated_tokens, MAX_TOKENS)))
+        task = self._pool.loop.create_task(self._turn(context_tokens, min(generated_tokens, self.load.max_tokens)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -191,7 +190,7 @@ class CellClient:
         text = prompt_text(context_tokens, self.load.most_chars - talk.chars, self._dice)
         talk.messages.append({"role": "user", "content": text})
         talk.chars += len(text)
-        outcome = await self._pool.send(self._request(talk, max_tokens), TIMEOUT_S)
+        outcome = await self._pool.send(self._request(talk, max_tokens), self.load.timeout_s)
         self.stats.record(self._pool.loop.time(), outcome)
         said = None if outcome.error else answer_text(outcome.body, is_stream=self.load.is_stream)
         if said is not None:

@@ -30,6 +30,7 @@ class CellRecord:
     is_stream: bool
     rate_per_s: float
     most_chars: int
+    max_tokens: int
     baseline: tuple[int, ...]
     canary: tuple[int, ...]
 

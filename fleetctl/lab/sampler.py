@@ -78,7 +78,7 @@ def top_logprobs(token: int, count: int) -> list[tuple[int, float]]:
     Args:
         count: 1 to 20.
     """
-    first = -0.02 - token / 2560
+    first = -0.3 - token / 2560
     return [(token, first), *(((token + 37 * i) % 256, first - 1.5 - 0.5 * i) for i in range(1, count))]
 
 

@@ -34,7 +34,8 @@ class Unit:
     """A unit file, read.
 
     Args:
-        port: that its /health answers on, on 127.0.0.1; 0 where it has none.
+        port: that it answers on, on 127.0.0.1; 0 where it has none.
+        health_path: what answers 200 there once it works.
         health_wait_s: how long a start may take, seconds.
         ready_file: file that it writes once it works; empty where it writes none.
         settle_s: it must live this long, seconds, before it counts as started (for units with neither port nor file).
@@ -45,6 +46,7 @@ class Unit:
     argv: tuple[str, ...]
     env: tuple[tuple[str, str], ...]
     port: int
+    health_path: str
     health_wait_s: float
     ready_file: str
     settle_s: float
@@ -92,6 +94,7 @@ def read_unit(folder: Path, unit: str) -> Unit:
         argv=tuple(argv),
         env=tuple(sorted(env.items())),
         port=int(config.get("port", 0)),
+        health_path=str(config.get("health_path", "/health")),
         health_wait_s=float(config.get("health_wait_s", HEALTH_WAIT_S)),
         ready_file=str(config.get("ready_file", "")),
         settle_s=float(config.get("settle_s", 0)),
@@ -151,13 +154,13 @@ def process_of(folder: Path, unit: str) -> ProcessMark | None:
     return known if known is not None and is_alive(known) else None
 
 
-def answers_health(port: int, timeout_s: float = 1.0) -> bool:
-    """Tell whether GET /health on 127.0.0.1:port answers 200; true for port 0 (no port to ask)."""
+def answers_health(port: int, path: str = "/health", timeout_s: float = 1.0) -> bool:
+    """Tell whether GET `path` on 127.0.0.1:port answers 200; true for port 0 (no port to ask)."""
     if not port:
         return True
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as s:
-            s.sendall(b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
+            s.sendall(f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n".encode())
             first = s.recv(64)
     except OSError:
         return False
@@ -196,13 +199,13 @@ def _await_health(folder: Path, unit: Unit, known: ProcessMark, *, changed: bool
     if not is_alive(known):
         return _failed(folder, unit.name, "it ended by itself")
     if not answered:
-        what = f"/health on port {unit.port}" if unit.port else unit.ready_file
+        what = f"{unit.health_path} on port {unit.port}" if unit.port else unit.ready_file
         return _failed(folder, unit.name, f"{what} was not there within {unit.health_wait_s:g} s", pid=known.pid)
     return ServiceResult(changed=changed, state="running", pid=known.pid, healthy=True)
 
 
 def _is_ready(unit: Unit) -> bool:
-    return (not unit.ready_file or Path(unit.ready_file).exists()) and answers_health(unit.port)
+    return (not unit.ready_file or Path(unit.ready_file).exists()) and answers_health(unit.port, unit.health_path)
 
 
 def _failed(folder: Path, unit: str, why: str, *, pid: int = 0) -> ServiceResult:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypedDict
 
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import CellId, HostId
@@ -17,7 +17,15 @@ from fleetctl.errors import ConfigInvalid
 
 Side = Literal["source", "target"]
 UnitConfig = dict[str, str | int | float]
-UnitFile = dict[str, list[str] | dict[str, str] | UnitConfig]
+
+
+class UnitFile(TypedDict):
+    """What the service tool reads."""
+
+    argv: list[str]
+    env: dict[str, str]
+    config: UnitConfig
+
 
 _LETTER = {"source": "b", "target": "c"}
 EMULATED = "emulated"

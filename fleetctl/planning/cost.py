@@ -33,13 +33,14 @@ class Cost:
     """The whole fleet's cost.
 
     Args:
-        now, then: USD per hour of all priced pools; overlap: USD for the planned time with both sides up.
+        now, then: USD per hour of all priced pools; overlap: USD for the planned time with both sides up; extra: on top of today.
         unpriced: pools that are left out since no price is known.
     """
 
     now: Money
     then: Money
     overlap: Money
+    extra: Money
     pools: tuple[PoolCost, ...]
     unpriced: tuple[PoolId, ...]
 
@@ -68,10 +69,12 @@ def fleet_cost(
     pools = tuple(_pool_cost(p, fleet, catalog, moved, opened, now) for p in fleet.pools)
     priced = [(p, p.price) for p in pools if p.price is not None]
     both = sum((abs(p.vms_then - p.vms_now) * price.amount for p, price in priced), Decimal(0))
+    more = sum((max(0, p.vms_then - p.vms_now) * price.amount for p, price in priced), Decimal(0))
     return Cost(
         now=_usd(sum((p.vms_now * price.amount for p, price in priced), Decimal(0))),
         then=_usd(sum((p.vms_then * price.amount for p, price in priced), Decimal(0))),
         overlap=_usd(both * Decimal(str(hours))),
+        extra=_usd(more * Decimal(str(hours))),
         pools=pools,
         unpriced=tuple(p.pool for p in pools if p.price is None and (p.vms_now or p.vms_then)),
     )

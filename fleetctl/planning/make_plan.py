@@ -97,6 +97,7 @@ def make_plan(
         cost_now=cost.now,
         cost_then=cost.then,
         overlap_cost=cost.overlap,
+        overlap_extra=cost.extra,
         catalog_id=catalog.id,
         price_book_id=catalog.price_book_id,
         checks=make_checks(fleet, catalog, ordered, waves, cost, verdicts, given.baselines),

@@ -52,10 +52,15 @@ def diagnose(checks: Iterable[NeedCheck]) -> Diagnosis:
     return Diagnosis(needs=tuple(_look(check) for check in checks))
 
 
+def _mend(hint: str) -> str:
+    """Return a hint as a command; one that only says to run doctor mends nothing here."""
+    return "" if "fleetctl doctor" in hint else hint.removeprefix("Run: ")
+
+
 def _look(check: NeedCheck) -> Need:
     try:
         return check.look()
     except FleetctlError as e:
-        return Need(name=check.name, state="missing", detail=f"{e.message} [{e.code}]", mend=e.hint.removeprefix("Run: "))
+        return Need(name=check.name, state="missing", detail=f"{e.message} [{e.code}]", mend=_mend(e.hint))
     except Exception as e:
         return Need(name=check.name, state="missing", detail=f"cannot be checked: {type(e).__name__}: {e}")

@@ -78,7 +78,8 @@ def scan_fleet(fleet: Fleet, sources: Sequence[Discovery], scope: str = "") -> t
 
 def list_inventory(fleet: Fleet, price: Price, gaps: Iterable[Gap] = ()) -> Inventory:
     """Return every cell, the most expensive first; cells without a price come last, then by name."""
-    rows = [_row(cell, fleet, price) for cell in fleet.cells]
+    workloads, pools = {w.id: w for w in fleet.workloads}, {p.id: p for p in fleet.pools}
+    rows = [_row(cell, workloads[cell.workload], pools[cell.source], price) for cell in fleet.cells]
     rows.sort(key=lambda r: (r.usd_per_hour is None, -(r.usd_per_hour or Decimal(0)), r.cell))
     return Inventory(
         fleet=fleet.name,
@@ -92,8 +93,7 @@ def list_inventory(fleet: Fleet, price: Price, gaps: Iterable[Gap] = ()) -> Inve
     )
 
 
-def _row(cell: Cell, fleet: Fleet, price: Price) -> InventoryRow:
-    workload, source = fleet.workload(cell.workload), fleet.pool(cell.source)
+def _row(cell: Cell, workload: Workload, source: Pool, price: Price) -> InventoryRow:
     cost = price(workload, source)
     target = cell.target.pool if isinstance(cell.target, Existing) else cell.target or ""
     return InventoryRow(

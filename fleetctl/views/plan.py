@@ -39,19 +39,26 @@ def _delta(outcome: Outcome) -> str:
 
 
 def _cash(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
-    del fleet, most
+    del most
     change = plan.cost_then.amount - plan.cost_now.amount
     share = f" ({change / plan.cost_now.amount:+.0%})" if plan.cost_now.amount else ""
     hours = sum(w.hours for w in plan.waves)
-    currency = plan.cost_now.currency
-    yield f"Cash ({currency}; price book {clean(plan.price_book_id)})"
+    yield f"Cash ({plan.cost_now.currency}; price book {clean(plan.price_book_id)})"
     rows = [
         ["now", _money(plan.cost_now), "an hour", ""],
-        ["then", _money(plan.cost_then), "an hour", f"{change:+,.2f} an hour{share}, once the source is released"],
+        ["then", _money(plan.cost_then), "an hour", f"{change:+,.2f}{share} once the source is released"],
     ]
     if hours:
         rows.append(["overlap", _money(plan.overlap_cost), "in all", f"both sides up for {duration(hours * 3600)}"])
+        if plan.overlap_extra is not None:
+            rows.append(["", _money(plan.overlap_extra), "of it", "on top of today's bill"])
     yield from columns(rows, right=[1], indent="  ", width=width)
+    sources = {o.source for o in plan.outcomes if o.kind == "move"}
+    for c in fleet.commitments:
+        if c.pool in sources and c.until >= plan.made_at.date().isoformat():
+            yield from wrapped(
+                f"{counted(c.count, 'VM')} of {clean(c.pool)} still paid for until {clean(c.until)} (commitment)", width, "  "
+            )
     yield from (line for c in plan.checks if c.name == "prices" and not c.ok for line in wrapped(clean(c.detail), width, "  "))
 
 

@@ -198,6 +198,20 @@ def test_two_pools_have_a_state_each_and_one_plan(bench: Bench) -> None:
     assert [len(bench.provisioner.outputs(p)) for p in (POOL, other)] == [1, 0]
 
 
+def test_plans_of_several_pools_may_share_a_run_folder(bench: Bench) -> None:
+    other = PoolId("mi300x-two")
+    plans = [bench.provisioner.plan([spec(1, pool=pool)], bench.run("1")) for pool in (POOL, other)]
+    for plan in plans:
+        done = bench.provisioner.apply(plan, TOKEN, ignore)
+        assert isinstance(done, Provisioned)
+        assert done.added == 1
+    newer = bench.provisioner.plan([spec(2)], bench.run("1"))
+    assert newer.digest != plans[0].digest
+    with pytest.raises(ProvisionFailed) as replaced:
+        bench.provisioner.apply(plans[0], TOKEN, ignore)
+    assert replaced.value.code == "provision.changed"
+
+
 def test_destroy_needs_a_permit_of_that_pool_with_approvals(bench: Bench) -> None:
     _applied(bench, "1", hold=True)
     for wrong in (permit(PoolId("other")), permit(approved=False)):

@@ -187,6 +187,30 @@ def test_two_processes_never_hold_one_lease(tmp_path: Path) -> None:
         assert tokens == sorted(tokens)
 
 
+def test_processes_may_make_the_store_at_the_same_moment(tmp_path: Path) -> None:
+    path = tmp_path / "w" / "store.db"
+    code = (
+        "import sys\nfrom fleetctl.adapters.store.sqlite import SqliteStore\nfrom tests.fakes.rollouts import event\n"
+        "print('ready', flush=True)\nsys.stdin.readline()\nSqliteStore(sys.argv[1]).append([event()])\n"
+    )
+    with contextlib.ExitStack() as stack:
+        makers = [stack.enter_context(started(code, str(path))) for _ in range(4)]
+        for process in makers:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in makers:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        for process in makers:
+            _, err = process.communicate(timeout=30)
+            assert process.returncode == 0, err
+    store = SqliteStore(path, create=False)
+    assert [e.seq for e in store.events(CellId("chat-lab"), 0)] == [1, 2, 3, 4]
+    assert store.verify() == []
+    store.close()
+
+
 def test_killed_holder_is_followed_after_its_lease(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     store = SqliteStore(path)

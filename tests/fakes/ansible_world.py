@@ -17,7 +17,6 @@ from fleetctl.domain.pool import Host
 ROOT = Path(__file__).resolve().parents[2]
 PLAYBOOKS = ROOT / "playbooks"
 SERVER = ROOT / "tests" / "fakes" / "completion_server.py"
-STUB_SERVICE = "tests.fakes.unit_service"
 POOL = PoolId("mi300x-lab")
 
 SLOW = """\
@@ -59,15 +58,21 @@ def local_host(folder: Path, name: str) -> Host:
 
 def closed_host(name: str) -> Host:
     """Return a host reached by ssh at a port that nobody listens on."""
-    return Host(id=HostId(name), pool=POOL, address=f"127.0.0.1:{free_port()}", connection="ssh", user="nobody")
+    return Host(
+        id=HostId(name), pool=POOL, address=f"127.0.0.1:{free_port()}", connection="ssh", user="nobody", variables=(("folder", "/srv/lab"),)
+    )
 
 
-def unit(name: str, *, model: str = "m", tokens: int = 1, env: dict[str, str] | None = None) -> dict[str, object]:
+def unit(host: Host, name: str, *, model: str = "m", tokens: int = 1, env: dict[str, str] | None = None) -> dict[str, object]:
     """Return a serving unit that answers one token."""
     config = {"port": free_port(), "model": model, "tokens": tokens}
     return {
         "name": name,
-        "content": {"argv": [sys.executable, str(SERVER), "--config", f"{name}.json"], "env": env or {}, "config": config},
+        "content": {
+            "argv": [sys.executable, str(SERVER), "--config", str(Path(dict(host.variables)["folder"]) / f"{name}.json")],
+            "env": env or {},
+            "config": config,
+        },
     }
 
 
@@ -82,7 +87,7 @@ def slow_playbooks(folder: Path) -> Path:
 def stop_units(folder: Path) -> None:
     """End every unit of every host below the folder."""
     for pid in folder.glob("*/*.pid"):
-        argv = [sys.executable, "-m", STUB_SERVICE, "stop", str(pid.parent), pid.stem]
+        argv = [sys.executable, "-m", "fleetctl.lab.service", "stop", str(pid.parent), pid.stem]
         subprocess.run(argv, cwd=ROOT, check=True, capture_output=True)
 
 
@@ -112,7 +117,7 @@ def processes_with(text: str) -> dict[int, str]:
     return {pid: line for pid, line in command_lines().items() if text in line}
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
+def eventually(holds: Callable[[], bool], seconds: float = 30.0) -> bool:
     """Look until it holds, or the time is over."""
     until = time.monotonic() + seconds
     while not holds():

@@ -56,7 +56,7 @@ class FakeProvisioner:
             serials[spec.pool] = state.serial
             self._specs[spec.pool] = spec
             changes.extend(_changes(spec, state))
-        path = run / "provision.json"
+        path = run / f"provision-{digest(tuple(s.pool for s in pools))[:12]}.json"
         path.write_bytes(canonical({"pools": tuple(pools), "serials": serials}))
         path.chmod(0o600)
         return ProvisionPlan(

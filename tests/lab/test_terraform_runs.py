@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.adapters.terraform.stacks import lab_variables
 from fleetctl.adapters.terraform.tool import with_environment
 from fleetctl.domain.ids import HostId, PoolId, Token
 from fleetctl.domain.provision import Progress, Provisioned, ProvisionFailure
@@ -72,6 +74,18 @@ def test_the_whole_life_of_a_pool_with_either_tool(either: TerraformBench) -> No
     assert either.made() == set()
 
 
+def test_the_lab_s_own_host_maker_understands_the_stack(bench: TerraformBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    provisioner = bench.another(variables=lab_variables(bench.hosts, sys.executable, tags={"note": "x"}))
+    plan = provisioner.plan([spec()], bench.run("1"))
+    assert isinstance(provisioner.apply(plan, TOKEN, ignore), Provisioned)
+    for host in provisioner.outputs(POOL):
+        facts = json.loads((Path(dict(host.variables)["folder"]) / "host.json").read_text())
+        assert (facts["id"], facts["pool"], facts["vendor"], facts["sku"], facts["emulated"]) == (host.id, POOL, "amd", "lab-mi300x", True)
+    provisioner.destroy(POOL, permit())
+    assert bench.made() == set()
+
+
 def test_an_interrupt_is_passed_on_once_the_state_is_written_and_the_same_again_mends(either: TerraformBench) -> None:
     plan = either.provisioner.plan([spec()], either.run("1"))
     waits = either.hang_host(SECOND)
@@ -126,9 +140,11 @@ mover.apply(mover.plan([spec()], bench.run("killed")), Token(1), ignore)
 def test_fleetctl_killed_in_an_apply_leaves_terraform_to_finish_and_the_state_whole(bench: TerraformBench) -> None:
     waits = bench.hang_host(SECOND)
     child = subprocess.Popen([sys.executable, "-c", APPLY, str(bench.folder)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    wait_for(waits.exists)
-    child.kill()
-    child.wait(timeout=10)
+    try:
+        wait_for(waits.exists)
+    finally:
+        child.kill()
+        child.wait(timeout=10)
     with pytest.raises(ProvisionFailed) as locked:
         bench.provisioner.plan([spec()], bench.run("2"))
     assert locked.value.code == "provision.locked"
@@ -197,38 +213,31 @@ def test_variables_stand_in_one_private_file_and_in_no_log(bench: TerraformBench
     assert odd.value.code == "provision.variables"
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "says"),
-    [
-        ("pool_id", "Bad Pool", "rename the pool in the fleet file"),
-        ("vendor", "intel", "change the pool's vendor"),
-        ("sku", "a b", "change the pool's sku"),
-        ("region", "X", "change the pool's region"),
-        ("host_count", 65, "change the pool's count or limit"),
-        ("host_count", 1.5, "change the pool's count or limit"),
-        ("host_count", -1, "change the pool's count or limit"),
-        ("lab_root", "/tmp/../etc", "start the lab anew"),
-        ("python", "python3", "absolute path of an interpreter"),
-        ("delay_s", 601, "change the lab's boot delay"),
-        ("tags", {"a b": "c"}, "remove or shorten some"),
-    ],
-)
-def test_a_wrong_variable_is_refused_with_what_to_change(bench: TerraformBench, name: str, value: object, says: str) -> None:
-    right = {
-        "vendor": "amd",
-        "sku": "s",
-        "region": "lab",
-        "host_count": 1,
-        "pool_id": POOL,
-        "lab_root": "/tmp/x",
-        "python": "/p",
-        "delay_s": 0,
+def test_wrong_variables_are_refused_all_at_once_with_what_to_change(bench: TerraformBench) -> None:
+    wrong: dict[str, tuple[object, str]] = {
+        "pool_id": ("Bad Pool", "rename the pool in the fleet file"),
+        "vendor": ("intel", "change the pool's vendor"),
+        "sku": ("a b", "change the pool's sku"),
+        "region": ("X", "change the pool's region"),
+        "host_count": (65, "change the pool's count or limit"),
+        "lab_root": ("/tmp/../etc", "start the lab anew"),
+        "python": ("python3", "absolute path of an interpreter"),
+        "delay_s": (601, "change the lab's boot delay"),
+        "tags": ({"a b": "c"}, "remove or shorten some"),
     }
-    provisioner = bench.another(variables=lambda _: {**right, name: value})
     with pytest.raises(ProvisionFailed) as refused:
-        provisioner.plan([spec()], bench.run("1"))
+        bench.another(variables=lambda _: {name: value for name, (value, _says) in wrong.items()}).plan([spec()], bench.run("1"))
     assert refused.value.code == "provision.plan_failed"
-    assert says in refused.value.message
+    assert [says for _, says in wrong.values() if not any(says in line for line in refused.value.details)] == []
+    assert len(refused.value.details) == len(wrong)
+    assert refused.value.details[0] in refused.value.message
+
+
+@pytest.mark.parametrize("count", [1.5, -1])
+def test_a_count_that_is_no_number_of_hosts_is_refused(bench: TerraformBench, count: float) -> None:
+    usual = lab_variables(bench.hosts, str(bench.folder / "python"))(spec())
+    with pytest.raises(ProvisionFailed, match="change the pool's count or limit"):
+        bench.another(variables=lambda _: {**usual, "host_count": count}).plan([spec()], bench.run("1"))
 
 
 def test_the_caller_environment_cannot_bend_a_run(bench: TerraformBench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,8 @@ def test_money_adds_up(fleet: Fleet) -> None:
     assert new <= plan.cost_then.amount <= plan.cost_now.amount + new
     on_targets = sum((o.cost_then.amount for o in plan.outcomes if o.kind == "move" and o.cost_then), Decimal(0))
     assert on_targets <= new + Decimal("0.01")
-    assert plan.overlap_cost.amount >= 0
+    assert plan.overlap_extra is not None
+    assert 0 <= plan.overlap_extra.amount <= plan.overlap_cost.amount
 
 
 @settings(max_examples=40, deadline=None)

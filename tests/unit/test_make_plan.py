@@ -22,6 +22,7 @@ from fleetctl.errors import UsageError
 from fleetctl.planning.evidence_need import NEVER, Baseline, planned_requests
 from fleetctl.planning.make_plan import make_plan, plan_id
 from fleetctl.planning.rollout_spec import spec_for
+from fleetctl.views.plan import render_plan
 from tests.cases.planning_fleet import ANA, NOW, cell, lab_fleet, lab_policy, plan_of, pool, workload
 
 
@@ -46,6 +47,8 @@ def test_the_lab_moves_all_four_in_two_waves() -> None:
     assert (plan.cost_now.amount, plan.cost_then.amount) == (Decimal("196.64"), Decimal("96.00"))
     hours = sum(w.hours for w in plan.waves)
     assert plan.overlap_cost.amount == (Decimal("292.64") * Decimal(str(hours))).quantize(Decimal("0.01"))
+    assert plan.overlap_extra is not None
+    assert plan.overlap_extra.amount == (Decimal("96.00") * Decimal(str(hours))).quantize(Decimal("0.01"))
     (spec,) = plan.pools
     assert (spec.pool, spec.count, spec.stack, spec.hold) == ("mi300x-lab", 2, "lab", False)
 
@@ -167,6 +170,8 @@ def test_a_commitment_keeps_its_vms_in_the_bill() -> None:
     assert plan_of(one()).cost_then.amount == Decimal("48.00")
     assert plan_of(one(commitments=(paid,))).cost_then.amount == Decimal("146.32")
     assert plan_of(one(commitments=(over,))).cost_then.amount == Decimal("48.00")
+    fleet = one(commitments=(paid, over))
+    assert render_plan(plan_of(fleet), fleet).count("1 VM of nvidia-lab still paid") == 1
 
 
 def test_a_waiver_lets_a_finding_pass() -> None:

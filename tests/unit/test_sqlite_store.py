@@ -260,7 +260,7 @@ def test_status_rows_tell_a_cell_without_its_rollout(store: SqliteStore, path: P
     assert chat.verdict == "errors INCONCLUSIVE"
     assert (chat.verdicts[0].pass_e_value, chat.verdicts[0].missing) == (4.0, 120)
     assert (summary.cell, summary.looked_at, summary.verdicts, summary.holder, summary.paused) == (SUMMARY, None, (), "", False)
-    assert store.status_rows()[1] == summary._replace(due_in_s=store.status_rows()[1].due_in_s)
+    assert store.status_rows()[1]._replace(due_in_s=0) == summary._replace(due_in_s=0)
 
 
 def test_status_shows_no_look_of_a_rollout_before(store: SqliteStore) -> None:

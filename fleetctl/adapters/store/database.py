@@ -67,8 +67,8 @@ class Database:
         """Give a connection inside one IMMEDIATE transaction: all of it is kept, or nothing."""
         with self._lock, self._mapped():
             self._check_file()
-            self._db.execute("BEGIN IMMEDIATE")
             try:
+                self._db.execute("BEGIN IMMEDIATE")
                 yield self._db
                 self._db.execute("COMMIT")
             except BaseException:
@@ -81,8 +81,8 @@ class Database:
         """Give a connection inside one read transaction: all statements see the same moment."""
         with self._lock, self._mapped():
             self._check_file()
-            self._db.execute("BEGIN")
             try:
+                self._db.execute("BEGIN")
                 yield self._db
             finally:
                 if self._db.in_transaction:
@@ -125,8 +125,8 @@ class Database:
     def _migrate(self) -> None:
         if self._version() == len(MIGRATIONS):
             return
-        self._db.execute("BEGIN IMMEDIATE")
         try:
+            self._db.execute("BEGIN IMMEDIATE")
             found = self._version()
             if found > len(MIGRATIONS):
                 raise StoreUnavailable(

@@ -138,6 +138,11 @@ def write_variables(folder: Path, pool: PoolId, values: Mapping[str, object]) ->
     write_private(variables_file(folder, pool), data + b"\n")
 
 
+def manifest_name(pools: tuple[PoolId, ...]) -> str:
+    """Return the name of the manifest of these pools; plans of other pools in the same run's folder keep theirs."""
+    return f"provision-{digest(pools)[:12]}.json"
+
+
 def write_manifest(path: Path, stack: str, tool: str, plans: tuple[SavedPlan, ...]) -> Sha256:
     """Write the file that binds the plan files of a run to each other; return its digest."""
     write_private(path, canonical({"format": MANIFEST_FORMAT, "stack": stack, "tool": tool, "plans": plans}))

@@ -19,7 +19,6 @@ from fleetctl.domain.pool import Host, PoolSpec
 from fleetctl.domain.provision import Progress, Provisioned, ProvisionFailure, ProvisionPlan, ReleasePermit, ResourceChange
 from fleetctl.errors import ProvisionFailed, ToolMissing
 
-MANIFEST = "provision.json"
 _CHANGES = 2
 _IDLE = frozenset({("no-op",), ("read",)})
 
@@ -72,7 +71,7 @@ class TerraformProvisioner:
             plan, shown = self._plan_pool(spec, run)
             saved.append(plan)
             changes.extend(shown)
-        manifest = run / MANIFEST
+        manifest = run / files.manifest_name(tuple(spec.pool for spec in pools))
         digest = files.write_manifest(manifest, self._stack, self._tool.label, tuple(saved))
         return ProvisionPlan(
             pools=tuple(spec.pool for spec in pools),

@@ -82,13 +82,16 @@ class Said:
                     f"{what}: the state is locked by {who} (since: {since})",
                     hint="Wait until that run ends, then run the same command again.",
                 )
-        return ProvisionFailed(code, f"{what}: {self.text}", hint="Mend the cause, then run: fleetctl provision")
+        return ProvisionFailed(code, f"{what}: {self.text}", hint="Mend the cause, then run: fleetctl provision", details=self._telling())
 
     @property
     def text(self) -> str:
         """The first complaint that says something, or that there is none."""
-        telling = [c.text for c in self.complaints if c.summary != _HALTED] or [c.text for c in self.complaints]
-        return telling[0] if telling else "Terraform gave no reason"
+        return self._telling()[0]
+
+    def _telling(self) -> tuple[str, ...]:
+        telling = tuple(c.text for c in self.complaints if c.summary != _HALTED) or tuple(c.text for c in self.complaints)
+        return telling or ("Terraform gave no reason",)
 
     def _complain(self, diagnostic: Mapping[str, object]) -> None:
         if diagnostic.get("severity") == "error":

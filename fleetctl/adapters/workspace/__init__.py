@@ -65,5 +65,5 @@ def _write_new(file: Path, content: bytes, mode: int) -> bool:
 
 
 def new_key() -> bytes:
-    """Return 32 random bytes for the HMAC of the files that show the way home."""
-    return secrets.token_bytes(KEY_BYTES)
+    """Return 32 random bytes as hex, for the HMAC of the files that show the way home."""
+    return secrets.token_hex(KEY_BYTES).encode() + b"\n"

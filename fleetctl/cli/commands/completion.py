@@ -17,10 +17,12 @@ VARIABLE = "_FLEETCTL_COMPLETE"
 def command(app: App, shell: str) -> None:
     """Print the completion script for SHELL.
 
+    Put it where your shell looks:
+
     \b
-    bash:  fleetctl completion bash > ~/.local/share/bash-completion/completions/fleetctl
-    zsh:   fleetctl completion zsh > "${fpath[1]}/_fleetctl"
-    fish:  fleetctl completion fish > ~/.config/fish/completions/fleetctl.fish
+    bash  ~/.local/share/bash-completion/completions/fleetctl
+    zsh   a file _fleetctl in a folder of $fpath
+    fish  ~/.config/fish/completions/fleetctl.fish
     """
     from click.shell_completion import ShellComplete, get_completion_class
 

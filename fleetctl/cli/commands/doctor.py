@@ -15,10 +15,13 @@ from fleetctl.errors import EXIT_DONE, EXIT_FAILED, FleetctlError
 if TYPE_CHECKING:
     from fleetctl.adapters.needs import Found
     from fleetctl.domain.fleet import Connection, Fleet
+    from fleetctl.domain.workload import Cell
     from fleetctl.usecases.doctor import NeedCheck
 
 CLOUDS = {"azure": "access/azure-role.json", "aws": "access/aws-policy.json"}
 """Stacks that need a cloud's credential, and the file with its exact rights."""
+MOST_ASKED = 20
+"""Cells asked one by one; a fleet of thousands is not read back by a doctor."""
 LOOPBACK = ("http://127.", "http://localhost", "http://[::1]")
 
 
@@ -39,15 +42,14 @@ def command(app: App, output: str) -> int:
 
 
 def checks(app: App) -> Iterator[NeedCheck]:
-    """Yield every check of this workspace: those of the machine here, those of adapters from wiring.doctor_checks(app, fleet)."""
-    from fleetctl import wiring
+    """Yield every check of this workspace: the machine's, then what the fleet's routers and evidence answer."""
     from fleetctl.adapters import needs
 
     fleet, problem = _fleet(app)
     yield _check("python", needs.python)
     yield _check("fleet file", lambda: _fleet_found(app, fleet, problem))
     made = fleet is not None and any(pool.provisioned_by != "existing" for pool in fleet.pools)
-    yield _check("terraform", lambda: needs.terraform(needed=made))
+    yield _check("terraform", lambda: _terraform(needed=made))
     yield _check("ansible", lambda: needs.ansible(needed=made or (fleet is not None and bool(fleet.hosts))))
     yield from _credentials(app, fleet)
     yield _check("state folder", lambda: needs.state_folder(app.settings.state))
@@ -59,9 +61,67 @@ def checks(app: App) -> Iterator[NeedCheck]:
             yield _check(f"secret {router.name}.{what}", lambda ref=ref: needs.secret(ref.kind, ref.name, os.environ))  # type: ignore[misc]
     one_machine = bool(routers) and all(r.settings.get("url", "").startswith(LOOPBACK) for r in routers)
     yield _check("clock", lambda: needs.clock(one_machine=one_machine))
-    more = getattr(wiring, "doctor_checks", None)
-    if more is not None and fleet is not None:
-        yield from more(app, fleet)
+    if fleet is not None:
+        app.wiring.fleet = fleet  # as read: taking it from wiring would number it in the store, and doctor writes nothing
+        yield from _routers(app, fleet)
+        yield from _evidence(app, fleet)
+
+
+def _terraform(*, needed: bool) -> Found:
+    from fleetctl.adapters.needs import Found
+    from fleetctl.adapters.terraform.tool import find_tool
+    from fleetctl.errors import ToolMissing
+
+    try:
+        return Found("ok", find_tool().label)
+    except ToolMissing:
+        if needed:
+            raise
+        return Found("not configured", "every pool of this fleet exists already")
+
+
+def _routers(app: App, fleet: Fleet) -> Iterator[NeedCheck]:
+    for router in fleet.routers:
+        cells = [cell for cell in fleet.cells if cell.router.name == router.name]
+        yield _check(f"router {router.name}", lambda cells=cells: _router_found(app, cells))  # type: ignore[misc]
+
+
+def _router_found(app: App, cells: list[Cell]) -> Found:
+    from fleetctl.adapters.needs import Found
+
+    if not cells:
+        return Found("not configured", "no cell of this fleet uses it")
+    port = app.wiring.router_of(cells[0].id)
+    can = port.capabilities()
+    asked = cells[:MOST_ASKED]
+    shown = [port.read(cell.id) for cell in asked]
+    moving = sum(split.target_bp > 0 for split in shown)
+    detail = (
+        f"{len(shown)} of {len(cells)} cells read back, {moving} with traffic on the target; fence: {can.fence}; lease: {can.weight_lease}"
+    )
+    if can.fence != "target" or can.weight_lease == "none":
+        return Found("warn", detail, "load fleetctl.lua in this router: docs/reference/fleet-file.md")
+    return Found("ok", detail)
+
+
+def _evidence(app: App, fleet: Fleet) -> Iterator[NeedCheck]:
+    for cell in fleet.cells[:MOST_ASKED]:
+        yield _check(f"evidence {cell.id}", lambda cell=cell: _evidence_found(app, cell))  # type: ignore[misc]
+
+
+def _evidence_found(app: App, cell: Cell) -> Found:
+    from fleetctl.adapters.needs import Found
+
+    series = app.wiring.evidence_of(cell.id).describe(cell.id)
+    if cell.lane.kind == "stay":
+        return Found("not configured", "the cell stays")
+    absent = [f"{s.arm} {s.name}" for s in series if not s.present]
+    there = [f"{s.arm} {s.name}" for s in series if s.present]
+    if not there:
+        return Found("warn", "no request of this cell was seen yet", "send it traffic, then: fleetctl doctor")
+    if any(s.arm == "baseline" and not s.present for s in series):
+        return Found("warn", f"absent: {', '.join(absent)}", "look at the router's log format: fleetctl help doctor")
+    return Found("ok", f"{', '.join(there)}" + (f"; not yet: {', '.join(absent)}" if absent else ""))
 
 
 def _fleet(app: App) -> tuple[Fleet | None, FleetctlError | None]:

@@ -33,7 +33,7 @@ def command(app: App, ctx: click.Context, output: str) -> None:
     \b
     fleetctl inventory                 cells, the most expensive first
     fleetctl inventory show CELL       everything about one cell
-    fleetctl inventory scan            what each source says, and what none could tell
+    fleetctl inventory scan            what each source says, and no source can
     """
     if ctx.invoked_subcommand is None:
         _list(app, output)

@@ -1,0 +1,210 @@
+"""Evidence, adapter layer: HAProxy's log as a source of evidence. Never judges, never sets a weight, never writes.
+
+Each new line is parsed once per process and handed to the tallies of its cell; a cursor that this process has not seen is counted
+from its own place in the log first, so a new process comes to the same counts. A stream's time in the log is neither time to first
+token nor per token, so streaming cells are counted for errors only.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import log, sqrt
+from pathlib import Path
+
+from fleetctl.adapters.haproxy.log import Attempt, LogTail, newest_lines, parse, read_position
+from fleetctl.adapters.haproxy.tally import Tally, quantiles
+from fleetctl.analysis.guardrails import CONFOUNDED_SCALE
+from fleetctl.domain.evidence import ARMS, Cursor, Evidence, Series, Thresholds
+from fleetctl.domain.ids import CellId
+from fleetctl.domain.units import Instant
+from fleetctl.errors import EvidenceUnavailable
+
+FREEZE_MOST = 3_000
+"""Newest baseline requests that thresholds are frozen from."""
+MOST_CLASSES = 4
+LEAST_PER_CLASS = 200
+_TALLIES_PER_CELL = 3
+_DESCRIBE_LINES = 5_000
+
+
+class HaproxyEvidence:
+    """EvidenceSource over `haproxy-<n>.log` files in one folder.
+
+    Args:
+        streaming: cells whose answers are server-sent events; slo_latency_ms: promised latency per cell; now: the clock.
+    """
+
+    def __init__(
+        self,
+        log_folder: Path,
+        *,
+        now: Callable[[], Instant],
+        streaming: Iterable[CellId] = (),
+        slo_latency_ms: Mapping[CellId, float] | None = None,
+    ) -> None:
+        self._folder = log_folder
+        self._now = now
+        self._streaming = frozenset(streaming)
+        self._slo = dict(slo_latency_ms or {})
+        self._tail: LogTail | None = None
+        self._tallies: dict[CellId, OrderedDict[Cursor, Tally]] = {}
+
+    def mark(self, c: CellId) -> Cursor:
+        """Return a cursor at now, without thresholds."""
+        now = self._now()
+        with _Reading(self._folder):
+            return Cursor(position=str(self._pump().end()), since=now)
+
+    def freeze(self, c: CellId, scales: tuple[float, ...], least: int) -> Thresholds | None:
+        """Take the baseline's quantiles from its newest requests (up to 3,000); None where fewer than `least` are there."""
+        with _Reading(self._folder):
+            newest = [a for a in _newest(self._folder, c) if a.arm == "baseline"]
+        timed = [a for a in newest if a.latency_ms is not None]
+        streaming = c in self._streaming
+        if len(newest) < max(1, least) or (not streaming and len(timed) < max(1, least // 2)):
+            return None
+        edges = () if streaming else class_edges([a.prompt_tokens for a in timed])
+        rows = [] if streaming else _by_class(timed, edges)
+        return Thresholds(
+            class_edges=edges,
+            latency_ms=tuple(quantiles(row) for row in rows),
+            scales=() if streaming else tuple(sorted({1.0, CONFOUNDED_SCALE, *scales})),
+            baseline_n=len(newest),
+            baseline_error_ratio=sum(a.failed for a in newest) / len(newest),
+            log_sd=_log_sd(rows),
+            slo_latency_ms=self._slo.get(c),
+        )
+
+    def read(self, c: CellId, since: Cursor) -> Evidence:
+        """Return cumulative counts since the cursor; the same cursor and log give the same counts."""
+        with _Reading(self._folder):
+            tail = self._pump()
+            kept = self._tallies.setdefault(c, OrderedDict())
+            if since not in kept:
+                kept[since] = self._catch_up(c, since, tail)
+            kept.move_to_end(since)
+            while len(kept) > _TALLIES_PER_CELL:
+                kept.popitem(last=False)
+        tally = kept[since]
+        tally.was_reset = tally.was_reset or tail.was_cut
+        return tally.evidence(self._now())
+
+    def describe(self, c: CellId) -> tuple[Series, ...]:
+        """List what the newest lines of the log hold per arm."""
+        with _Reading(self._folder):
+            attempts = list(_newest(self._folder, c, lines=_DESCRIBE_LINES))
+        out: list[Series] = []
+        for arm in ARMS:
+            own = [a for a in attempts if a.arm == arm]
+            timed = sum(a.latency_ms is not None for a in own)
+            tokens = sum(a.prompt_tokens >= 0 for a in own)
+            cached = sum(a.cached_tokens >= 0 for a in own)
+            latency = "streams: not usable" if c in self._streaming else f"{timed} timed"
+            out += [
+                Series(arm=arm, name="attempts", present=bool(own), detail=f"{len(own)} in the newest lines"),
+                Series(arm=arm, name="latency", present=timed > 0 and c not in self._streaming, detail=latency),
+                Series(arm=arm, name="prompt_tokens", present=tokens > 0, detail=f"{tokens} with tokens"),
+                Series(arm=arm, name="cached_tokens", present=cached > 0, detail=f"{cached} with cached tokens"),
+            ]
+        return tuple(out)
+
+    def _pump(self) -> LogTail:
+        """Hand every new line to the tallies of its cell."""
+        if self._tail is None:
+            self._tail = LogTail(self._folder)
+            return self._tail
+        for line in self._tail.new_lines():
+            found = parse(line)
+            if isinstance(found, Attempt):
+                for tally in self._tallies.get(CellId(found.cell), {}).values():
+                    tally.add(found)
+            else:
+                for cell, tallies in self._tallies.items():
+                    if found == "broken" or _names(line, cell):
+                        for tally in tallies.values():
+                            tally.skip(found)
+        return self._tail
+
+    def _catch_up(self, c: CellId, since: Cursor, tail: LogTail) -> Tally:
+        tally = Tally(c, since, streaming=c in self._streaming, slo_latency_ms=self._slo.get(c))
+        start = read_position(since.position)
+        tally.was_reset = not tail.has(start)
+        for line in tail.old_lines(start):
+            found = parse(line)
+            if isinstance(found, Attempt):
+                if found.cell == c:
+                    tally.add(found)
+            elif found == "broken" or _names(line, c):
+                tally.skip(found)
+        return tally
+
+
+class _Reading:
+    """Turns what the file system refuses into EvidenceUnavailable."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise EvidenceUnavailable(
+                "evidence.down",
+                f"the router's log in {self._folder} cannot be read: {error.strerror or error}",
+                hint="Run: fleetctl doctor",
+            ) from error
+
+
+def _names(line: bytes, cell: CellId) -> bool:
+    return b'"' + cell.encode() + b'"' in line
+
+
+def _newest(folder: Path, cell: CellId, lines: int | None = None) -> Iterator[Attempt]:
+    """Yield a cell's attempts, newest first: as many as thresholds need of its baseline, or of the newest `lines`."""
+    baseline = 0
+    for read, line in enumerate(newest_lines(folder)):
+        if lines is not None and read >= lines:
+            return
+        found = parse(line) if _names(line, cell) else "other"
+        if isinstance(found, Attempt) and found.cell == cell:
+            yield found
+            baseline += found.arm == "baseline"
+            if lines is None and baseline >= FREEZE_MOST:
+                return
+
+
+def class_edges(prompt_tokens: list[int]) -> tuple[int, ...]:
+    """Return the upper bounds of up to four prompt-length classes with at least 200 requests each; () where one class is all."""
+    n = len(prompt_tokens)
+    wanted = min(MOST_CLASSES, n // LEAST_PER_CLASS)
+    ordered = sorted(prompt_tokens)
+    edges: list[int] = []
+    below = 0
+    for i in range(1, wanted):
+        edge = ordered[i * n // wanted]
+        under = sum(t < edge for t in ordered)
+        if under - below >= LEAST_PER_CLASS and n - under >= LEAST_PER_CLASS and edge > 0:
+            edges.append(edge)
+            below = under
+    return tuple(edges)
+
+
+def _by_class(timed: list[Attempt], edges: tuple[int, ...]) -> list[list[float]]:
+    rows: list[list[float]] = [[] for _ in range(len(edges) + 1)]
+    for a in timed:
+        rows[sum(a.prompt_tokens >= edge for edge in edges)].append(a.latency_ms or 0.0)
+    return [sorted(row) for row in rows]
+
+
+def _log_sd(rows: list[list[float]]) -> float:
+    """Return the standard deviation of log latency within classes; 0 of fewer than two requests."""
+    total, squares = 0, 0.0
+    for row in rows:
+        logs = [log(max(v, 0.5)) for v in row]
+        mean = sum(logs) / len(logs)
+        squares += sum((v - mean) ** 2 for v in logs)
+        total += len(logs)
+    return sqrt(squares / (total - 1)) if total > 1 else 0.0

@@ -1,0 +1,200 @@
+"""Evidence, adapter layer: attempts of one cell since one cursor, counted as they come. Never reads a file, never judges.
+
+The same attempts in the same order give the same counts, however they were cut into reads.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from math import ceil
+
+from fleetctl.adapters.haproxy.log import Attempt
+from fleetctl.domain.evidence import ARMS, LADDER, Arm, ClusterSums, Counts, Cursor, Evidence, SignalState, ladder_key
+from fleetctl.domain.ids import CellId
+from fleetctl.domain.units import FULL_BP, Instant
+
+RECENT_S = 10.0
+"""The newest seconds: served share, and whether the baseline is failing too."""
+STALE_S = 10.0
+STALE_GAPS = 8.0
+"""An arm is stale after 10 s without a new attempt, or 8 of its usual gaps (up to its last one) where those are longer."""
+OUTCOMES = 5_000
+"""Newest canary outcomes kept; a look that finds more new ones than that sees only these one by one."""
+MISLABELLED_SHARE = 0.05
+_SECONDS_KEPT = 4_096
+_RECENT_KEPT_MS = 15_000
+_LATENCIES_KEPT = 2_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True, kw_only=True)
+class ArmTally:
+    """Running sums of one arm."""
+
+    attempts: int = 0
+    errors: int = 0
+    misses: int = 0
+    timed: int = 0
+    clusters: int = 0
+    sum_sq: int = 0
+    cached: int = 0
+    prompt: int = 0
+    latency_sum: float = 0.0
+    first_ms: int | None = None
+    last_ms: int | None = None
+    seconds: dict[int, int] = field(default_factory=dict)
+    rungs: dict[str, list[int]] = field(default_factory=dict)
+    latencies: deque[float] = field(default_factory=lambda: deque(maxlen=_LATENCIES_KEPT))
+
+
+class Tally:
+    """Counts of one cell since one cursor."""
+
+    def __init__(self, cell: CellId, cursor: Cursor, *, streaming: bool, slo_latency_ms: float | None) -> None:
+        self._cell = cell
+        self._cursor = cursor
+        self._streaming = streaming
+        frozen = cursor.thresholds
+        self._slo = frozen.slo_latency_ms if frozen is not None and frozen.slo_latency_ms is not None else slo_latency_ms
+        self._since_ms = milliseconds(cursor.since)
+        self._edges = frozen.class_edges if frozen is not None else ()
+        self._ladders: list[tuple[str, tuple[tuple[float, ...], ...]]] = []
+        if frozen is not None and frozen.latency_ms and not streaming:
+            for scale in sorted({1.0, *frozen.scales}):
+                self._ladders.append((ladder_key(scale), tuple(tuple(q * scale for q in row) for row in frozen.latency_ms)))
+        self._arms: dict[Arm, ArmTally] = {arm: ArmTally() for arm in ARMS}
+        for arm in self._arms.values():
+            arm.rungs = {key: [0] * (len(LADDER) + 1) for key, _ in self._ladders}
+        self._outcomes: deque[str] = deque(maxlen=OUTCOMES)
+        self._recent: deque[tuple[int, Arm, bool]] = deque()
+        self.skipped: dict[str, int] = {}
+        self.was_reset = False
+
+    def skip(self, why: str) -> None:
+        """Count a line of this cell that is no evidence."""
+        self.skipped[why] = self.skipped.get(why, 0) + 1
+
+    def add(self, a: Attempt) -> None:
+        """Count one attempt; one that started before the cursor is left out."""
+        if a.started_ms < self._since_ms:
+            return
+        arm = self._arms[a.arm]
+        arm.attempts += 1
+        arm.first_ms = a.started_ms if arm.first_ms is None else min(arm.first_ms, a.started_ms)
+        arm.last_ms = a.ended_ms if arm.last_ms is None else max(arm.last_ms, a.ended_ms)
+        self._recent.append((a.started_ms, a.arm, a.failed))
+        while self._recent[0][0] < a.ended_ms - _RECENT_KEPT_MS:
+            self._recent.popleft()
+        if a.arm == "canary":
+            self._outcomes.append("x" if a.failed else ".")
+        if a.failed:
+            self._fail(arm, a.started_ms // 1_000)
+        elif a.latency_ms is not None and not self._streaming:
+            self._time(arm, a, a.latency_ms)
+        if a.prompt_tokens >= 0 and a.cached_tokens >= 0:
+            arm.prompt += a.prompt_tokens
+            arm.cached += a.cached_tokens
+
+    def _fail(self, arm: ArmTally, second: int) -> None:
+        arm.errors += 1
+        before = arm.seconds.get(second, 0)
+        arm.seconds[second] = before + 1
+        arm.sum_sq += 2 * before + 1
+        if before == 0:
+            arm.clusters += 1
+            if len(arm.seconds) > _SECONDS_KEPT:
+                del arm.seconds[min(arm.seconds)]
+
+    def _time(self, arm: ArmTally, a: Attempt, latency_ms: float) -> None:
+        arm.timed += 1
+        arm.latency_sum += latency_ms
+        arm.latencies.append(latency_ms)
+        if self._slo is not None and latency_ms > self._slo:
+            arm.misses += 1
+        class_ = bisect_right(self._edges, a.prompt_tokens)
+        for key, rows in self._ladders:
+            arm.rungs[key][bisect_left(rows[min(class_, len(rows) - 1)], latency_ms)] += 1
+
+    def evidence(self, at: Instant) -> Evidence:
+        """Return what has been counted, as seen at `at`."""
+        floor = milliseconds(at) - RECENT_S * 1_000
+        recent = [r for r in self._recent if r[0] >= floor]
+        canary_recent = sum(1 for r in recent if r[1] == "canary")
+        baseline = [r for r in recent if r[1] == "baseline"]
+        ends = [arm.last_ms for arm in self._arms.values() if arm.last_ms is not None]
+        first = self._arms["canary"].first_ms
+        return Evidence(
+            cell=self._cell,
+            at=at,
+            arms={arm: _counts(tally) for arm, tally in self._arms.items()},
+            state={arm: self._state(tally, at) for arm, tally in self._arms.items()},
+            cursor=self._cursor,
+            served_bp=round(FULL_BP * canary_recent / len(recent)) if recent else None,
+            first_canary_at=instant(first) if first is not None else None,
+            last_at=instant(max(ends)) if ends else None,
+            canary_outcomes="".join(self._outcomes),
+            baseline_recent=len(baseline),
+            baseline_recent_errors=sum(1 for r in baseline if r[2]),
+            detail=self._detail(),
+        )
+
+    def _state(self, arm: ArmTally, at: Instant) -> SignalState:
+        if self.was_reset:
+            return "reset"
+        total = sum(a.attempts for a in self._arms.values())
+        if self.skipped.get("mislabelled", 0) > MISLABELLED_SHARE * max(total, 1):
+            return "mislabelled"
+        if arm.attempts == 0 or arm.last_ms is None:
+            return "empty"
+        now = milliseconds(at)
+        gap = max(0.0, arm.last_ms - self._since_ms) / arm.attempts
+        return "stale" if now - arm.last_ms > max(STALE_S * 1_000, STALE_GAPS * gap) else "ok"
+
+    def _detail(self) -> str:
+        parts = [f"{count} {why}" for why, count in sorted(self.skipped.items()) if why != "other"]
+        if self.was_reset:
+            parts.append("the log was cut or removed")
+        return ", ".join(parts)
+
+
+def _counts(arm: ArmTally) -> Counts:
+    ladders: dict[str, tuple[int, ...]] = {}
+    for key, histogram in arm.rungs.items():
+        slower, above = [], 0
+        for count in reversed(histogram[1:]):
+            above += count
+            slower.append(above)
+        ladders[key] = tuple(reversed(slower))
+    return Counts(
+        attempts=arm.attempts,
+        errors=arm.errors,
+        misses=arm.misses,
+        timed=arm.timed,
+        ladders=ladders,
+        clusters=ClusterSums(clusters=arm.clusters, errors=arm.errors, sum_sq=arm.sum_sq),
+        cached_tokens=arm.cached,
+        prompt_tokens=arm.prompt,
+        mean_latency_ms=arm.latency_sum / arm.timed if arm.timed else 0.0,
+        quantiles_ms=quantiles(sorted(arm.latencies)),
+    )
+
+
+def quantiles(ordered: list[float]) -> tuple[float, ...]:
+    """Return the rungs of the ladder of an ascending list: the smallest value that at least that share does not exceed; () of nothing."""
+    if not ordered:
+        return ()
+    n = len(ordered)
+    return tuple(ordered[max(0, ceil(rung * n) - 1)] for rung in LADDER)
+
+
+def milliseconds(at: Instant) -> float:
+    """Return epoch milliseconds."""
+    return (at - _EPOCH).total_seconds() * 1_000
+
+
+def instant(epoch_ms: float) -> Instant:
+    """Return the instant of epoch milliseconds."""
+    return datetime.fromtimestamp(epoch_ms / 1_000, UTC)

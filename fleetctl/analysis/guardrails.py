@@ -1,0 +1,221 @@
+"""Judge, pure layer: FAIL and PASS processes of one guardrail, fed block by block. Never a verdict, never I/O.
+
+A share guardrail (errors, SLO misses, quality) counts events among attempts; its margin is in points / 100. The latency guardrail
+counts, per rung of the ladder, canary requests slower than (1 + margin) x the frozen quantile against baseline requests slower
+than the quantile itself: the null "a canary request divided by (1 + margin) is as slow as a baseline one" needs no rate and no
+shape. FAIL averages the rungs; PASS needs every rung.
+
+Alternatives are fixed before each block from what was seen before it. Source: evidence.md 1-3; canary.md 3.4 (mixture of ratios).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log, log1p
+
+from fleetctl.analysis import eprocess as ep
+from fleetctl.analysis.eprocess import Block
+from fleetctl.analysis.memory import ArmSeen, FailBank, Memory, PassBank
+from fleetctl.domain.evidence import LADDER, Counts, Evidence, Thresholds, ladder_key
+
+FAIL_BOUND = 100.0
+PASS_BOUND = 20.0
+CACHE_GAP = 0.05
+"""Difference of cached prompt-token shares over which latency is confounded."""
+CONFOUNDED_SCALE = 1.5
+"""Latency worse than this fails even where the caches differ."""
+CONFOUNDED = "latency+50%"
+"""Name of the FAIL process at that scale."""
+
+RATIOS = (1.5, 2.0, 3.0, 6.0, 20.0)
+_RATIO_WEIGHTS = (0.23, 0.35, 0.2, 0.12, 0.1)
+ODDS = (1.15, 1.35, 1.7, 2.5, 4.0, 8.0, 20.0)
+_ODDS_WEIGHTS = (0.15, 0.2, 0.2, 0.15, 0.1, 0.1, 0.1)
+_PASS_WEIGHTS = (0.7, 0.15, 0.15)
+_PRIOR_BASELINE = 1000.0
+_PRIOR_RUNG = 200.0
+_PRIOR_SLOWED = 60.0
+_LEAST_LOG_SD = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """What was seen of one arm before a block: events k in n."""
+
+    n: int
+    k: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ladder:
+    """One rung's block on both arms with what was seen before it."""
+
+    block: Block
+    baseline: Rate
+    canary: Rate
+
+
+def share_counts(guardrail: str, counts: Counts | ArmSeen) -> Rate:
+    """Return attempts and events of a share guardrail."""
+    if guardrail == "slo_misses":
+        return Rate(n=counts.timed, k=counts.misses)
+    if guardrail == "quality":
+        return Rate(n=counts.attempts, k=counts.mismatches)
+    return Rate(n=counts.attempts, k=counts.errors)
+
+
+def increment(before0: Rate, now0: Rate, before1: Rate, now1: Rate) -> Block:
+    """Return the block between two cumulative counts of both arms."""
+    return Block(n0=now0.n - before0.n, k0=now0.k - before0.k, n1=now1.n - before1.n, k1=now1.k - before1.k)
+
+
+def feed_share(memory: Memory, guardrail: str, e: Evidence, margin: float, fail_margin: float) -> None:
+    """Feed a share guardrail's two processes with what is new."""
+    seen = {arm: share_counts(guardrail, memory.arm(arm)) for arm in e.arms}
+    now = {arm: share_counts(guardrail, e.arms[arm]) for arm in e.arms}
+    block = increment(seen["baseline"], now["baseline"], seen["canary"], now["canary"])
+    frozen = e.cursor.thresholds
+    prior, weight = 0.005, 10.0
+    if guardrail == "errors" and frozen is not None and frozen.baseline_n > 0:
+        weight = min(float(frozen.baseline_n), _PRIOR_BASELINE)
+        prior = (frozen.baseline_error_ratio * frozen.baseline_n + 0.5) / (frozen.baseline_n + 1)
+    base, canary = seen["baseline"], seen["canary"]
+    baseline = ep.estimate(base.k, base.n, prior, weight)
+    fail = memory.fail_bank(guardrail, len(RATIOS))
+    for i, ratio in enumerate(RATIOS):
+        fail.llr[i] += ep.log_e(block, baseline, min((baseline + fail_margin) * ratio, 0.97), fail_margin, worse=True)
+    pooled = ep.estimate(base.k + canary.k, base.n + canary.n, prior, weight)
+    own = ep.estimate(canary.k, canary.n, pooled, 100.0)
+    options = ((pooled, pooled), (pooled, pooled + margin / 2), (baseline, own))
+    bank = memory.pass_bank(guardrail, len(options))
+    for i, (q0, q1) in enumerate(options):
+        bank.llr[i] += ep.log_e(block, q0, q1, margin, worse=False)
+
+
+def usable_key(thresholds: Thresholds | None, counts: Counts, scale: float, *, worse: bool) -> str | None:
+    """Return the ladder to use for a scale: the exact one, else the nearest that can only err towards saying nothing.
+
+    A FAIL may use a larger scale, a PASS a smaller one; None where there is none.
+    """
+    exact = ladder_key(scale)
+    if exact in counts.ladders:
+        return exact
+    scales = sorted(thresholds.scales) if thresholds is not None else []
+    fit = [s for s in scales if (s >= scale if worse else s <= scale) and ladder_key(s) in counts.ladders]
+    if not fit:
+        return None
+    return ladder_key(fit[0] if worse else fit[-1])
+
+
+def _rungs(memory: Memory, e: Evidence, key: str) -> list[Ladder]:
+    """Return every rung's block: canary requests over the ladder `key` against baseline requests over the plain one."""
+    plain = ladder_key(1.0)
+    base, canary = memory.arm("baseline"), memory.arm("canary")
+    before0 = base.ladders.get(plain) or [0] * len(LADDER)
+    before1 = canary.ladders.get(key) or [0] * len(LADDER)
+    n0, n1 = e.arms["baseline"].timed - base.timed, e.arms["canary"].timed - canary.timed
+    now0, now1 = e.arms["baseline"].ladders[plain], e.arms["canary"].ladders[key]
+    return [
+        Ladder(
+            block=Block(n0=n0, k0=now0[i] - before0[i], n1=n1, k1=now1[i] - before1[i]),
+            baseline=Rate(n=base.timed, k=before0[i]),
+            canary=Rate(n=canary.timed, k=before1[i]),
+        )
+        for i in range(len(LADDER))
+    ]
+
+
+def has_ladder(e: Evidence) -> bool:
+    """Tell whether latency can be compared at all: frozen quantiles, and both arms counted over them."""
+    plain = ladder_key(1.0)
+    return e.cursor.thresholds is not None and all(len(e.arms[a].ladders.get(plain, ())) == len(LADDER) for a in e.arms)
+
+
+def can_pass(e: Evidence, margin: float) -> bool:
+    """Tell whether the source counts a ladder that a PASS at this margin can use."""
+    return usable_key(e.cursor.thresholds, e.arms["canary"], 1 + margin, worse=False) is not None
+
+
+def feed_latency(memory: Memory, e: Evidence, margin: float, fail_margin: float) -> None:
+    """Feed the latency guardrail's processes with what is new."""
+    thresholds = e.cursor.thresholds
+    for name, scale in (("latency", 1 + fail_margin), (CONFOUNDED, max(CONFOUNDED_SCALE, 1 + fail_margin))):
+        if name == CONFOUNDED and cache_gap(e) is None:
+            continue
+        key = usable_key(thresholds, e.arms["canary"], scale, worse=True)
+        if key is not None:
+            for i, rung in enumerate(_rungs(memory, e, key)):
+                _feed_fail_rung(memory.fail_bank(f"{name}/{i}", len(ODDS)), rung, 1 - LADDER[i])
+    key = usable_key(thresholds, e.arms["canary"], 1 + margin, worse=False)
+    if key is None or thresholds is None:
+        return
+    base = memory.arm("baseline")
+    slowed = base.ladders.get(key) or [0] * len(LADDER)
+    for i, rung in enumerate(_rungs(memory, e, key)):
+        guess = ep.slowed(1 - LADDER[i], -log1p(margin), max(thresholds.log_sd, _LEAST_LOG_SD))
+        faster = ep.estimate(slowed[i], base.timed, guess, _PRIOR_SLOWED)
+        _feed_pass_rung(memory.pass_bank(f"latency/{i}", len(_PASS_WEIGHTS)), rung, 1 - LADDER[i], faster)
+
+
+def _feed_fail_rung(bank: FailBank, ladder: Ladder, nominal: float) -> None:
+    q0 = ep.clip(ep.estimate(ladder.baseline.k, ladder.baseline.n, nominal, _PRIOR_RUNG))
+    _add(bank.llr, ep.log_es(ladder.block, q0, [ep.clip(ep.by_odds(q0, odds)) for odds in ODDS], worse=True))
+
+
+def _feed_pass_rung(bank: PassBank, ladder: Ladder, nominal: float, faster: float) -> None:
+    q0 = ep.clip(ep.estimate(ladder.baseline.k, ladder.baseline.n, nominal, _PRIOR_RUNG))
+    own = ep.estimate(ladder.canary.k, ladder.canary.n, faster, _PRIOR_SLOWED)
+    _add(bank.llr, ep.log_es(ladder.block, q0, [ep.clip(q1) for q1 in (faster, ep.between(q0, faster), own)], worse=False))
+
+
+def _add(llr: list[float], more: Sequence[float]) -> None:
+    for i, value in enumerate(more):
+        llr[i] += value
+
+
+def log_fail(memory: Memory, bank: FailBank, weights: Sequence[float], effect: float) -> float:
+    """Return the log of the mean over steps of the process restarted at each step; steps not started count 1."""
+    values = [ep.log_mean([(v - m) / effect for v, m in zip(bank.llr, mark, strict=True)], weights) for mark in bank.marks]
+    values += [0.0] * (memory.steps - len(values))
+    return ep.log_mean(values, [1 / memory.steps] * len(values))
+
+
+def share_log_fail(memory: Memory, guardrail: str, effect: float) -> float:
+    """Return the log FAIL e-value of a share guardrail, 0 before it was fed."""
+    bank = memory.fails.get(guardrail)
+    return log_fail(memory, bank, _RATIO_WEIGHTS, effect) if bank is not None else 0.0
+
+
+def latency_log_fail(memory: Memory, name: str = "latency") -> float:
+    """Return the log FAIL e-value of latency: the mean over rungs; a rung never fed counts 1."""
+    rungs = [memory.fails.get(f"{name}/{i}") for i in range(len(LADDER))]
+    values = [log_fail(memory, bank, _ODDS_WEIGHTS, 1.0) if bank is not None else 0.0 for bank in rungs]
+    return ep.log_mean(values, [1 / len(values)] * len(values))
+
+
+def note_pass(bank: PassBank, effect: float) -> None:
+    """Latch what the PASS process has reached at this look."""
+    value = ep.log_mean([v / effect for v in bank.llr], _PASS_WEIGHTS)
+    bank.best = max(bank.best, value)
+    bank.reached = bank.reached or value >= log(PASS_BOUND)
+
+
+def new_step(memory: Memory) -> None:
+    """Start PASS afresh and take the snapshot from which FAIL is restarted; a step that used no evidence needs no new one."""
+    if memory.fed and memory.started < memory.steps:
+        memory.started += 1
+        for bank in memory.fails.values():
+            bank.marks.append(list(bank.llr))
+    memory.fed = False
+    memory.passes = {}
+    memory.seen = {}
+    memory.cursor = ""
+
+
+def cache_gap(e: Evidence) -> float | None:
+    """Return the difference of the arms' cached shares of prompt tokens, None where it cannot be told."""
+    arms = [e.arms["baseline"], e.arms["canary"]]
+    if any(c.prompt_tokens <= 0 for c in arms):
+        return None
+    return abs(arms[0].cached_tokens / arms[0].prompt_tokens - arms[1].cached_tokens / arms[1].prompt_tokens)

@@ -1,0 +1,302 @@
+"""Judge, pure layer: cumulative evidence to verdicts, valid under continuous looking. Never I/O, clock, randomness or traffic.
+
+FAIL: E = mean over judged guardrails of the mean over steps of the e-process restarted at each step, at 100; or the breaker. It
+latches. PASS: every judged guardrail and every rung of the ladder has reached 20 at some look of this step, at least 100 canary
+requests, this look fresh. Bake time is the rollout's rule. What the source says of each arm comes first:
+
+    any of nan, reset, down, mislabelled, same_series, counts that went back   PROVIDER_ERROR, nothing is used
+    empty or stale                                                              NO_DATA, what is there is used
+    ok on both arms                                                             FAIL, PASS or INCONCLUSIVE
+
+The first verdict, guardrail "all", is the one to act on; the others say why. Source: evidence.md 1-4, design section 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from math import exp, log
+
+from fleetctl.analysis import clusters, guardrails
+from fleetctl.analysis.breaker import BREAKER_BOUND, baseline_failing, note_outcomes, start_afresh
+from fleetctl.analysis.guardrails import CACHE_GAP, CONFOUNDED, CONFOUNDED_SCALE, FAIL_BOUND, PASS_BOUND, cache_gap
+from fleetctl.analysis.interval import difference, latency_ratio
+from fleetctl.analysis.memory import Memory, PassBank, advance, pack, unpack, went_back
+from fleetctl.analysis.power import LEAST_CANARY, rung_walk, share_walk
+from fleetctl.domain.canonical import digest
+from fleetctl.domain.evidence import ARMS, LADDER, Cursor, Evidence, JudgeState, Look, Verdict, VerdictKind, ladder_key
+from fleetctl.domain.workload import Guardrail, GuardrailSpec
+
+ALL = Guardrail("all")
+BREAKER = Guardrail("breaker")
+LATENCY = "latency"
+STEPS = 6
+"""Steps that share the FAIL capital unless the caller says otherwise. Source: evidence.md 3."""
+LEAST_BLOCK = 16
+"""Attempts of both arms together that make a block; fewer wait for the next look (tiny blocks waste what the share's chance moves)."""
+_PROVIDER = frozenset({"nan", "reset", "down", "mislabelled", "same_series"})
+
+
+def fresh(steps: int = STEPS) -> JudgeState:
+    """Return the state of a rollout that has seen nothing.
+
+    Args:
+        steps: how many steps with traffic on both arms the rollout may have, at least 1; more than that share the last one's capital.
+    """
+    return pack(Memory(steps=max(1, steps)))
+
+
+def start_step(state: JudgeState) -> JudgeState:
+    """Begin a step: PASS starts afresh, FAIL carries on beside a restart; a step that used no evidence costs nothing."""
+    memory = unpack(state)
+    _begin(memory)
+    return pack(memory)
+
+
+def needed_scales(specs: Sequence[GuardrailSpec]) -> tuple[float, ...]:
+    """Return the scales at which a source must count the ladder for these guardrails (of all steps), ascending."""
+    latency = [s for s in specs if s.name == LATENCY]
+    scales = {1.0, CONFOUNDED_SCALE}
+    for spec in latency:
+        scales |= {round(1 + spec.margin, 4), round(1 + spec.fail_margin, 4)}
+    return tuple(sorted(scales))
+
+
+def judge(state: JudgeState, evidence: Evidence, specs: Sequence[GuardrailSpec]) -> tuple[JudgeState, tuple[Verdict, ...]]:
+    """Use what is new in `evidence` and answer, first for all guardrails together, then for each, then for the breaker if it has a say.
+
+    The same evidence again changes nothing. A new cursor begins a step by itself.
+
+    Raises:
+        ValueError: the state is of another format.
+    """
+    memory = unpack(state)
+    key = _cursor_key(evidence.cursor)
+    if memory.cursor not in ("", key):
+        _begin(memory)
+    memory.cursor = key
+    trouble = _trouble(memory, evidence)
+    if trouble is None or trouble[0] == "NO_DATA":
+        _use(memory, evidence, specs)
+    verdicts = _verdicts(memory, evidence, specs, trouble)
+    return pack(memory), verdicts
+
+
+@lru_cache(maxsize=64)
+def _cursor_key(cursor: Cursor) -> str:
+    return digest(cursor)[:16]
+
+
+def _begin(memory: Memory) -> None:
+    guardrails.new_step(memory)
+    clusters.new_step(memory.clusters)
+    memory.breaker.seen = 0
+
+
+def _trouble(memory: Memory, e: Evidence) -> tuple[VerdictKind, str] | None:
+    bad = [f"{arm} {e.state.get(arm, 'down')}" for arm in ARMS if e.state.get(arm, "down") in _PROVIDER]
+    if bad:
+        return "PROVIDER_ERROR", ", ".join(bad)
+    back = [arm for arm in ARMS if went_back(memory.arm(arm), e.arms[arm])]
+    if back:
+        return "PROVIDER_ERROR", f"counts of {' and '.join(back)} went back"
+    silent = [f"{arm} {e.state[arm]}" for arm in ARMS if e.state[arm] != "ok"]
+    return ("NO_DATA", ", ".join(silent)) if silent else None
+
+
+def _use(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec]) -> None:
+    note_outcomes(memory.breaker, e)
+    clusters.note_clusters(memory.clusters, {arm: e.arms[arm].clusters for arm in ARMS}, max(0.0, (e.at - e.cursor.since).total_seconds()))
+    new = [e.arms[arm].attempts - memory.arm(arm).attempts for arm in ARMS]
+    if min(new) >= 1 and sum(new) >= LEAST_BLOCK:
+        memory.fed = True
+        for spec in specs:
+            if not spec.judged:
+                continue
+            if spec.name != LATENCY:
+                guardrails.feed_share(memory, spec.name, e, spec.margin, spec.fail_margin)
+            elif guardrails.has_ladder(e):
+                guardrails.feed_latency(memory, e, spec.margin, spec.fail_margin)
+        for arm in ARMS:
+            advance(memory.arm(arm), e.arms[arm])
+    effect = clusters.design_effect(memory.clusters)
+    for name, bank in memory.passes.items():
+        guardrails.note_pass(bank, effect if name == "errors" else 1.0)
+
+
+def _confounded(e: Evidence) -> bool:
+    gap = cache_gap(e)
+    return gap is not None and gap > CACHE_GAP
+
+
+def _log_fail(memory: Memory, name: str, *, confounded: bool) -> float:
+    if name != LATENCY:
+        effect = clusters.design_effect(memory.clusters) if name == "errors" else 1.0
+        return guardrails.share_log_fail(memory, name, effect)
+    value = guardrails.latency_log_fail(memory)
+    return min(value, guardrails.latency_log_fail(memory, CONFOUNDED)) if confounded else value
+
+
+def _banks(memory: Memory, name: str) -> list[PassBank]:
+    names = [f"{LATENCY}/{i}" for i in range(len(LADDER))] if name == LATENCY else [name]
+    return [memory.passes.get(n, PassBank(llr=[])) for n in names]
+
+
+def _verdicts(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec], trouble: tuple[VerdictKind, str] | None) -> tuple[Verdict, ...]:
+    judged = [s for s in specs if s.judged]
+    confounded = _confounded(e)
+    logs = {s.name: _log_fail(memory, s.name, confounded=confounded) for s in judged}
+    whole = sum(_exp(v) for v in logs.values()) / len(logs) if logs else 1.0
+    breaker = _breaker(memory, e)
+    believed = trouble is None or trouble[0] == "NO_DATA"
+    if believed and whole >= FAIL_BOUND and not memory.failed:
+        memory.failed = max(logs, key=lambda n: logs[n])
+    each = tuple(_one(memory, e, s, logs.get(s.name, 0.0), trouble, confounded) for s in specs)
+    return (_all(memory, e, judged, each, whole, trouble, incident=bool(breaker)), *each, *breaker)
+
+
+def _all(
+    memory: Memory,
+    e: Evidence,
+    judged: Sequence[GuardrailSpec],
+    each: Sequence[Verdict],
+    whole: float,
+    trouble: tuple[VerdictKind, str] | None,
+    *,
+    incident: bool,
+) -> Verdict:
+    names = {s.name for s in judged}
+    parts = [v for v in each if v.guardrail in names]
+    lowest = min((v.pass_e_value for v in parts), default=0.0)
+    kind: VerdictKind = "INCONCLUSIVE"
+    detail = ""
+    if memory.failed:
+        kind, detail = "FAIL", f"failed on {memory.failed}"
+    elif trouble is not None:
+        kind, detail = trouble
+    elif not parts:
+        detail = "no guardrail is judged here"
+    elif incident:
+        detail = "both arms are failing: waiting"
+    elif all(v.kind == "PASS" for v in parts):
+        kind = "PASS"
+    else:
+        detail = "waiting for " + ", ".join(v.guardrail for v in parts if v.kind != "PASS")
+    missing = [v.missing for v in parts if v.missing is not None]
+    return Verdict(
+        kind=kind,
+        guardrail=ALL,
+        e_value=lowest if kind == "PASS" else whole,
+        pass_e_value=lowest,
+        look=_look(e, "errors"),
+        missing=max(missing) if missing and len(missing) == len(parts) else None,
+        detail=detail,
+    )
+
+
+def _one(
+    memory: Memory, e: Evidence, spec: GuardrailSpec, log_fail: float, trouble: tuple[VerdictKind, str] | None, confounded: bool
+) -> Verdict:
+    banks = _banks(memory, spec.name)
+    passed = _exp(min(b.best for b in banks)) if spec.judged else 0.0
+    base = Verdict(
+        kind="INCONCLUSIVE",
+        guardrail=spec.name,
+        e_value=_exp(log_fail) if spec.judged else 0.0,
+        pass_e_value=passed,
+        look=_look(e, spec.name),
+        interval=_interval(e, spec.name),
+    )
+    if not spec.judged:
+        return replace(base, detail="not judged here; shown only")
+    if memory.failed and (memory.failed == spec.name or base.e_value >= FAIL_BOUND):
+        return replace(base, kind="FAIL")
+    if trouble is not None:
+        return replace(base, kind=trouble[0], detail=trouble[1])
+    if spec.name == LATENCY and not guardrails.has_ladder(e):
+        return replace(base, detail="no frozen quantiles to count latency over")
+    if spec.name == LATENCY and not guardrails.can_pass(e, spec.margin):
+        return replace(base, detail=f"the source does not count the ladder at x{1 + spec.margin:g}")
+    if spec.name == LATENCY and confounded:
+        return replace(base, detail=f"cached prompt tokens differ by {cache_gap(e) or 0.0:.0%}: only latency x{CONFOUNDED_SCALE} can fail")
+    effect = clusters.design_effect(memory.clusters) if spec.name == "errors" else 1.0
+    missing = _missing(e, spec, banks, effect)
+    if all(b.reached for b in banks) and e.arms["canary"].attempts >= LEAST_CANARY:
+        return replace(base, kind="PASS", e_value=passed, missing=0)
+    detail = f"fail evidence {base.e_value:.3g} alone, the whole is below {FAIL_BOUND:.0f}" if base.e_value >= FAIL_BOUND else ""
+    return replace(base, missing=missing, detail=detail)
+
+
+def _breaker(memory: Memory, e: Evidence) -> tuple[Verdict, ...]:
+    if not memory.breaker.tripped:
+        return ()
+    peak = memory.breaker.peak
+    verdict = Verdict(kind="INCONCLUSIVE", guardrail=BREAKER, e_value=_exp(peak), fail_bound=BREAKER_BOUND, look=_look(e, "errors"))
+    if memory.failed not in ("", BREAKER):
+        return (replace(verdict, detail=f"tripped after a FAIL on {memory.failed}"),)
+    if not memory.failed and baseline_failing(e):
+        start_afresh(memory.breaker)
+        return (replace(verdict, detail="the baseline is failing too"),)
+    memory.failed = BREAKER
+    return (replace(verdict, kind="FAIL"),)
+
+
+def _look(e: Evidence, name: str) -> Look:
+    base, canary = e.arms["baseline"], e.arms["canary"]
+    total = base.attempts + canary.attempts
+    if name == LATENCY:
+        plain = ladder_key(1.0)
+        events = [sum(c.ladders.get(plain, ())) for c in (base, canary)]
+        counts = [base.timed, canary.timed]
+    else:
+        rates = [guardrails.share_counts(name, c) for c in (base, canary)]
+        events, counts = [r.k for r in rates], [r.n for r in rates]
+    return Look(
+        at=e.at,
+        baseline_n=counts[0],
+        canary_n=counts[1],
+        baseline_events=events[0],
+        canary_events=events[1],
+        share=canary.attempts / total if total else 0.0,
+    )
+
+
+def _interval(e: Evidence, name: str) -> tuple[float, float] | None:
+    base, canary = e.arms["baseline"], e.arms["canary"]
+    if name == LATENCY:
+        return latency_ratio(base, canary, e.cursor.thresholds)
+    rates = [guardrails.share_counts(name, c) for c in (base, canary)]
+    return difference(rates[0].k, rates[0].n, rates[1].k, rates[1].n)
+
+
+def _missing(e: Evidence, spec: GuardrailSpec, banks: Sequence[PassBank], effect: float) -> int | None:
+    """Return the canary requests still needed if both arms are equal: the distance to the bound over the drift."""
+    base, canary = e.arms["baseline"], e.arms["canary"]
+    total = base.attempts + canary.attempts
+    if spec.margin <= 0 or min(base.attempts, canary.attempts) == 0:
+        return None
+    share = canary.attempts / total
+    frozen = e.cursor.thresholds
+    needed = float(LEAST_CANARY - canary.attempts)
+    for rung, bank in zip(LADDER, banks, strict=False):
+        if bank.reached:
+            continue
+        if spec.name == LATENCY:
+            if frozen is None or frozen.log_sd <= 0:
+                return None
+            walk = rung_walk(rung, spec.margin, frozen.log_sd, share)
+        else:
+            rates = [guardrails.share_counts(spec.name, c) for c in (base, canary)]
+            rate = (sum(r.k for r in rates) + 0.5) / (sum(r.n for r in rates) + 1)
+            if rate + spec.margin >= 1:
+                return None
+            walk = share_walk(rate, spec.margin, share)
+        if walk.drift <= 0:
+            return None
+        needed = max(needed, (log(PASS_BOUND) - bank.best) * effect / walk.drift)
+    return max(0, round(needed))
+
+
+def _exp(value: float) -> float:
+    return exp(min(value, 700.0))

@@ -1,0 +1,204 @@
+"""Judge, pure layer: what the judge remembers between looks, exact and versioned. Never a rule, never I/O.
+
+Floats are written with the shortest text that reads back to the same number, keys are sorted: the same looks give the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from fleetctl.domain.evidence import Counts, JudgeState
+
+JUDGE_FORMAT = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class FailBank:
+    """One FAIL process: log-likelihoods per alternative since the rollout began, and a snapshot of them at each step's start."""
+
+    llr: list[float]
+    marks: list[list[float]]
+
+
+@dataclass(slots=True, kw_only=True)
+class PassBank:
+    """One PASS process of this step: log-likelihoods per alternative, its highest log e-value, whether it has reached the bound."""
+
+    llr: list[float]
+    best: float = 0.0
+    reached: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class ArmSeen:
+    """Counts of one arm that have been used already (cumulative since the step's cursor)."""
+
+    attempts: int = 0
+    errors: int = 0
+    misses: int = 0
+    mismatches: int = 0
+    timed: int = 0
+    ladders: dict[str, list[int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class ClusterWindow:
+    """Errors of one arm per second of start: sums at the start of the open window and now."""
+
+    errors_then: int = 0
+    squares_then: int = 0
+    errors: int = 0
+    squares: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class ClusterMemory:
+    """What the design effect is computed from, over all steps.
+
+    Args:
+        spread: chance-corrected sum of squares of the closed windows; errors: in them; seconds: of both arms.
+        opened, now: seconds since the step's cursor.
+    """
+
+    spread: float = 0.0
+    errors: float = 0.0
+    seconds: float = 0.0
+    opened: float = 0.0
+    now: float = 0.0
+    windows: dict[str, ClusterWindow] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class BreakerMemory:
+    """The one-arm process: log capital per alternative (restarts folded in), canary attempts seen, whether it has tripped."""
+
+    capital: list[float] = field(default_factory=list)
+    total: int = 0
+    seen: int = 0
+    peak: float = 0.0
+    tripped: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Memory:
+    """All of it.
+
+    Args:
+        steps: how many steps share the FAIL capital; started: of them; fed: this step has used evidence.
+        cursor: digest of the cursor that `seen` counts from, "" before this step's first look.
+        failed: why a FAIL was given; never cleared.
+    """
+
+    steps: int
+    started: int = 1
+    fed: bool = False
+    cursor: str = ""
+    failed: str = ""
+    seen: dict[str, ArmSeen] = field(default_factory=dict)
+    fails: dict[str, FailBank] = field(default_factory=dict)
+    passes: dict[str, PassBank] = field(default_factory=dict)
+    clusters: ClusterMemory = field(default_factory=ClusterMemory)
+    breaker: BreakerMemory = field(default_factory=BreakerMemory)
+
+    def arm(self, name: str) -> ArmSeen:
+        """Return what has been used of an arm."""
+        return self.seen.setdefault(name, ArmSeen())
+
+    def fail_bank(self, name: str, alternatives: int) -> FailBank:
+        """Return a FAIL process, made if it is new: one that starts late has had nothing to say so far."""
+        if name not in self.fails:
+            zeros = [0.0] * alternatives
+            self.fails[name] = FailBank(llr=list(zeros), marks=[list(zeros) for _ in range(self.started)])
+        return self.fails[name]
+
+    def pass_bank(self, name: str, alternatives: int) -> PassBank:
+        """Return a PASS process of this step, made if it is new."""
+        return self.passes.setdefault(name, PassBank(llr=[0.0] * alternatives))
+
+
+def pack(memory: Memory) -> JudgeState:
+    """Encode; the same memory always gives the same bytes."""
+    data = {
+        "steps": memory.steps,
+        "started": memory.started,
+        "fed": memory.fed,
+        "cursor": memory.cursor,
+        "failed": memory.failed,
+        "seen": {arm: [s.attempts, s.errors, s.misses, s.mismatches, s.timed, s.ladders] for arm, s in memory.seen.items()},
+        "fails": {name: [b.llr, b.marks] for name, b in memory.fails.items()},
+        "passes": {name: [b.llr, b.best, b.reached] for name, b in memory.passes.items()},
+        "clusters": [memory.clusters.spread, memory.clusters.errors, memory.clusters.seconds, memory.clusters.opened, memory.clusters.now],
+        "windows": {arm: [w.errors_then, w.squares_then, w.errors, w.squares] for arm, w in memory.clusters.windows.items()},
+        "breaker": [memory.breaker.capital, memory.breaker.total, memory.breaker.seen, memory.breaker.peak, memory.breaker.tripped],
+    }
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return JudgeState(format_version=JUDGE_FORMAT, numbers=text.encode())
+
+
+def unpack(state: JudgeState) -> Memory:
+    """Decode what `pack` made.
+
+    Raises:
+        ValueError: another format, or bytes that are not a judge's memory.
+    """
+    if state.format_version != JUDGE_FORMAT:
+        raise ValueError(f"judge state of format {state.format_version}, this release reads {JUDGE_FORMAT}")
+    try:
+        return _memory(json.loads(state.numbers))
+    except (KeyError, TypeError, IndexError, AttributeError) as e:
+        raise ValueError(f"judge state cannot be read: {e!r}") from e
+
+
+def _memory(data: Any) -> Memory:
+    spread, errors, seconds, opened, now = data["clusters"]
+    capital, total, seen, peak, tripped = data["breaker"]
+    return Memory(
+        steps=data["steps"],
+        started=data["started"],
+        fed=data["fed"],
+        cursor=data["cursor"],
+        failed=data["failed"],
+        seen={
+            arm: ArmSeen(attempts=a, errors=e, misses=m, mismatches=q, timed=t, ladders=ladders)
+            for arm, (a, e, m, q, t, ladders) in data["seen"].items()
+        },
+        fails={name: FailBank(llr=llr, marks=marks) for name, (llr, marks) in data["fails"].items()},
+        passes={name: PassBank(llr=llr, best=best, reached=reached) for name, (llr, best, reached) in data["passes"].items()},
+        clusters=ClusterMemory(
+            spread=spread,
+            errors=errors,
+            seconds=seconds,
+            opened=opened,
+            now=now,
+            windows={
+                arm: ClusterWindow(errors_then=a, squares_then=b, errors=c, squares=d) for arm, (a, b, c, d) in data["windows"].items()
+            },
+        ),
+        breaker=BreakerMemory(capital=capital, total=total, seen=seen, peak=peak, tripped=tripped),
+    )
+
+
+def advance(seen: ArmSeen, counts: Counts) -> None:
+    """Remember that these cumulative counts have been used."""
+    seen.attempts, seen.errors = counts.attempts, counts.errors
+    seen.misses, seen.mismatches, seen.timed = counts.misses, counts.mismatches, counts.timed
+    seen.ladders = {key: list(rungs) for key, rungs in counts.ladders.items()}
+
+
+def went_back(seen: ArmSeen, counts: Counts) -> bool:
+    """Tell whether cumulative counts are lower than what has been used already (a counter was reset)."""
+    if (
+        counts.attempts < seen.attempts
+        or counts.errors < seen.errors
+        or counts.misses < seen.misses
+        or counts.mismatches < seen.mismatches
+        or counts.timed < seen.timed
+    ):
+        return True
+    for key, rungs in seen.ladders.items():
+        now = counts.ladders.get(key)
+        if now is None or len(now) != len(rungs) or any(a < b for a, b in zip(now, rungs, strict=True)):
+            return True
+    return False

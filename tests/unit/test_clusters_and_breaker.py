@@ -1,0 +1,114 @@
+"""Design effect and breaker alone: what chance gives, what clusters give, how soon and how seldom the breaker trips."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fleetctl.analysis import breaker, clusters
+from fleetctl.analysis.memory import BreakerMemory, ClusterMemory
+from fleetctl.domain.evidence import Arm, ClusterSums, Evidence
+from tests.fakes.simulated_evidence import Setting, looks
+
+
+def effect(per_second: list[int], every: int = 1) -> float:
+    """Both arms see these errors per second; a look every `every` seconds."""
+    memory = ClusterMemory()
+    for end in range(every, len(per_second) + 1, every):
+        seen = per_second[:end]
+        sums = ClusterSums(clusters=sum(v > 0 for v in seen), errors=sum(seen), sum_sq=sum(v * v for v in seen))
+        both: dict[Arm, ClusterSums] = {"baseline": sums, "canary": sums}
+        clusters.note_clusters(memory, both, float(end))
+    return clusters.design_effect(memory)
+
+
+def test_no_errors_or_a_steady_rate_have_no_effect() -> None:
+    assert effect([0] * 60) == 1.0
+    assert effect([20] * 60) == 1.0
+    rng = np.random.default_rng(1)
+    for rate in (0.1, 2.0, 50.0):
+        assert effect([int(v) for v in rng.poisson(rate, 300)]) < 1.15
+
+
+@pytest.mark.parametrize("every", [1, 3, 10])
+def test_clusters_of_three_have_the_effect_of_their_size(every: int) -> None:
+    rng = np.random.default_rng(2)
+    groups = rng.poisson(0.2, 600)
+    errors = [int(sum(rng.geometric(1 / 3, n))) for n in groups]
+    assert effect(errors, every) == pytest.approx(5.0, rel=0.3)  # E[s^2] / E[s] of a geometric law with mean 3
+
+
+def test_a_single_burst_is_discounted_at_once() -> None:
+    assert effect([8]) > 4
+    assert effect([0, 0, 0, 0, 0, 0, 0, 8]) > 4
+
+
+def test_a_new_step_keeps_what_was_learned() -> None:
+    memory = ClusterMemory()
+    burst = ClusterSums(clusters=4, errors=40, sum_sq=400)
+    clusters.note_clusters(memory, {"baseline": burst, "canary": burst}, 30.0)
+    before = clusters.design_effect(memory)
+    clusters.new_step(memory)
+    assert clusters.design_effect(memory) == before > 5
+    none = ClusterSums()
+    clusters.note_clusters(memory, {"baseline": none, "canary": none}, 1.0)
+    assert clusters.design_effect(memory) > 5
+
+
+BASE = next(looks(Setting(), 1))
+
+
+def trips(outcomes: str, *, ratio: float = 0.001) -> bool:
+    memory = BreakerMemory()
+    breaker.note_outcomes(memory, evidence(outcomes, ratio=ratio))
+    return memory.tripped
+
+
+def evidence(outcomes: str, *, ratio: float = 0.001) -> Evidence:
+    assert BASE.cursor.thresholds is not None
+    cursor = replace(BASE.cursor, thresholds=replace(BASE.cursor.thresholds, baseline_error_ratio=ratio))
+    canary = replace(BASE.arms["canary"], attempts=len(outcomes))
+    return replace(BASE, cursor=cursor, arms={"baseline": BASE.arms["baseline"], "canary": canary}, canary_outcomes=outcomes)
+
+
+def drawn(rate: float, n: int, seed: int) -> str:
+    return "".join("x" if v < rate else "." for v in np.random.default_rng(seed).random(n))
+
+
+@pytest.mark.parametrize("good", [0, 17, 99, 4000])
+def test_a_dead_canary_trips_within_ten_requests(good: int) -> None:
+    assert trips("." * good + "x" * 10)
+
+
+def test_twenty_percent_errors_trip_within_100_requests() -> None:
+    assert sum(trips(drawn(0.2, 100, seed)) for seed in range(300)) >= 299
+    assert sum(trips("." * 1000 + drawn(0.2, 100, seed)) for seed in range(100)) >= 97
+
+
+def test_it_spares_what_the_null_allows() -> None:
+    assert not any(trips(drawn(0.009, 4000, seed)) for seed in range(40))
+    assert not any(trips(drawn(0.055, 4000, seed), ratio=0.02) for seed in range(40))
+
+
+def test_the_null_is_three_times_the_baseline_and_at_least_one_percent() -> None:
+    assert breaker.null_rate(evidence(".")) == 0.01
+    assert breaker.null_rate(evidence(".", ratio=0.02)) == pytest.approx(0.06)
+    assert breaker.null_rate(evidence(".", ratio=0.5)) == 0.9
+
+
+def test_reading_outcomes_in_parts_is_the_same_as_at_once() -> None:
+    outcomes = drawn(0.05, 400, 9)
+    at_once, in_parts = BreakerMemory(), BreakerMemory()
+    breaker.note_outcomes(at_once, evidence(outcomes))
+    for end in (3, 90, 91, 250, 400):
+        breaker.note_outcomes(in_parts, evidence(outcomes[:end]))
+    assert at_once == in_parts
+
+
+def test_the_baseline_fails_too_only_when_it_is_comparable() -> None:
+    e = replace(evidence("." * 20 + "x" * 80), baseline_recent=100)
+    assert not breaker.baseline_failing(replace(e, baseline_recent=0))
+    assert not breaker.baseline_failing(replace(e, baseline_recent_errors=2))
+    assert breaker.baseline_failing(replace(e, baseline_recent_errors=40))

@@ -1,0 +1,215 @@
+"""Coming home needs the router alone; what it did is reconciled when the store is back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from fleetctl.domain.fleet import Connection
+from fleetctl.domain.home import HOME_TOKEN_STEP, Returned, WayHome
+from fleetctl.domain.ids import CellId, PoolId, Token, WorkloadId
+from fleetctl.domain.split import Applied, Readiness, Split, Stale
+from fleetctl.errors import TrafficNotApplied, UnsafeFallback
+from fleetctl.usecases.home import Failure, HomePorts, choose, fallback, readable, reconcile, return_home
+from tests.fakes.clock import FakeClock
+from tests.fakes.home import MemoryWaysHome
+from tests.fakes.router import FakeRouter, Target
+from tests.fakes.store import MemoryStore
+from tests.rollouts import PERSON, T0, rollout
+
+CELLS = (CellId("chat-lab"), CellId("summary-lab"))
+SOURCE = PoolId("nvidia-lab")
+
+
+class SourceProber:
+    """A prober that says what a test wants of the source."""
+
+    def __init__(self, ready: int) -> None:
+        self.answers = ready
+
+    def ready(self, pool: PoolId, c: CellId) -> Readiness:
+        return Readiness(pool=pool, cell=c, ready=self.answers, total=2, age_s=0.1)
+
+
+class Home:
+    """A router with two cells on the target, and everything around it."""
+
+    def __init__(self, ready: int = 2) -> None:
+        self.target = Target(CELLS)
+        self.writer = FakeRouter(dict.fromkeys(CELLS, SOURCE), target=self.target)
+        for c in CELLS:
+            self.writer.fence(c, Token(7))
+            self.writer.set(Split(cell=c, target_bp=5000, cap_bp=9000, token=Token(7), lease_until=T0 + timedelta(minutes=3)))
+        self.ways, self.clock, self.store = MemoryWaysHome(), FakeClock(), MemoryStore()
+        for c in CELLS:
+            self.ways.write(way(c))
+        self.ports = HomePorts(
+            router=lambda w: FakeRouter({w.cell: w.source}, target=self.target),
+            prober=lambda _: SourceProber(ready),
+            ways=self.ways,
+            clock=self.clock,
+            store=lambda: self.store,
+        )
+
+
+def way(c: CellId) -> WayHome:
+    return WayHome(
+        fleet="lab",
+        cell=c,
+        workload=WorkloadId(c.removesuffix("-lab")),
+        region="lab",
+        tenant="",
+        klass="online",
+        router=Connection(name="edge", kind="haproxy"),
+        source=SOURCE,
+        cap_bp=10_000,
+        paper=("echo",),
+        made_at=T0,
+    )
+
+
+def test_home_is_zero_at_the_router_with_a_token_far_above_the_floor() -> None:
+    home = Home()
+    done = return_home(way(CELLS[0]), home.ports, PERSON)
+    assert home.target.splits[CELLS[0]].target_bp == 0
+    assert home.target.splits[CELLS[0]].token == 7 + HOME_TOKEN_STEP == done.token
+    assert (done.was_bp, done.source_proven) == (5000, True)
+    assert home.target.splits[CELLS[1]].target_bp == 5000
+
+
+def test_a_live_controller_finds_itself_stale_after_it() -> None:
+    home = Home()
+    return_home(way(CELLS[0]), home.ports, PERSON)
+    again = Split(cell=CELLS[0], target_bp=9000, cap_bp=9000, token=Token(7), lease_until=T0)
+    assert isinstance(home.writer.set(again), Stale)
+    assert isinstance(home.writer.fence(CELLS[0], Token(8)), Stale)
+    assert home.target.splits[CELLS[0]].target_bp == 0
+
+
+def test_a_source_that_does_not_answer_is_refused_unless_a_person_says_so() -> None:
+    home = Home(ready=0)
+    with pytest.raises(UnsafeFallback) as refused:
+        return_home(way(CELLS[0]), home.ports, PERSON)
+    assert refused.value.code == "fallback.unproven"
+    assert home.target.splits[CELLS[0]].target_bp == 5000
+    done = return_home(way(CELLS[0]), home.ports, PERSON, unproven=True)
+    assert (home.target.splits[CELLS[0]].target_bp, done.source_proven) == (0, False)
+
+
+def test_it_works_with_the_store_down_and_is_reconciled_after() -> None:
+    home = Home()
+    home.store.start(rollout(), ())
+    home.store.down = True
+    results = fallback(tuple(way(c) for c in CELLS), home.ports, PERSON)
+    assert all(isinstance(r, Returned) for r in results)
+    assert all(s.target_bp == 0 for s in home.target.splits.values())
+    assert reconcile(home.ports)[0] == ()
+    assert len(home.ways.marks()) == 2
+    home.store.down = False
+    assert reconcile(home.ports) == (CELLS, "")
+    assert home.ways.marks() == ()
+    loaded = home.store.load(CELLS[0])
+    assert loaded is not None
+    assert [o.kind for o in loaded.orders] == ["fallback"]
+    lease = home.store.acquire(CELLS[0], "someone", timedelta(seconds=5))
+    assert getattr(lease, "token", 0) > 7 + HOME_TOKEN_STEP
+    assert [e.kind for e in home.store.events(CELLS[0], 0)][-1] == "fallback.returned"
+
+
+def test_one_cell_that_fails_does_not_hold_up_the_others() -> None:
+    home = Home()
+    stranger = way(CellId("elsewhere"))
+    results = fallback((stranger, way(CELLS[1])), home.ports, PERSON)
+    assert isinstance(results[0], Failure)
+    assert results[0].error.code == "traffic.unknown_cell"
+    assert isinstance(results[1], Returned)
+    assert home.target.splits[CELLS[1]].target_bp == 0
+
+
+def test_a_cell_that_is_home_already_is_left_alone() -> None:
+    home = Home()
+    return_home(way(CELLS[0]), home.ports, PERSON)
+    before = home.target.splits[CELLS[0]]
+    assert return_home(way(CELLS[0]), home.ports, PERSON).was_bp == 0
+    assert home.target.splits[CELLS[0]] == before
+
+
+class Contended(FakeRouter):
+    """Another writer fences between our read and our fence, so many times."""
+
+    def __init__(self, times: int, target: Target) -> None:
+        super().__init__({CELLS[0]: SOURCE}, target=target)
+        self.times = times
+
+    def fence(self, c: CellId, token: Token) -> Split | Stale:
+        if self.times:
+            self.times -= 1
+            FakeRouter({c: SOURCE}, target=self.target).fence(c, Token(token + 1))
+        return super().fence(c, token)
+
+
+@pytest.mark.parametrize(("times", "home"), [(1, True), (2, True), (3, False)])
+def test_a_contended_router_is_tried_again_and_then_said_so(times: int, home: bool) -> None:
+    world = Home()
+    ports = HomePorts(
+        router=lambda _: Contended(times, world.target),
+        prober=world.ports.prober,
+        ways=world.ways,
+        clock=world.clock,
+        store=world.ports.store,
+    )
+    if home:
+        assert return_home(way(CELLS[0]), ports, PERSON).was_bp == 5000
+    else:
+        with pytest.raises(TrafficNotApplied) as refused:
+            return_home(way(CELLS[0]), ports, PERSON)
+        assert refused.value.code == "traffic.contended"
+    assert (world.target.splits[CELLS[0]].target_bp == 0) is home
+
+
+def test_what_the_router_reports_is_passed_on() -> None:
+    home = Home()
+
+    class Reporting(FakeRouter):
+        def set(self, s: Split) -> Applied | Stale:
+            self.report = "start-up file: no space left"
+            return super().set(s)
+
+    ports = HomePorts(
+        router=lambda w: Reporting({w.cell: w.source}, target=home.target),
+        prober=home.ports.prober,
+        ways=home.ways,
+        clock=home.clock,
+        store=home.ports.store,
+    )
+    assert return_home(way(CELLS[0]), ports, PERSON).reported == "start-up file: no space left"
+
+
+def test_choose_by_workload_cell_or_all_and_refuse_strangers() -> None:
+    ways = tuple(way(c) for c in CELLS)
+    assert [w.cell for w in choose(ways, ("chat",))] == ["chat-lab"]
+    assert [w.cell for w in choose(ways, ("summary-lab", "chat"))] == ["chat-lab", "summary-lab"]
+    assert choose(ways, (), everything=True) == ways
+    for names, code in ((("nobody",), "fallback.unknown"), (("chat", "nobody"), "fallback.unknown")):
+        with pytest.raises(UnsafeFallback) as refused:
+            choose(ways, names)
+        assert refused.value.code == code
+    with pytest.raises(UnsafeFallback) as none:
+        choose((), ("chat",))
+    assert none.value.code == "fallback.none"
+
+
+def test_a_way_home_that_was_tampered_with_does_not_stop_the_others() -> None:
+    class Tampered(MemoryWaysHome):
+        def read(self, c: CellId) -> WayHome:
+            if c == CELLS[0]:
+                raise UnsafeFallback("fallback.tampered", f"the way home of {c} was changed.")
+            return super().read(c)
+
+    ways = Tampered()
+    for c in CELLS:
+        ways.write(way(c))
+    good, bad = readable(ways)
+    assert [w.cell for w in good] == ["summary-lab"]
+    assert [f.cell for f in bad] == ["chat-lab"]

@@ -1,0 +1,55 @@
+"""Progress: plain lines off a terminal, a heartbeat every 10 s, motion on one."""
+
+from __future__ import annotations
+
+import io
+
+from fleetctl.domain.provision import Progress
+from fleetctl.views.progress import ProgressView, bar, progress_line
+
+
+def progress(state: str, **more: object) -> Progress:
+    """Make one progress of a host."""
+    return Progress(subject="h1", step="serve", state=state, **more)  # type: ignore[arg-type]
+
+
+def test_plain_lines_and_a_summary() -> None:
+    stream = io.StringIO()
+    with ProgressView(live=False, title="configure", stream=stream) as view:
+        view(progress("started"))
+        view(progress("changed", seconds=1.25, text="unit file"))
+        view(progress("failed", text="bad\x1b[0m"))
+        view.say("one note")
+    assert stream.getvalue().splitlines() == [
+        "> h1  serve  started",
+        "+ h1  serve  changed 1.2s: unit file",
+        "x h1  serve  failed: bad?[0m",
+        "one note",
+        "configure: 1 changed, 1 failed",
+    ]
+
+
+def test_running_lines_come_every_ten_seconds_only() -> None:
+    clock, stream = [0.0], io.StringIO()
+    with ProgressView(live=False, title="provision", stream=stream, now=lambda: clock[0]) as view:
+        for second in range(25):
+            clock[0] = float(second)
+            view(progress("running", seconds=float(second)))
+    assert stream.getvalue().splitlines() == ["> h1  serve  running 10.0s", "> h1  serve  running 20.0s"]
+
+
+def test_a_terminal_moves_and_keeps_what_went_wrong() -> None:
+    stream = io.StringIO()
+    with ProgressView(live=True, title="configure", stream=stream) as view:
+        view(progress("started"))
+        view(progress("unreachable", text="no route"))
+        view.say("a note")
+    text = stream.getvalue()
+    assert "h1  serve  unreachable: no route" in text
+    assert "a note" in text
+    assert text.rstrip("\n").endswith("configure: 1 unreachable")
+
+
+def test_lines_fit_and_bars_read_without_colour() -> None:
+    assert len(progress_line(progress("ok", text="x" * 200), width=60)) == 60
+    assert (bar(0.0, 10), bar(0.25, 8), bar(2.0, 4)) == ("." * 10, "##......", "####")
