@@ -14,7 +14,7 @@ STALE_AFTER = timedelta(days=180)
 """Rules older than this are marked: packages and compilers move faster. Source: assessment policy of this project."""
 MOST_PLACES = 5
 MOST_FINDINGS = 400
-"""Different findings kept per assessment; what is over is counted in one more."""
+"""Different findings listed per assessment; what is over is put together by rule, so that nothing that closes a route is lost."""
 ORDER: dict[Grade, int] = {"blocker": 0, "rework": 1, "risk": 2, "perf": 3, "info": 4}
 WAVE64_RULES = frozenset({"R042", "R043"})
 CDNA_RULES = frozenset({"R051"})
@@ -89,10 +89,15 @@ class Collected:
     def _put(self, key: tuple[str, str, bool], place: Place, group: _Group, count: int) -> None:
         known = self._groups.get(key)
         if known is None:
-            if len(self._groups) >= MOST_FINDINGS:
+            if len(self._groups) >= MOST_FINDINGS and key[1]:
                 self._over += 1
-                return
-            known = self._groups[key] = group
+                rest = (key[0], "", key[2])
+                known = self._groups.get(rest)
+                if known is None:
+                    group.text = f"more of the same: {group.text}"
+                    known = self._groups[rest] = group
+            else:
+                known = self._groups[key] = group
         known.count += count
         if len(known.places) < MOST_PLACES:
             known.places.append(str(place))
@@ -109,7 +114,7 @@ class Collected:
             if not (key[0] in WAVE64_RULES and not is_wave64(target)) and not (key[0] in CDNA_RULES and not is_cdna(target))
         ]
         if self._over:
-            made.append(Finding(rule="R088", severity="info", text=f"{self._over} more findings are not listed", grade="info"))
+            made.append(Finding(rule="R088", severity="info", text=f"{self._over} more are put together, not listed", grade="info"))
         made.sort(key=lambda f: (ORDER[f.grade], f.rule, f.subject, f.where))
         return tuple(made)
 

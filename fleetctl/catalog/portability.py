@@ -56,6 +56,11 @@ def load_rule_book(names_file: Path | None = None) -> RuleBook:
     return RuleBook(rules=rules, packages=packages, names=parse_names(text.splitlines()), names_from=made_from, names_as_of=as_of)
 
 
+def shipped_names() -> str:
+    """Return the text of the shipped table of CUDA names."""
+    return (files("fleetctl.catalog") / "data" / NAME_FILE).read_text("utf-8")
+
+
 def parse_names(lines: Iterable[str]) -> dict[str, ApiName]:
     """Build the look-up of CUDA names from CSV lines.
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 from fleetctl.adapters.source_tree.blob import Blob, MemoryBlob
 from fleetctl.adapters.source_tree.bounds import Bounds, OverBound, Spent
-from fleetctl.adapters.source_tree.classify import MAGIC, TAR, TORCH, ZIP, classify, is_header_name, is_text_name
-from fleetctl.adapters.source_tree.elf import marks_elf
+from fleetctl.adapters.source_tree.classify import TAR, TORCH, ZIP, classify, is_header_name, is_text_name
+from fleetctl.adapters.source_tree.elf import MAGIC, marks_elf
 from fleetctl.adapters.source_tree.packed import CHUNK, Member, Stream, members, safe_name
 from fleetctl.domain.portability import ModelFile, Read, Skipped
 
@@ -108,7 +108,7 @@ class _Window(io.RawIOBase):
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        count = self._blob.size - self._at if size is None or size < 0 else size
+        count = self._blob.size - self._at if size < 0 else size
         data = self._blob.read(self._at, min(count, 64 * 2**20))
         self._at += len(data)
         return data
@@ -119,7 +119,7 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, NotImp
 
 def _zip(path: str, blob: Blob, bounds: Bounds, spent: Spent, depth: int) -> Iterator[Read]:
     try:
-        with zipfile.ZipFile(_Window(blob)) as archive:  # type: ignore[arg-type]
+        with zipfile.ZipFile(_Window(blob)) as archive:
             entries = archive.infolist()
             if TORCH.search(path.lower()):
                 yield from _torch(path, [e.filename for e in entries])

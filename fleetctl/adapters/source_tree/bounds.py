@@ -1,4 +1,4 @@
-"""Assess, adapter layer: how much is read at most, and a counter of what was. Never raises for a big input: the reader stops and says so."""
+"""Assess, adapter layer: how much is read at most, and a counter of what was. Never reads by itself."""
 
 from __future__ import annotations
 

@@ -11,9 +11,52 @@ from fleetctl.adapters.source_tree.elf import MAGIC, NotElf, read_elf
 from fleetctl.adapters.source_tree.model_headers import BadHeader, read_gguf, read_onnx, read_safetensors
 from fleetctl.domain.portability import ModelFile, Read, Skipped, TextFile
 
-SOURCE = tuple(".cu .cuh .cuf .h .hpp .hh .hxx .inl .inc .ipp .tpp .c .cc .cpp .cxx .cppm .ixx .py .cmake .mk .bazel .bzl .gn".split())
-SETTINGS = tuple(
-    ".txt .in .toml .lock .cfg .ini .yml .yaml .sh .bash .zsh .service .env .conf .tf .hcl .j2 .pbtxt .dockerfile .json".split()
+SOURCE = (
+    ".cu",
+    ".cuh",
+    ".cuf",
+    ".h",
+    ".hpp",
+    ".hh",
+    ".hxx",
+    ".inl",
+    ".inc",
+    ".ipp",
+    ".tpp",
+    ".c",
+    ".cc",
+    ".cpp",
+    ".cxx",
+    ".cppm",
+    ".ixx",
+    ".py",
+    ".cmake",
+    ".mk",
+    ".bazel",
+    ".bzl",
+    ".gn",
+)
+SETTINGS = (
+    ".txt",
+    ".in",
+    ".toml",
+    ".lock",
+    ".cfg",
+    ".ini",
+    ".yml",
+    ".yaml",
+    ".sh",
+    ".bash",
+    ".zsh",
+    ".service",
+    ".env",
+    ".conf",
+    ".tf",
+    ".hcl",
+    ".j2",
+    ".pbtxt",
+    ".dockerfile",
+    ".json",
 )
 NAMES = frozenset(
     {"makefile", "gnumakefile", "pipfile", "metadata", "meson.build", "justfile", "build", "workspace", "cmakelists.txt", "os-release"}

@@ -119,7 +119,7 @@ def _needed(blob: Blob, sections: list[_Section], order: str, is_64: bool) -> tu
     table = blob.read(strings.offset, min(strings.size, 4 * 2**20))
     shape = order + ("qQ" if is_64 else "iI")
     data = blob.read(dynamic.offset, min(dynamic.size, 2**20))
-    found = []
+    found: list[str] = []
     for tag, value in struct.iter_unpack(shape, data[: len(data) // struct.calcsize(shape) * struct.calcsize(shape)]):
         if tag == 0 or len(found) >= MOST_NEEDED:
             break

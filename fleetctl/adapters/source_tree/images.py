@@ -116,25 +116,39 @@ def _layers(path: str, blobs: list[Blob | None], digests: list[str], bounds: Bou
         if blob is None:
             yield Skipped(path=path, reason="image: a layer is not there")
             continue
-        mine: set[str] = set()
-        gone: set[str] = set()
-
-        def wanted(name: str, mine: set[str] = mine, gone: set[str] = gone) -> bool:
-            folder, _, last = name.rpartition("/")
-            if last.startswith(".wh."):
-                gone.add(folder if last == ".wh..wh..opq" else f"{folder}/{last[4:]}".lstrip("/"))
-                return False
-            if name in seen or any(name == h or name.startswith(h + "/") for h in hidden):
-                return False
-            mine.add(name)
-            return DISTRIBUTION.search(name) is not None or not SYSTEM.match(name)
-
-        yield from _layer(path, blob, digest, bounds, spent, wanted)
-        seen |= mine
-        hidden |= gone
+        top = _Above(seen, hidden)
+        yield from _layer(path, blob, digest, bounds, spent, top)
+        seen |= top.mine
+        hidden |= top.gone
         if len(seen) > bounds.members:
             yield Skipped(path=path, reason="image: too many files")
             return
+
+
+class _Above:
+    """Tells of one layer's files which are to be looked at: not replaced or removed above, and not part of the system."""
+
+    def __init__(self, seen: set[str], hidden: set[str]) -> None:
+        self._seen, self._hidden = frozenset(seen), frozenset(hidden)
+        self.mine: set[str] = set()
+        self.gone: set[str] = set()
+
+    def __call__(self, name: str) -> bool:
+        folder, _, last = name.rpartition("/")
+        if last.startswith(".wh."):
+            self.gone.add(folder if last == ".wh..wh..opq" else f"{folder}/{last[4:]}".lstrip("/"))
+            return False
+        if name in self._seen or self._is_hidden(name):
+            return False
+        self.mine.add(name)
+        return DISTRIBUTION.search(name) is not None or not SYSTEM.match(name)
+
+    def _is_hidden(self, name: str) -> bool:
+        while name:
+            if name in self._hidden:
+                return True
+            name = name.rpartition("/")[0]
+        return False
 
 
 def _layer(path: str, blob: Blob, digest: str, bounds: Bounds, spent: Spent, wanted: Callable[[str], bool]) -> Iterator[Read]:

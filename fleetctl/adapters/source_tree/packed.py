@@ -53,7 +53,7 @@ class Stream:
         else:
             self._new = None
             self.is_packed = False
-        self._engine = self._new() if self._new else None
+        self._engine: _Decompressor | None = self._new() if self._new else None
 
     def watch_packed(self, watch: Callable[[bytes], None]) -> None:
         """Hand every byte that is read from the blob to `watch`, for a digest."""

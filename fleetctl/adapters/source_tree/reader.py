@@ -1,4 +1,4 @@
-"""Assess, adapter layer: a path in, what was read of it out: a file, a folder, an archive or an image. Never follows links, never writes."""
+"""Assess, adapter layer: a path in, what was read of it out: file, folder, archive or image. Never follows links, never writes."""
 
 from __future__ import annotations
 
