@@ -10,10 +10,11 @@ _TOKENS = re.compile(
     r"|//[^\n]*+"
     r"|/\*"
     r'|"(?:[^"\\\n]|\\.)*+"?'
-    r"|(?<![0-9a-fA-F])'(?:\\[^\n]|[^'\\\n]){1,4}+'",
+    r"|'(?:\\[^\n]|[^'\\\n]){1,4}+'",
     re.DOTALL,
 )
 """Possessive throughout: no input makes it look at a character many times."""
+_DIGITS = frozenset("0123456789abcdefABCDEF")
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif)\b([^\n]*)", re.MULTILINE)
 GUARD_WORDS = frozenset(
     {
@@ -63,6 +64,12 @@ def views(source: str) -> Views:
     while token := _TOKENS.search(source, at):
         start, end = token.span()
         first = source[start]
+        if first == "'" and start and source[start - 1] in _DIGITS:
+            end = start + 1  # a digit separator, as in 1'000'000
+            text.append(source[at:end])
+            code.append(source[at:end])
+            at = end
+            continue
         if source.startswith("/*", start):
             end = _after(source, "*/", end)
         elif first == "R":

@@ -16,14 +16,17 @@ _NARROW_NUMBER = re.compile(
     r"\(*\s*(?:\((?:unsigned(?:\s+int)?|uint32_t|u32|uint)\)\s*)?(?:0[xX][fF]{8}[uU]?|4294967295[uU]?|~\s*0[uU]?|-1|~\s*0[xX]0[uU]?)\s*\)*\Z"
 )
 _NARROW_TYPES = r"(?:unsigned(?:\s+int)?|uint32_t|uint|int|std::uint32_t|auto|u32)"
-_LANES = re.compile(
+_NAMED = re.compile(
     r"\b(?:k?WARP_?SIZE|kWarpSize|warp_size|warpsize|WARP_THREADS|kWarpThreads|THREADS_PER_WARP|NUM_LANES|kNumLanes|LANES_PER_WARP)"
-    r"\s*(?:=|\{)?\s*\(?\s*32\b"
+    r"\s{0,9}(?:=|\{)?\s{0,9}\(?\s{0,9}32\b"
     r"|#[ \t]*define[ \t]+\w*(?:WARP|Warp|warp|LANES)\w*[ \t]+\(?32\b"
-    r"|\b(?:threadIdx\.x|threadIdx\.y|tid|lane|laneId|lane_id|laneid|tidx|thread_id|threadId|tid_x|thread_idx)\b\s*\)?\s*"
-    r"(?:&\s*(?:31|0[xX]1[fF])\b|>>\s*5\b|%\s*32\b|/\s*32\b)"
-    r"|\b(?:blockDim\.x|blockDim|num_threads|nthreads|NUM_THREADS|THREADS|BLOCK_SIZE)\b\s*\)?\s*(?:>>\s*5\b|/\s*32\b)"
 )
+_BY_32 = re.compile(r"(?:&\s{0,3}(?:31|0[xX]1[fF])|>>\s{0,3}5|%\s{0,3}32|/\s{0,3}32)\b")
+_LANE = re.compile(
+    r"(?:threadIdx\.[xy]|\btid|\blane|\blaneId|\blane_id|\blaneid|\btidx|\bthread_id|\bthreadId|\btid_x|\bthread_idx)\s?\)?\s?\Z"
+)
+_THREADS = re.compile(r"(?:blockDim\.x|\bblockDim|\bnum_threads|\bnthreads|\bNUM_THREADS|\bTHREADS|\bBLOCK_SIZE)\s?\)?\s?\Z")
+_WARP_WORD = re.compile(r"WARP|Warp|warp|LANES|NumLanes")
 _HALVING = re.compile(r"\bfor\s*\(\s*(?:\w+\s+){1,2}\w+\s*=\s*16\s*;")
 LANE_WORDS = frozenset(
     {
@@ -95,8 +98,13 @@ def _is_narrow(name: str, code: str) -> bool:
 
 def thirty_two_lanes(code: str) -> Iterator[tuple[int, str]]:
     """Yield offset and text of arithmetic that takes a warp for 32 lanes."""
-    for match in _LANES.finditer(code):
+    for match in _NAMED.finditer(code) if _WARP_WORD.search(code) else ():
         yield match.start(), " ".join(match.group().split())
+    for match in _BY_32.finditer(code):
+        before = code[max(0, match.start() - 24) : match.start()]
+        whose = _LANE.search(before) or (_THREADS.search(before) if match.group()[0] in ">/" else None)
+        if whose:
+            yield match.start(), f"{whose.group().strip()} {match.group()}"
     if _SHUFFLE.search(code):
         for match in _HALVING.finditer(code):
             if _SHUFFLE.search(code, match.end(), match.end() + 300):
@@ -111,6 +119,10 @@ def dynamic_launches(code: str) -> Iterator[tuple[int, str]]:
             continue
         opened = _body(code, match.end())
         if opened < 0:
+            continue
+        near = code.find("\n}", opened)
+        if near >= 0 and code.find("<<<", opened, near) < 0:
+            done = near
             continue
         end = _closing(code, opened)
         launch = code.find("<<<", opened, end)

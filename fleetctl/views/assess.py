@@ -20,7 +20,7 @@ STALE_MARK = "*"
 COLUMNS = (
     Column(title="GRADE"),
     Column(title="RULE", shrink=2, middle=True),
-    Column(title="WHERE", shrink=3, middle=True),
+    Column(title="WHERE", shrink=4, middle=True),
     Column(title="N", right=True),
     Column(title="WHAT", shrink=4),
     Column(title="EVIDENCE", wide=True),
