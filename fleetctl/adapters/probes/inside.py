@@ -17,7 +17,9 @@ CLONE_NEWUSER, CLONE_NEWIPC, CLONE_NEWNET = 0x10000000, 0x08000000, 0x40000000
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, SIGKILL = 1, 38, 9
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 EXECUTE, READ_FILE, READ_DIR = 1, 4, 8
-ALL_OF_ABI_1 = 0x1FFF
+ALL_BY_ABI = {1: 0x1FFF, 2: 0x3FFF}
+ALL_FROM_ABI_3 = 0x7FFF
+"""Refer (renames between folders) came with ABI 2, truncate with ABI 3."""
 O_PATH = 0x200000
 
 
@@ -35,11 +37,15 @@ def no_network(libc: ctypes.CDLL) -> None:
 
 def only_files(libc: ctypes.CDLL, read: list[str], write: list[str]) -> None:
     """Restrict files by Landlock, where the kernel has it."""
-    handled = struct.pack("<Q", ALL_OF_ABI_1)
+    version = libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), 1)
+    if version < 1:
+        return
+    everything = ALL_BY_ABI.get(version, ALL_FROM_ABI_3)
+    handled = struct.pack("<Q", everything)
     ruleset = libc.syscall(CREATE_RULESET, handled, ctypes.c_size_t(len(handled)), 0)
     if ruleset < 0:
         return
-    for path, access in [(p, EXECUTE | READ_FILE | READ_DIR) for p in read] + [(p, ALL_OF_ABI_1) for p in write] + [("/dev/null", 6)]:
+    for path, access in [(p, EXECUTE | READ_FILE | READ_DIR) for p in read] + [(p, everything) for p in write] + [("/dev/null", 6)]:
         try:
             folder = os.open(path, O_PATH | os.O_CLOEXEC)
         except OSError:

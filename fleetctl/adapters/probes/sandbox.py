@@ -1,7 +1,6 @@
 """Assess, adapter layer: one child with limits: CPU, memory, file size, wall time, no network, files read-only but its own scratch.
 
-Never a shell; its environment is made new. Where the kernel has no namespaces or Landlock for us, the limits still hold; `kept_apart`
-says what was there.
+Never a shell; its environment is made new. Where the kernel has no namespaces or Landlock for us, the limits still hold.
 """
 
 from __future__ import annotations
@@ -18,8 +17,28 @@ from pathlib import Path
 
 MOST_OUTPUT = 4 * 2**20
 ENTRY = Path(__file__).with_name("inside.py")
-READABLE = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/dev")
-"""What a compiler needs to read; homes, data and /tmp are not among it."""
+READABLE = (
+    "/usr",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/bin",
+    "/sbin",
+    "/opt",
+    "/etc/alternatives",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/proc/self",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/sys/devices/system/cpu",
+    "/dev/null",
+    "/dev/urandom",
+    "/dev/zero",
+)
+"""What a compiler needs to read; homes, data, settings, other processes and /tmp are not among it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from fleetctl.domain.portability import ProbeResult
 
 INNER = Path(__file__).with_name("triton_child.py")
 MOST_KERNELS = 20
+_REFUSALS = ("CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct", "RuntimeError: PassManager", "RuntimeError: AMD LLVM")
 _GUESSES = ("IncompatibleType", "pointer", "constexpr", "dtype", "Cannot bitcast", "int32[", "must be a power of 2", "is not defined")
 
 
@@ -117,5 +118,6 @@ def _result(path: str, ended: Ended) -> ProbeResult:
     if not failed:
         return ProbeResult(tool="triton", path=path, outcome="passed", detail=f"{len(said.get('passed', []))} kernels")
     kernel, detail = next(iter(failed.items()))
-    guessed = any(g in str(said["failed"][kernel]) for g in _GUESSES)
+    raw = str(said["failed"][kernel])
+    guessed = any(g in raw for g in _GUESSES) or not raw.startswith(_REFUSALS)
     return ProbeResult(tool="triton", path=path, outcome="unknown" if guessed else "failed", detail=f"{kernel}: {detail}"[:400])
