@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from typing import NamedTuple
 
 _TOKENS = re.compile(
@@ -97,7 +98,7 @@ def _after(source: str, mark: str, at: int) -> int:
 
 
 def guarded_lines(code: str) -> list[tuple[int, int]]:
-    """Return line ranges (1-based, both inclusive) of #if groups one of whose conditions names AMD's platform, in order of their ends."""
+    """Return line ranges (1-based, both inclusive, apart and in order) of #if groups one of whose conditions names AMD's platform."""
     open_groups: list[tuple[int, bool]] = []
     found: list[tuple[int, int]] = []
     line, at = 1, 0
@@ -115,9 +116,16 @@ def guarded_lines(code: str) -> list[tuple[int, int]]:
             start, known = open_groups.pop()
             if known:
                 found.append((start, line))
-    return found
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(found):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
 
 
 def inside(line: int, ranges: list[tuple[int, int]]) -> bool:
-    """Tell whether a line lies in one of the ranges."""
-    return any(start <= line <= end for start, end in ranges)
+    """Tell whether a line lies in one of the ranges, which are apart and in order."""
+    at = bisect_right(ranges, (line, 1 << 60)) - 1
+    return at >= 0 and ranges[at][0] <= line <= ranges[at][1]

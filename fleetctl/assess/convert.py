@@ -39,7 +39,8 @@ class Converted:
 def convert(source: str, names: Mapping[str, ApiName]) -> Converted:
     """Translate one source."""
     out: list[str] = []
-    at = replaced = 0
+    at = replaced = counted = 0
+    line = 1
     left: dict[str, int] = {}
     while match := _PIECES.search(source, at):
         start, end = match.span()
@@ -64,8 +65,10 @@ def convert(source: str, names: Mapping[str, ApiName]) -> Converted:
             if row is not None and row.hip_name and row.status in USABLE and row.lib != "include":
                 replaced += row.hip_name != piece
                 piece = row.hip_name
-            elif coverage(piece, names) in {"unsupported", "uncovered"} and (row is None or row.lib != "device"):
-                left.setdefault(piece, source.count("\n", 0, start) + 1)
+            elif piece not in left and coverage(piece, names) in {"unsupported", "uncovered"} and (row is None or row.lib != "device"):
+                line += source.count("\n", counted, start)
+                counted = start
+                left[piece] = line
         out.append(piece)
         at = end
     out.append(source[at:])

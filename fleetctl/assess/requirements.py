@@ -14,6 +14,10 @@ from typing import Any, NamedTuple
 
 from fleetctl.domain.portability import PackageRule
 
+MOST_PLACED = 2000
+"""Requirements of a TOML file whose line is looked for; the rest is given line 1."""
+LONGEST_LINE = 4000
+
 
 class Requirement(NamedTuple):
     """One package as a file names it; `version` is "" where it is not pinned."""
@@ -97,9 +101,11 @@ def _quoted(path: str, line: str, number: int) -> Iterator[Requirement]:
 
 
 def _installs(path: str, text: str) -> Iterator[Requirement]:
-    joined = text.replace("\\\n", "  ")
+    joined = "\n".join(line[:LONGEST_LINE] for line in text.replace("\\\n", "  ").split("\n"))
+    line, counted = 1, 0
     for match in _PIP_INSTALL.finditer(joined):
-        line = text.count("\n", 0, match.start()) + 1
+        line += joined.count("\n", counted, match.start())
+        counted = match.start()
         skip = False
         for word in (match.group(1) or match.group(2) or "")[:4000].split():
             word = word.strip("\"'")
@@ -112,10 +118,10 @@ def _installs(path: str, text: str) -> Iterator[Requirement]:
 
 
 def _pyproject(path: str, text: str, data: dict[str, Any]) -> Iterator[Requirement]:
-    for item in _strings(data):
+    for number, item in enumerate(_strings(data)):
         match = _LINE.match(item[:300])
         if match:
-            at = text.find(item)
+            at = text.find(item) if number < MOST_PLACED else -1
             line = text.count("\n", 0, at) + 1 if at >= 0 else 1
             yield Requirement(normalised(match.group(1)), _version(match.group(2), match.group(3)), path, line)
 

@@ -85,7 +85,7 @@ class SourceScanner:
         self._by_word: dict[str, list[Rule]] = {}
         prefixes: list[tuple[str, Rule]] = []
         for rule in book.rules.values():
-            if not rule.pattern or not {"cuda", "cu"} & set(rule.scopes):
+            if not rule.pattern or not {"cuda", "cu", "device"} & set(rule.scopes):
                 continue
             for trigger in rule.triggers:
                 if trigger.endswith("*"):
@@ -109,7 +109,7 @@ class SourceScanner:
         known = words & self._usable
         facts.device = bool(words & DEVICE_WORDS)
         facts.cuda = is_cu or bool(words & KERNEL_WORDS) or any(LOOKS_LIKE_CUDA.match(w) for w in words if w[:2] in {"cu", "CU"})
-        rules = self._triggered(words, is_cu)
+        rules = self._triggered(words, is_cu=is_cu, is_cuda=facts.cuda)
         guarded_words = words & GUARD_WORDS
         if not facts.cuda and not rules and not guarded_words:
             return facts
@@ -128,7 +128,7 @@ class SourceScanner:
                 self._warps(words, seen.code, lines, ranges, first_line, facts)
         return facts
 
-    def _triggered(self, words: set[str], is_cu: bool) -> list[Rule]:
+    def _triggered(self, words: set[str], *, is_cu: bool, is_cuda: bool) -> list[Rule]:
         found: dict[str, Rule] = {}
         for word in words & self._by_word.keys():
             for rule in self._by_word[word]:
@@ -138,7 +138,7 @@ class SourceScanner:
                 for prefix, rule in self._prefixes:
                     if word.startswith(prefix):
                         found[rule.id] = rule
-        return [r for r in found.values() if "cuda" in r.scopes or is_cu]
+        return [r for r in found.values() if "cuda" in r.scopes or (is_cuda and "device" in r.scopes) or is_cu]
 
     def _try(
         self, rule: Rule, seen: Views, lines: _Lines, ranges: list[tuple[int, int]], first: int, facts: SourceFacts, claimed: set[str]

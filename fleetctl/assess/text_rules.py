@@ -75,7 +75,7 @@ class TextScanner:
 
     def __init__(self, book: RuleBook) -> None:
         self._rules: list[tuple[Rule, re.Pattern[str]]] = [
-            (r, re.compile(r.pattern, re.MULTILINE)) for r in book.rules.values() if r.pattern and set(r.scopes) - {"cuda", "cu"}
+            (r, re.compile(r.pattern, re.MULTILINE)) for r in book.rules.values() if r.pattern and set(r.scopes) - {"cuda", "cu", "device"}
         ]
 
     def scan(self, text: str, scopes: Iterable[str]) -> list[TextHit]:
@@ -117,6 +117,9 @@ def _together(text: str, scopes: set[str]) -> list[TextHit]:
     """Return what only the combination of two settings shows."""
     if scopes.isdisjoint({"env", "docker", "config"}):
         return []
+    if not any(word in text for word in ("ROCR_VISIBLE_DEVICES", "TORCH_CUDA_ARCH_LIST", "vllm")):
+        return []
+    text = "\n".join("" if _COMMENT.match(line) else line for line in text.split("\n"))
     found: list[TextHit] = []
     rocr = _SET_ROCR.search(text)
     if rocr and _SET_HIP.search(text):

@@ -63,14 +63,23 @@ LANE_WORDS = frozenset(
 )
 """One of these, or a word with "warp" or "lanes" in it, is in every place that `thirty_two_lanes` finds."""
 _SHUFFLE = re.compile(r"__shfl")
+_OPENS = re.compile(r"[{;=]")
+_BRACE = re.compile(r"[{}]")
 _KERNEL = re.compile(r"\b__(?:global|device)__\b")
+
+
+MOST_MASKS = 64
+"""Different names of masks that are followed per file."""
 
 
 def narrow_masks(code: str) -> Iterator[tuple[int, str]]:
     """Yield offset and text of each call of a *_sync function whose mask is 32 bits wide; names are followed within the file."""
+    named: dict[str, bool] = {}
     for match in _SYNC_CALL.finditer(code):
         mask = _first_argument(code, match.end())
-        if _NARROW_NUMBER.match(mask) or (re.fullmatch(r"[A-Za-z_]\w*", mask) and _is_narrow(mask, code)):
+        if mask not in named and len(named) < MOST_MASKS:
+            named[mask] = re.fullmatch(r"[A-Za-z_]\w*", mask) is not None and _is_narrow(mask, code)
+        if _NARROW_NUMBER.match(mask) or named.get(mask, False):
             yield match.start(), f"{match.group(1)}({mask}, ...)"
 
 
@@ -113,14 +122,14 @@ def thirty_two_lanes(code: str) -> Iterator[tuple[int, str]]:
 
 def dynamic_launches(code: str) -> Iterator[tuple[int, str]]:
     """Yield offset and text of each kernel launch inside a function that runs on the GPU."""
-    done = 0
+    done = near = 0
     for match in _KERNEL.finditer(code):
         if match.start() < done:
             continue
         opened = _body(code, match.end())
         if opened < 0:
             continue
-        near = code.find("\n}", opened)
+        near = code.find("\n}", opened) if near >= 0 else -1
         if near >= 0 and code.find("<<<", opened, near) < 0:
             done = near
             continue
@@ -133,17 +142,13 @@ def dynamic_launches(code: str) -> Iterator[tuple[int, str]]:
 
 def _body(code: str, at: int) -> int:
     """Return the offset of the function's opening brace, -1 for a declaration."""
-    for i in range(at, min(len(code), at + 4000)):
-        if code[i] == "{":
-            return i
-        if code[i] in ";=":
-            return -1
-    return -1
+    match = _OPENS.search(code, at, at + 4000)
+    return match.start() if match and match.group() == "{" else -1
 
 
 def _closing(code: str, opened: int) -> int:
     depth = 0
-    for match in re.compile(r"[{}]").finditer(code, opened):
+    for match in _BRACE.finditer(code, opened):
         depth += 1 if match.group() == "{" else -1
         if depth == 0:
             return match.end()

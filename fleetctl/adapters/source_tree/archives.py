@@ -124,7 +124,8 @@ def _zip(path: str, blob: Blob, bounds: Bounds, spent: Spent, depth: int) -> Ite
             if TORCH.search(path.lower()):
                 yield from _torch(path, [e.filename for e in entries])
                 return
-            packed = max(1, blob.size)
+            most = max(bounds.ratio_from, bounds.ratio * blob.size)
+            before = spent.unpacked
             for entry in entries:
                 spent.members += 1
                 if spent.members > bounds.members:
@@ -135,7 +136,7 @@ def _zip(path: str, blob: Blob, bounds: Bounds, spent: Spent, depth: int) -> Ite
                 if name is None:
                     yield Skipped(path=path, reason="a member's name leaves the archive")
                     continue
-                yield from _entry(archive, entry, f"{path}!{name}", name, bounds, spent, depth, packed)
+                yield from _entry(archive, entry, f"{path}!{name}", name, bounds, spent, depth, before + most)
     except OverBound as e:
         yield Skipped(path=path, reason=f"archive: {e}")
     except _BROKEN as e:
@@ -143,7 +144,7 @@ def _zip(path: str, blob: Blob, bounds: Bounds, spent: Spent, depth: int) -> Ite
 
 
 def _entry(
-    archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: str, name: str, bounds: Bounds, spent: Spent, depth: int, packed: int
+    archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: str, name: str, bounds: Bounds, spent: Spent, depth: int, most: int
 ) -> Iterator[Read]:
     lower = name.lower()
     nested = ZIP.search(lower) or TAR.search(lower)
@@ -156,7 +157,7 @@ def _entry(
         yield Skipped(path=path, reason=f"archive: damaged: {type(e).__name__}")
         return
     spent.unpacked += len(data)
-    if spent.unpacked > bounds.archive or (spent.unpacked > bounds.ratio_from and len(data) > bounds.ratio * packed):
+    if spent.unpacked > min(bounds.archive, most):
         raise OverBound(f"grows more than {bounds.ratio} times when unpacked")
     if nested:
         yield from read_archive(path, MemoryBlob(data), bounds, spent, depth + 1)
