@@ -19,7 +19,13 @@ from fleetctl.domain.portability import ProbeResult
 
 INNER = Path(__file__).with_name("triton_child.py")
 MOST_KERNELS = 20
-_REFUSALS = ("CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct", "RuntimeError: PassManager", "RuntimeError: AMD LLVM")
+_REFUSALS = (
+    "CompilationError",
+    "CompileTimeAssertionFailure",
+    "UnsupportedLanguageConstruct",
+    "RuntimeError: PassManager",
+    "RuntimeError: AMD LLVM",
+)
 _GUESSES = ("IncompatibleType", "pointer", "constexpr", "dtype", "Cannot bitcast", "int32[", "must be a power of 2", "is not defined")
 
 
