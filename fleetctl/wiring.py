@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fleetctl.adapters.haproxy.router import Backends
     from fleetctl.adapters.home.files import WayHomeFiles
+    from fleetctl.adapters.name_tables import ImportedNames
     from fleetctl.adapters.store.sqlite import SqliteStore
     from fleetctl.adapters.store.status import StatusRow
     from fleetctl.domain.fleet import Connection, Fleet
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
     from fleetctl.domain.plan import Plan
     from fleetctl.domain.pool import PoolSpec
     from fleetctl.ports.capacity import Configurator, Provisioner
+    from fleetctl.ports.portability import CopyWriter
     from fleetctl.ports.state import Clock
     from fleetctl.ports.traffic import EvidenceSource, Prober, Router, Shadow
+    from fleetctl.usecases.assess import AssessPorts, Price
     from fleetctl.usecases.capacity import CapacityPorts
     from fleetctl.usecases.home import HomePorts
     from fleetctl.usecases.plan import PlanPorts
@@ -152,6 +155,55 @@ class Wiring:
         from fleetctl.usecases.plan import PlanPorts
 
         return PlanPorts(store=self.store, records=self.store, clock=self.clock, capacity=UnknownCapacity(), actor=self.actor)
+
+    @property
+    def names_file(self) -> Path | None:
+        """Return the workspace's own table of CUDA names, None where it has none."""
+        own = self.workspace / STATE / "catalog" / "hip_api.csv"
+        return own if own.is_file() else None
+
+    def assess_ports(self, *, probe: bool, keep: bool) -> AssessPorts:
+        """Return all that assessing touches.
+
+        Args:
+            probe: with compilers; keep: with the store, which is made where there is none.
+        """
+        from fleetctl.adapters.probes import HipProbe, TritonProbe
+        from fleetctl.adapters.source_tree import SourceTreeReader
+        from fleetctl.catalog.portability import load_rule_book
+        from fleetctl.usecases.assess import AssessPorts
+
+        book = load_rule_book(self.names_file)
+        return AssessPorts(
+            tree=SourceTreeReader(),
+            book=book,
+            clock=self.clock,
+            actor=self.actor,
+            records=self.store if keep else None,
+            store=self.store if keep else None,
+            probes=(HipProbe(book.names), TritonProbe()) if probe else (),
+        )
+
+    def copy_writer(self) -> CopyWriter:
+        """Return what writes a translated tree."""
+        from fleetctl.adapters.source_tree.writer import FolderWriter
+
+        return FolderWriter()
+
+    def import_names(self, checkout: Path) -> ImportedNames:
+        """Make the workspace's own table of CUDA names from a HIPIFY checkout."""
+        from fleetctl.adapters.name_tables import import_names
+        from fleetctl.catalog.portability import shipped_names
+
+        return import_names(checkout, self.state_folder / "catalog" / "hip_api.csv", shipped_names())
+
+    def price(self) -> Price:
+        """Return the planner's own price of a workload's replicas on a pool."""
+        from fleetctl.catalog import load_catalog
+        from fleetctl.planning.cost import share_of
+
+        catalog = load_catalog()
+        return lambda workload, pool: share_of(workload, pool, catalog)
 
     def router_of(self, c: CellId) -> Router:
         """Return the router of a cell."""
