@@ -164,7 +164,8 @@ class Repository:
         """Return a version matrix of the stand-ins in both versions."""
         releases = [
             {
-                "id": f"standin-{version}", "vendor": "amd", "os": "debian", "os_version": "12", "kernel_series": "any", "kernel_flavour": "",
+                "id": f"standin-{version}", "vendor": "amd", "os": "debian", "os_version": "12",
+                "kernel_series": "any", "kernel_flavour": "",
                 "driver": version, "rocm": version, "repository": self.uri, "suite": "standin", "components": "main", "key": "standin",
                 "driver_packages": {"amdgpu-dkms": version}, "rocm_packages": {"rocminfo": version, "amd-smi-lib": version},
                 "kernel_packages": {"linux-headers-standin": version}, "layers": ["native", "hip"], "image": "none", "image_digest": "none",
