@@ -117,7 +117,9 @@ def inventory_seconds(count: int = 1000) -> float:
         Host(id=HostId(f"node-{n}"), pool=PoolId(f"pool-{n % 10}"), address=f"10.0.{n // 250}.{n % 250 + 1}", user="ops")
         for n in range(count)
     ]
-    by_host = {h.id: {"model_server_units": [{"name": "chat", "argv": ["/bin/x", "{{ 1 }}"], "port": 8000, "model": "m"}]} for h in hosts}
+    by_host: dict[str, dict[str, object]] = {
+        h.id: {"model_server_units": [{"name": "chat", "argv": ["/bin/x", "{{ 1 }}"], "port": 8000, "model": "m"}]} for h in hosts
+    }
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "inventory.yml"
         begun = time.monotonic()

@@ -162,6 +162,10 @@ class Repository:
 
     def matrix(self) -> Matrix:
         """Return a version matrix of the stand-ins in both versions."""
+        return parse_matrix(self.matrix_text(), "standin")
+
+    def matrix_text(self) -> str:
+        """Return that matrix as the file's text."""
         releases = [
             {
                 "id": f"standin-{version}", "vendor": "amd", "os": "debian", "os_version": "12",
@@ -175,7 +179,7 @@ class Repository:
         ]  # fmt: skip
         key = {"name": "standin", "fingerprint": self.fingerprint, "expires": "never", "source": "this test", "as_of": "2026-11-30"}
         whole = {"format_version": 1, "as_of": "2026-11-30", "keys": [key], "downloads": [], "releases": releases}
-        return parse_matrix(json.dumps(whole), "standin")
+        return json.dumps(whole)
 
     def variables(self, version: str = OLD, *, model: str = "standin-model", port: int = 8000, name: str = "chat") -> dict[str, object]:
         """Return what the site play needs to make a host of stand-ins."""

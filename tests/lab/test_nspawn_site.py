@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from fleetctl.domain.ids import Token
+from fleetctl.domain.matrix import Wanted
 from fleetctl.domain.provision import HostResult
+from fleetctl.planning.check_matrix import release_variables
+from tests.fakes import ansible_world as world
 from tests.lab import nspawn_bench as nb
 from tests.lab import nspawn_lab as nl
 from tests.lab.standin_packages import NEW, OLD
@@ -159,3 +166,66 @@ def test_a_host_that_is_given_no_key_is_another_thing_than_a_failed_one(bench: n
     wrong_user = replace(h.host, user="nobody-here")
     (result,) = bench.configurator().run("health_gate", [wrong_user], {}, Token(1), bench.seen.append)
     assert result.state == "unreachable"
+
+
+def nodes_file(bench: nb.Bench, release: str) -> Path:
+    """Write a nodes file over the lab's host and return its path."""
+    repository, lab = bench.repository, bench.lab
+    variables = repository.variables()
+    given = set(
+        release_variables(repository.matrix(), Wanted(release=f"standin-{OLD}", layer="native", gpu_target="gfx942", container=False))
+    )
+    roles = {k: v for k, v in variables.items() if k not in given and k != "apt_ready_keys"}
+    (lab.folder / "matrix.json").write_text(repository.matrix_text())
+    (lab.folder / "standin.asc").write_text(repository.key)
+    file = {
+        "pool": "mi300x-nspawn",
+        "release": release,
+        "layer": "native",
+        "container": False,
+        "matrix": "matrix.json",
+        "keys": {"standin": "standin.asc"},
+        "known_hosts": "known_hosts",
+        "identity": "id",
+        "hosts": {h.name: {"address": h.address, "user": nl.USER} for h in lab.hosts},
+        "roles": roles,
+    }
+    path = lab.folder / "nodes.yaml"
+    path.write_text(json.dumps(file))  # JSON is YAML
+    return path
+
+
+def fleetctl(bench: nb.Bench, *argv: str) -> subprocess.CompletedProcess[str]:
+    """Run the program in a workspace of its own."""
+    workspace = bench.lab.folder / "workspace"
+    workspace.mkdir(exist_ok=True)
+    env = {"PATH": os.environ["PATH"], "HOME": str(workspace), "PYTHONPATH": str(world.ROOT), "NO_COLOR": "1"}
+    program = [sys.executable, "-m", "fleetctl.cli", "-C", str(workspace), *argv]
+    return subprocess.run(program, env=env, cwd=workspace, capture_output=True, text=True, check=False, timeout=800)
+
+
+def test_the_program_refuses_unknown_releases_shows_progress_and_resumes(bench: nb.Bench) -> None:
+    difference = nb.remember(bench.lab.hosts[0])
+    unknown = fleetctl(bench, "configure", "--nodes", str(nodes_file(bench, "standin-99")))
+    assert unknown.returncode == 2
+    assert "error[config.matrix]" in unknown.stderr
+    assert f"standin-{OLD}" in unknown.stderr
+
+    path = str(nodes_file(bench, f"standin-{OLD}"))
+    tags = ("--tags", "apt_ready,amdgpu_driver")
+    checked = fleetctl(bench, "configure", "--nodes", path, "--check", "--diff", *tags)
+    assert checked.returncode == 0, checked.stderr
+    assert "would change" in checked.stdout
+    assert "Nothing was changed." in checked.stderr
+    assert {p for p in difference() if not p.startswith("var/lib/fleetctl")} == set()
+
+    done = fleetctl(bench, "configure", "--nodes", path, "--limit", "node-*", *tags)
+    assert done.returncode == 0, done.stderr
+    assert "host/node-1 ok" in done.stdout
+    assert "apt_ready" in done.stderr, "progress is shown per host and task"
+    again = fleetctl(bench, "configure", "--nodes", path, "--resume", *tags)
+    assert again.returncode == 0, again.stderr
+    assert "Nothing to do" in again.stdout
+    undone = fleetctl(bench, "configure", "--nodes", path, "--play", "uninstall")
+    assert undone.returncode == 0, undone.stderr
+    assert difference() == {}
