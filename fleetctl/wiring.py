@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fleetctl.domain.people import Actor
     from fleetctl.domain.plan import Plan
     from fleetctl.domain.pool import PoolSpec
+    from fleetctl.formats.nodes_file import NodesFile
     from fleetctl.ports.capacity import Configurator, Provisioner
     from fleetctl.ports.portability import CopyWriter
     from fleetctl.ports.state import Clock
@@ -397,13 +398,43 @@ class Wiring:
         variables = lab_variables(Path(self.fleet.settings["lab.hosts"]), sys.executable)
         return TerraformProvisioner(shipped("terraform") / "stacks" / stack, self.state_folder / "terraform", stack, variables, find_tool())
 
-    def configurator(self, run: Path) -> Configurator:
-        """Return what prepares hosts."""
+    def configurator(self, run: Path, *, check: bool = False, diff: bool = False, tags: Sequence[str] = ()) -> Configurator:
+        """Return what prepares hosts; see `AnsibleConfigurator` for check, diff and tags."""
         from fleetctl.adapters.ansible.configurator import AnsibleConfigurator
 
-        return AnsibleConfigurator(shipped("playbooks"), run, python=sys.executable)
+        return AnsibleConfigurator(shipped("playbooks"), run, python=sys.executable, check=check, diff=diff, tags=tags)
 
-    def capacity_ports(self, run: Path) -> CapacityPorts:
+    def playbooks_digest(self) -> str:
+        """Return the digest of the playbooks that are shipped; nodes carry it in their manifest."""
+        import hashlib
+
+        whole = hashlib.sha256()
+        root = shipped("playbooks")
+        for path in sorted(p for p in root.rglob("*") if p.is_file() and "__pycache__" not in p.parts and ".ansible" not in p.parts):
+            whole.update(f"{path.relative_to(root)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+        return whole.hexdigest()[:16]
+
+    def node_configurator(
+        self, run: Path, nodes: NodesFile, *, check: bool = False, diff: bool = False, tags: Sequence[str] = (), timeout_s: float = 3600.0
+    ) -> Configurator:
+        """Return what prepares the hosts of a nodes file, in the group of their vendor."""
+        from fleetctl.adapters.ansible.configurator import AnsibleConfigurator
+        from fleetctl.adapters.ansible.settings import SshFiles
+
+        return AnsibleConfigurator(
+            shipped("playbooks"),
+            run,
+            python=sys.executable,
+            check=check,
+            diff=diff,
+            tags=tags,
+            timeout_s=timeout_s,
+            forks=min(50, max(5, len(nodes.hosts))),
+            vendors={nodes.pool: nodes.vendor},
+            ssh=SshFiles(known_hosts=nodes.known_hosts, identity=nodes.identity),
+        )
+
+    def capacity_ports(self, run: Path, configurator: Configurator | None = None) -> CapacityPorts:
         """Return all that provision and configure touch."""
         from fleetctl.usecases.capacity import CapacityPorts
 
@@ -412,7 +443,7 @@ class Wiring:
             records=self.store,
             clock=self.clock,
             provisioner=self.provisioner,
-            configurator=self.configurator(run),
+            configurator=configurator or self.configurator(run),
             holder=self.holder,
             actor=self.actor,
         )

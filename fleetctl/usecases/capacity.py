@@ -119,17 +119,17 @@ def _provision_one(
 def _apply(
     spec: PoolSpec, shown: ProvisionPlan, provisioner: Provisioner, lease: Lease, ports: CapacityPorts, on: Callable[[Progress], None]
 ) -> Provisioned:
-    _note(ports, "provision.apply", f"{spec.pool}: applying plan file {shown.digest[:12]}", pool=spec.pool, digest=shown.digest)
+    note(ports, "provision.apply", f"{spec.pool}: applying plan file {shown.digest[:12]}", pool=spec.pool, digest=shown.digest)
     done = provisioner.apply(shown, lease.token, on)
     if isinstance(done, ProvisionFailure):
-        _note(ports, "provision.failed", f"{spec.pool}: {done.text}", pool=spec.pool)
+        note(ports, "provision.failed", f"{spec.pool}: {done.text}", pool=spec.pool)
         raise ProvisionFailed(
             done.code,
             f"provisioning {spec.pool} failed: {done.text}",
             hint="What was made is kept in the state; mend the cause, then run: fleetctl provision",
             details=tuple(f"made: {m}" for m in done.made),
         )
-    _note(ports, "provision.applied", f"{spec.pool}: {done.added} added", pool=spec.pool, added=done.added)
+    note(ports, "provision.applied", f"{spec.pool}: {done.added} added", pool=spec.pool, added=done.added)
     return done
 
 
@@ -145,8 +145,12 @@ def configure(
     variables: Callable[[Sequence[Host]], Mapping[str, object]],
     play: str,
     on: Callable[[Progress], None],
+    choose: Callable[[Sequence[Host]], tuple[Host, ...]] = tuple,
 ) -> tuple[HostResult, ...]:
     """Prepare every host of the plan's pools; running it again changes nothing.
+
+    Args:
+        choose: takes the hosts that are wanted out of all.
 
     Raises:
         ConfigureFailed: configure.no_hosts, configure.failed (with one line per host that is not well).
@@ -154,6 +158,7 @@ def configure(
     hosts = known_hosts(ports.records, [p.pool for p in plan.pools])
     if not hosts:
         raise ConfigureFailed("configure.no_hosts", "no host of this plan has been provisioned.", hint="Run: fleetctl provision")
+    hosts = choose(hosts)
     leases = [take(ports, p.pool) for p in plan.pools]
     try:
         results = ports.configurator.run(play, hosts, variables(hosts), max(lease.token for lease in leases), on)
@@ -161,7 +166,7 @@ def configure(
         for lease in leases:
             ports.store.release(lease)
     bad = [r for r in results if r.state != "ok"]
-    _note(ports, "configure.failed" if bad else "configure.done", f"{len(results) - len(bad)} of {len(results)} hosts ready")
+    note(ports, "configure.failed" if bad else "configure.done", f"{len(results) - len(bad)} of {len(results)} hosts ready")
     if bad:
         raise ConfigureFailed(
             "configure.failed" if any(r.state == "failed" for r in bad) else f"configure.{bad[0].state}",
@@ -172,5 +177,6 @@ def configure(
     return results
 
 
-def _note(ports: CapacityPorts, kind: str, text: str, **data: str | int) -> None:
+def note(ports: CapacityPorts, kind: str, text: str, **data: str | int) -> None:
+    """Write one event of the fleet."""
     ports.store.append((Event(at=ports.clock.now(), kind=kind, actor=ports.actor, text=text, data=data),))
