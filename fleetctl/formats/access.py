@@ -11,15 +11,11 @@ AZURE_ACTIONS = (
     "Microsoft.Compute/virtualMachines/read",
     "Microsoft.Compute/virtualMachines/instanceView/read",
     "Microsoft.Compute/virtualMachineScaleSets/read",
-    "Microsoft.Compute/virtualMachineScaleSets/instanceView/read",
     "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/read",
     "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/instanceView/read",
     "Microsoft.Compute/skus/read",
     "Microsoft.Compute/locations/usages/read",
     "Microsoft.Compute/capacityReservationGroups/read",
-    "Microsoft.Compute/capacityReservationGroups/capacityReservations/read",
-    "Microsoft.Resources/subscriptions/read",
-    "Microsoft.Resources/subscriptions/resourceGroups/read",
 )
 """VMs and scale sets (what runs), SKUs and usages (what may run), capacity reservations (what is kept)."""
 
