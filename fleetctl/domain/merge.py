@@ -24,7 +24,7 @@ _SHAPE = ("azure", "aws", "kubernetes", "engine", "prometheus", "ansible", "tabl
 _ORDER: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("owner", "cost_centre", "tenant", "data_class", "class", "lane", "workload", "cell", "pool"), _DECLARED),
     **dict.fromkeys(("requests_per_s", "input_tokens", "output_tokens", "p95_ms", "gpu_use", "trough_per_s"), _MEASURED),
-    **dict.fromkeys(("model", "engine", "engine_version", "context_tokens", "adapters", "running", "waiting"), _SERVED),
+    **dict.fromkeys(("model", "engine", "software", "engine_version", "context_tokens", "adapters", "running", "waiting"), _SERVED),
 }
 """Who is believed first, by kind of source: people about ownership, meters about rates, the server about what it serves, the cloud
 about the shape of a machine. The others stay visible as a conflict."""
