@@ -64,13 +64,14 @@ def inventory_list(
     fleet: Fleet | None = None,
     common: Variables | None = None,
     by_host: Mapping[str, Variables] | None = None,
+    local: LocalPlace | None = None,
 ) -> str:
     """Write the inventory as the answer of a dynamic inventory to `--list`, every string of a host marked unsafe.
 
     Raises:
         ConfigInvalid: as `inventory_yaml`.
     """
-    groups, rows = _groups(hosts, fleet), _rows(hosts, fleet, common, by_host)
+    groups, rows = _groups(hosts, fleet), _rows(hosts, fleet, common, by_host, local)
     return unsafe.to_json(
         {
             "_meta": {"hostvars": {h: unsafe.Unsafe(row) for h, row in rows.items()}},
@@ -114,7 +115,7 @@ def _rows(
     fleet: Fleet | None,
     common: Variables | None,
     by_host: Mapping[str, Variables] | None,
-    local: LocalPlace | None = None,
+    local: LocalPlace | None,
 ) -> dict[str, dict[str, object]]:
     rows: dict[str, dict[str, object]] = {}
     for h in hosts:

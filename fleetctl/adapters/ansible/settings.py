@@ -89,8 +89,12 @@ def write_settings(folder: Path, playbooks: Path, *, forks: int) -> Path:
 
 def environment(settings: Path, events: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a run: little of ours, nothing of Ansible's that the user has set."""
+    ours = {k: environ[k] for k in PASSED_ON if k in environ}
+    if ours.get("PYTHONPATH"):
+        # The run has another working directory, and so have the lab's service tools that it starts.
+        ours["PYTHONPATH"] = os.pathsep.join(os.path.abspath(p) for p in ours["PYTHONPATH"].split(os.pathsep))
     return {
-        **{k: environ[k] for k in PASSED_ON if k in environ},
+        **ours,
         "LANG": "C.UTF-8",
         "LC_ALL": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",

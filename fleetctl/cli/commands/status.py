@@ -49,7 +49,7 @@ def _shown(rows: Sequence[Stored]) -> list[StatusRow]:
             cell=r.cell,
             phase=r.phase,
             weight_bp=r.weight_bp,
-            served_bp=r.served_bp,
+            served_bp=None if r.ended else r.served_bp,
             verdict=_worst(r),
             next=_next(r),
             ended=r.ended,
