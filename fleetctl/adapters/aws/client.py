@@ -89,6 +89,7 @@ def translated(what: str) -> Iterator[None]:
         InventoryFailed: inventory.aws.
     """
     from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
 
     try:
         yield
@@ -109,6 +110,8 @@ def translated(what: str) -> Iterator[None]:
         if any(word in type(e).__name__ for word in ("Credential", "SSO", "Token", "Profile", "Login")):
             raise CredentialsMissing("credentials.aws", f"there is no AWS credential for {what}: {_short(e)}.", hint=SIGN_IN) from e
         raise InventoryFailed("inventory.aws", f"AWS cannot be reached for {what}: {_short(e)}.") from e
+    except ResponseParserError as e:
+        raise InventoryFailed("inventory.aws", f"AWS's answer for {what} cannot be read: {_short(e)}.") from e
 
 
 def _short(said: object) -> str:
