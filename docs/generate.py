@@ -294,6 +294,7 @@ def pages() -> dict[Path, str]:
         inventory / "fleet.schema.json": example.schema_text(),
         inventory / "access" / "azure-role.json": example.azure_role_text(),
         inventory / "access" / "aws-policy.json": example.aws_policy_text(),
+        inventory / "access" / "kubernetes-role.yaml": example.kubernetes_role_text(),
     }
 
 
