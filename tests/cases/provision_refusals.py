@@ -34,8 +34,11 @@ AZURE: tuple[Refusal, ...] = (
     Refusal(
         code="SkuNotAvailable",
         cloud="azure",
-        message="The requested VM size for resource 'Following SKUs have failed for Capacity Restrictions: Standard_ND96isr_MI300X_v5' is currently "
-        "not available in location 'eastus2'. Please try another size or deploy to a different location or different zone.",
+        message=(
+            "The requested VM size for resource 'Following SKUs have failed for Capacity Restrictions: "
+            "Standard_ND96isr_MI300X_v5' is currently not available in location 'eastus2'. Please try another size or deploy "
+            "to a different location or different zone."
+        ),
         action=Action.OTHER_PLACE,
     ),
     Refusal(
@@ -55,8 +58,10 @@ AZURE: tuple[Refusal, ...] = (
     Refusal(
         code="OverconstrainedAllocationRequest",
         cloud="azure",
-        message="Create or update VM allocation request is overconstrained: VM Size, Ephemeral disk, Accelerated Networking. Allocation request is "
-        "overconstrained by these.",
+        message=(
+            "Create or update VM allocation request is overconstrained: VM Size, Ephemeral disk, Accelerated Networking. "
+            "Allocation request is overconstrained by these."
+        ),
         action=Action.RELAX,
         leaves=True,
     ),
@@ -82,7 +87,10 @@ AZURE: tuple[Refusal, ...] = (
     Refusal(
         code="VMMarketplaceInvalidInput",
         cloud="azure",
-        message="Creating a virtual machine from Marketplace image or a custom image sourced from a Marketplace image requires Plan information.",
+        message=(
+            "Creating a virtual machine from Marketplace image or a custom image sourced from a Marketplace image requires "
+            "Plan information."
+        ),
         action=Action.FIX_CONFIG,
         leaves=True,
     ),
@@ -102,8 +110,10 @@ AWS: tuple[Refusal, ...] = (
     Refusal(
         code="InsufficientInstanceCapacity",
         cloud="aws",
-        message="We currently do not have sufficient p5.48xlarge capacity in the Availability Zone you requested (us-east-1a). Our system will be "
-        "working on provisioning additional capacity.",
+        message=(
+            "We currently do not have sufficient p5.48xlarge capacity in the Availability Zone you requested (us-east-1a). "
+            "Our system will be working on provisioning additional capacity."
+        ),
         action=Action.OTHER_PLACE,
         leaves=True,
     ),
@@ -116,8 +126,10 @@ AWS: tuple[Refusal, ...] = (
     Refusal(
         code="VcpuLimitExceeded",
         cloud="aws",
-        message="You have requested more vCPU capacity than your current vCPU limit of 0 allows for the instance bucket that the specified instance "
-        "type belongs to.",
+        message=(
+            "You have requested more vCPU capacity than your current vCPU limit of 0 allows for the instance bucket that the "
+            "specified instance type belongs to."
+        ),
         action=Action.RAISE_QUOTA,
     ),
     Refusal(code="MaxSpotInstanceCountExceeded", cloud="aws", message="Max spot instance count exceeded", action=Action.RAISE_QUOTA),
@@ -195,5 +207,7 @@ def as_diagnostic(r: Refusal) -> str:
             f'polling after CreateOrUpdate: polling failed: the Azure API returned the following error:\n\nStatus: "{r.code}"\nCode: ""\n'
             f'Message: "{r.message}"\nActivity Id: ""\n'
         )
-    return f"creating EC2 Instance: operation error EC2: RunInstances, https response error StatusCode: 500, RequestID: 1,
-    api error {r.code}: {r.message}"
+    return (
+        f"creating EC2 Instance: operation error EC2: RunInstances, https response error StatusCode: 500, RequestID: 1, api "
+        f"error {r.code}: {r.message}"
+    )
