@@ -13,14 +13,29 @@ from tests.doubles.arm_facts import SUBSCRIPTION
 _SUB = f"/subscriptions/{SUBSCRIPTION}"
 REPLACES = frozenset(
     {
-        "name", "location", "resource_group_name", "zone", "zones", "priority", "eviction_policy", "admin_username", "
-        ""source_image_id", "computer_name",
-        "availability_set_id", "virtual_machine_scale_set_id", "proximity_placement_group_id", "subnet_id", "
-        ""nat_gateway_id", "public_ip_address_id",
-        "network_security_group_id", "virtual_network_name", "network_security_group_name", "network_interface_ids", "
-        ""capacity_reservation_group_id",
+        "admin_username",
+        "availability_set_id",
+        "capacity_reservation_group_id",
+        "computer_name",
+        "eviction_policy",
+        "location",
+        "name",
+        "nat_gateway_id",
+        "network_interface_ids",
+        "network_security_group_id",
+        "network_security_group_name",
+        "priority",
+        "proximity_placement_group_id",
+        "public_ip_address_id",
+        "resource_group_name",
+        "source_image_id",
+        "subnet_id",
+        "virtual_machine_scale_set_id",
+        "virtual_network_name",
+        "zone",
+        "zones",
     }
-)  # fmt: skip
+)
 """Arguments whose change makes the provider replace the resource; a choice of the double, close to azurerm's."""
 
 
@@ -84,7 +99,10 @@ KINDS = (
     ),
     Kind(name="subnet_nat_gateway_association", arm="subnetGateways", title="Association", links=("subnet_id", "nat_gateway_id")),
     Kind(
-        name="nat_gateway_public_ip_association", arm="gatewayAddresses", title="Association", links=("nat_gateway_id", "public_ip_address_id")
+        name="nat_gateway_public_ip_association",
+        arm="gatewayAddresses",
+        title="Association",
+        links=("nat_gateway_id", "public_ip_address_id"),
     ),
 )
 
@@ -112,8 +130,7 @@ def _machine(values: dict[str, Any]) -> dict[str, Any]:
     properties: dict[str, Any] = {
         "hardwareProfile": {"vmSize": values["size"]},
         "priority": values.get("priority") or "Regular",
-        "osProfile": {"computerName": _known(values.get("computer_name")) or values["name"], "adminUsername": "
-        "values.get("admin_username")},
+        "osProfile": {"computerName": _known(values.get("computer_name")) or values["name"], "adminUsername": values.get("admin_username")},
         "networkProfile": {"networkInterfaces": [{"id": i} for i in values["network_interface_ids"]]},
         "storageProfile": {"osDisk": os_disk, "imageReference": image or {"id": values.get("source_image_id")}},
     }

@@ -31,7 +31,7 @@ _POLL_S = 0.05
 _SIMPLE = {"string": types.String, "number": types.Number, "bool": types.Bool}
 
 
-class Whole(types.TfType):
+class Whole(types.TfType):  # type: ignore[misc]  # the package is untyped
     """A type that is passed through as it is, by its cty notation."""
 
     def __init__(self, notation: object) -> None:
@@ -60,7 +60,7 @@ _MODES = {"list": pb.Schema.NestedBlock.NestingMode.LIST, "set": pb.Schema.Neste
 _MODES["single"] = pb.Schema.NestedBlock.NestingMode.SINGLE
 
 
-class Nested(schema.NestedBlock):
+class Nested(schema.NestedBlock):  # type: ignore[misc]  # the package is untyped
     """A nested block of any mode; its values are passed through as they are."""
 
     def __init__(self, name: str, facts_: dict[str, Any]) -> None:
@@ -172,7 +172,7 @@ def _polling_text(error: dict[str, str]) -> str:
     )
 
 
-class ArmResource(iface.Resource):
+class ArmResource(iface.Resource):  # type: ignore[misc]  # the package is untyped
     """Any resource of azurerm, by its row in KINDS."""
 
     kind: Kind
@@ -254,7 +254,7 @@ class ArmResource(iface.Resource):
         return None
 
 
-class Provider(iface.Provider):
+class Provider(iface.Provider):  # type: ignore[misc]  # the package is untyped
     """The lab double of azurerm."""
 
     def __init__(self) -> None:

@@ -41,6 +41,6 @@ def make_mirror(folder: Path) -> Path:
     own = f'  filesystem_mirror {{\n    path    = "{folder / "mirror"}"\n    include = ["hashicorp/azurerm"]\n  }}\n'
     theirs = f'  filesystem_mirror {{\n    path    = "{genuine}"\n    include = ["hashicorp/aws"]\n  }}\n' if genuine else ""
     config = folder / "terraform.rc"
-    config.write_text(f"disable_checkpoint = true\nprovider_installation {{\n{own}{theirs}  direct {{\n    exclude =
-    [\"*/*/*\"]\n  }}\n}}\n")
+    rest = '  direct {\n    exclude = ["*/*/*"]\n  }\n'
+    config.write_text(f"disable_checkpoint = true\nprovider_installation {{\n{own}{theirs}{rest}}}\n")
     return config
