@@ -100,6 +100,10 @@ class Store(Protocol):
         """Return every cell that has a rollout."""
         ...
 
+    def holding(self, *codes: str) -> int:
+        """Count the current rollouts that have not ended and whose hold_reason is one of `codes`; cheap, for every tick."""
+        ...
+
 
 class Records(Protocol):
     """Keeps values by kind (class name, lower case) and id; a newer value of the same id replaces it, old ones stay readable by id."""

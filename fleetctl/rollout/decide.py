@@ -68,13 +68,12 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
         return _go_home(r, seen)
     if seen.foreign_write:
         return _held(r, seen, Reason(code="foreign_write", text=seen.foreign_write), now, page=True)
+    if r.settled_at is None or not _shows(r, seen):
+        return _settle(r, seen, now)
     lost = _lost(r, seen, now)
     if lost:
         return _without_evidence(r, seen, lost, now)
-    r = replace(r, lost_since=None)
-    if r.settled_at is None or not _shows(r, seen):
-        return _settle(r, seen, now)
-    return _at_step(r, seen, now)
+    return _at_step(replace(r, lost_since=None), seen, now)
 
 
 def _obey(r: Rollout, now: Instant) -> Rollout:
@@ -107,7 +106,9 @@ def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
 
 
 def _failure(verdicts: tuple[Verdict, ...]) -> Verdict | None:
-    return next((v for v in verdicts if v.kind == "FAIL"), None)
+    """Return the FAIL that decides, by the name of its guardrail where one is named beside the whole."""
+    failed = [v for v in verdicts if v.kind == "FAIL"]
+    return next((v for v in failed if v.guardrail != "all"), failed[0] if failed else None)
 
 
 def _home_kind(r: Rollout) -> Ended:
@@ -202,8 +203,8 @@ def _settle(r: Rollout, seen: Observation, now: Instant) -> Decision:
     phase = r.spec.phases[r.step]
     r = replace(r, weight_bp=phase.weight_bp)
     if not _shows(r, seen):
-        if seen.window.active and phase.weight_bp > seen.split.target_bp:
-            return _held(r, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
+        if phase.weight_bp > seen.split.target_bp and (held := _may_not_raise(r, seen, now)):
+            return held
         text = f"{phase.phase}: setting {phase.weight_bp / 100:g} %"
         moved = replace(r, settled_at=None)
         return Decision(
@@ -218,6 +219,18 @@ def _settle(r: Rollout, seen: Observation, now: Instant) -> Decision:
     effects: tuple[Effect, ...] = (Hold(pool=r.spec.source),) if phase.phase == "preflight" else ()
     text = f"{phase.phase}: router shows {phase.weight_bp / 100:g} %"
     return Decision(next=settled, effects=effects, why=Reason(code="step.shown", text=text), look_again=SETTLING)
+
+
+def _may_not_raise(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
+    """Hold a weight that the router lost (a guard, a crash between set and record): a raise needs evidence to be there to judge it."""
+    if seen.window.active:
+        return _held(r, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
+    if seen.mark is not None:
+        return None
+    if r.settled_at is not None:
+        why = Reason(code="step.lost", text=f"{r.phase}: the router shows {seen.split.target_bp / 100:g} %, not {r.weight_bp / 100:g} %")
+        return Decision(next=replace(r, settled_at=None), effects=(), why=why, look_again=SETTLING)
+    return _held(r, seen, Reason(code="evidence.lost", text="the evidence source cannot be read; not raising"), now, page=False)
 
 
 def _enter(r: Rollout, step: int, now: Instant) -> Rollout:

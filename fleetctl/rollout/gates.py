@@ -90,6 +90,11 @@ def _not_passed(r: Rollout, seen: Observation) -> list[str]:
     """Name every judged guardrail of this step that has not passed, and what it misses."""
     by_name = {v.guardrail: v for v in seen.verdicts}
     waiting = []
+    whole = by_name.get(Guardrail("all"))
+    if whole is not None and whole.kind in ("NO_DATA", "PROVIDER_ERROR"):
+        return [whole.detail or whole.kind]
+    if whole is not None and whole.kind != "PASS" and r.phase in PASS_NEEDED:
+        waiting.append(whole.detail or "the whole has not passed")
     for spec in r.spec.phases[r.step].guardrails:
         if not spec.judged or (r.phase not in PASS_NEEDED and spec.name != Guardrail("errors")):
             continue

@@ -105,7 +105,7 @@ def chosen_cells(plan: Plan, store: Store, names: Sequence[str]) -> tuple[CellId
     if names:
         unknown = [n for n in names if n not in moving and n not in {workload[c] for c in moving}]
         if unknown:
-            raise FleetctlError("migrate.unknown", f"plan {plan.id} moves no {', '.join(unknown)}.", hint="Run: fleetctl plan --show")
+            raise FleetctlError("migrate.unknown", f"plan {plan.id} moves no {', '.join(unknown)}.", hint="Run: fleetctl show")
         return tuple(c for c in moving if c in names or workload[c] in names)
     wave = current_wave(plan, store)
     if wave is not None:

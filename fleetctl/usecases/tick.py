@@ -45,6 +45,9 @@ FOR_GOOD = timedelta(days=36_500)
 THRESHOLD_LEAST = 1_000
 """Baseline requests from which latency quantiles are frozen. Source: p99 of fewer rests on under 10 requests."""
 
+WITHOUT_EVIDENCE = ("evidence.lost", "evidence.provider")
+"""Hold reasons of a cell that has no evidence."""
+
 JUDGE = Actor(kind="judge", name="judge", via="timer")
 BREAKER = Actor(kind="breaker", name="breaker", via="timer")
 
@@ -170,7 +173,7 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         target_ready=target,
         window=open_window(settings.freeze, now),
         pairs=pairs,
-        providers_lost=_lost_cells(ports) if r.lost_since is not None else 0,
+        providers_lost=ports.store.holding(*WITHOUT_EVIDENCE) if r.lost_since is not None else 0,
         mark=mark,
     )
 
@@ -206,11 +209,6 @@ def scales_of(spec: RolloutSpec) -> tuple[float, ...]:
     """Return the factors at which the ladder must be counted: 1, 1.5 and one plus every latency margin of any step."""
     margins = [g for p in spec.phases for g in p.guardrails if g.name == "latency"]
     return tuple(sorted({1.0, 1.5} | {round(1 + m, 4) for g in margins for m in (g.margin, g.fail_margin)}))
-
-
-def _lost_cells(ports: TickPorts) -> int:
-    rollouts = (ports.store.load(c) for c in ports.store.cells())
-    return sum(1 for r in rollouts if r is not None and not r.ended and r.lost_since is not None)
 
 
 def _source_ready(r: Rollout, evidence: Evidence | None, ports: TickPorts) -> float:

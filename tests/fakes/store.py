@@ -80,7 +80,7 @@ class MemoryStore:
         self._check()
         past = self._rollouts.setdefault(rollout.cell, [])
         if past and not past[-1].ended:
-            raise LeaseHeld("lease.active", f"{rollout.cell} already has a rollout.", hint=f"Run: fleetctl status {rollout.cell}")
+            raise LeaseHeld("lease.active", f"{rollout.cell} already has a rollout.", hint="Run: fleetctl status")
         past.append(_copy(dataclasses.replace(rollout, orders=())))
         self._orders[rollout.cell] = list(rollout.orders)
         self._look_at[rollout.cell] = self._now()
@@ -124,6 +124,10 @@ class MemoryStore:
     def cells(self) -> tuple[CellId, ...]:
         self._check()
         return tuple(sorted(self._rollouts))
+
+    def holding(self, *codes: str) -> int:
+        self._check()
+        return sum(1 for rs in self._rollouts.values() if rs and not rs[-1].ended and rs[-1].hold_reason in codes)
 
     def append(self, events: Sequence[Event]) -> None:
         self._check()

@@ -292,3 +292,34 @@ def test_a_step_that_outlives_its_deadline_asks_for_a_person() -> None:
         w.tick((verdict("INCONCLUSIVE"),))
     assert w.r.hold_reason == "step.inconclusive"
     assert w.bp == 1000
+
+
+def test_a_weight_above_the_steps_own_is_lowered_before_anything_else() -> None:
+    w = World(rollout()).until("preflight")
+    w.bp = 1000
+    d = w.tick((), of=None)
+    assert [e for e in d.effects if isinstance(e, SetSplit)] == [SetSplit(target_bp=0)]
+
+
+def test_a_weight_that_the_router_lost_is_not_raised_again_without_evidence() -> None:
+    w = World(rollout()).until("ramp")
+    w.bp = 0
+    for _ in range(5):
+        assert not [e for e in w.tick((), of=None, mark=None).effects if isinstance(e, SetSplit)]
+    assert w.r.hold_reason == "evidence.lost"
+    w.tick()
+    assert w.bp == 5000
+
+
+def test_the_guardrail_that_failed_is_named_beside_the_whole() -> None:
+    w = World(rollout()).until("canary")
+    w.tick((verdict("FAIL", "all"), verdict("PASS", "errors"), verdict("FAIL", "latency")))
+    assert w.r.latched is not None
+    assert w.r.latched.guardrail == "latency"
+
+
+def test_the_whole_must_pass_too_where_the_weight_rises_on_evidence() -> None:
+    w = World(rollout()).until("canary")
+    for _ in range(60):
+        w.tick((verdict("INCONCLUSIVE", "all"), *all_pass(w.now)))
+    assert w.bp == 1000

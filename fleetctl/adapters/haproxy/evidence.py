@@ -121,7 +121,7 @@ class HaproxyEvidence:
                     tally.add(found)
             else:
                 for cell, tallies in self._tallies.items():
-                    if found == "broken" or _names(line, cell):
+                    if _concerns(line, cell):
                         for tally in tallies.values():
                             tally.skip(found)
         return self._tail
@@ -131,12 +131,13 @@ class HaproxyEvidence:
         start = read_position(since.position)
         tally.was_reset = not tail.has(start)
         for line in tail.old_lines(start):
+            if not _concerns(line, c):
+                continue
             found = parse(line)
-            if isinstance(found, Attempt):
-                if found.cell == c:
-                    tally.add(found)
-            elif found == "broken" or _names(line, c):
+            if not isinstance(found, Attempt):
                 tally.skip(found)
+            elif found.cell == c:
+                tally.add(found)
         return tally
 
 
@@ -160,6 +161,11 @@ class _Reading:
 
 def _names(line: bytes, cell: CellId) -> bool:
     return b'"' + cell.encode() + b'"' in line
+
+
+def _concerns(line: bytes, cell: CellId) -> bool:
+    """Tell whether a line is about a cell or may be: one that is not whole may be anybody's."""
+    return _names(line, cell) or not (line.startswith(b'{"c":"') and line.endswith(b"}"))
 
 
 def _newest(folder: Path, cell: CellId, lines: int | None = None) -> Iterator[Attempt]:

@@ -112,7 +112,7 @@ class SqliteStore:
                 raise LeaseHeld(
                     "lease.active",
                     f"{rollout.cell} already has a rollout of plan {row[1]} in phase {row[2]}.",
-                    hint=f"Run: fleetctl status {rollout.cell}",
+                    hint="Run: fleetctl status",
                 )
             q.execute("UPDATE rollout SET is_current = 0 WHERE cell = ? AND is_current = 1", (rollout.cell,))
             _close_orders(q, rollout.cell, None, now, "overtaken")
@@ -186,6 +186,16 @@ class SqliteStore:
         """Return every cell that has a rollout, by name."""
         with self._db.read() as q:
             return tuple(CellId(r[0]) for r in q.execute("SELECT cell FROM rollout WHERE is_current = 1 ORDER BY cell"))
+
+    def holding(self, *codes: str) -> int:
+        """Count the current rollouts that have not ended and hold for one of these reasons."""
+        marks = ",".join("?" * len(codes))
+        with self._db.read() as q:
+            row = q.execute(
+                f"SELECT count(*) FROM rollout WHERE is_current = 1 AND ended = '' AND hold_reason IN ({marks})",  # noqa: S608 - only marks
+                codes,
+            ).fetchone()
+        return int(row[0])
 
     def status_rows(self) -> tuple[StatusRow, ...]:
         """Return one light row per cell, by name."""
