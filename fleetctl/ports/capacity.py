@@ -51,6 +51,10 @@ class Provisioner(Protocol):
         """Return the pool's hosts as the state has them; () where there is none."""
         ...
 
+    def ids(self, pool: PoolId) -> frozenset[str]:
+        """Return the cloud's ids, lower case, of everything that the pool's state holds; what exists beside them is an orphan."""
+        ...
+
     def drift(self, pool: PoolId) -> tuple[Diagnostic, ...]:
         """Compare the state with the world."""
         ...
