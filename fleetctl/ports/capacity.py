@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from fleetctl.domain.capacity import Leftover, SkuReading
 from fleetctl.domain.ids import HostId, PoolId, Token
 from fleetctl.domain.people import Diagnostic, Facts, Gap
 from fleetctl.domain.pool import Host, PoolSpec, Priority
@@ -33,6 +34,29 @@ class Capacity(Protocol):
 
     def verdict(self, sku: str, region: str, count: int, priority: Priority) -> CapacityVerdict:
         """Answer yes, no or unknown with a reason; never raises for a cloud that does not answer."""
+        ...
+
+
+class CapacitySource(Protocol):
+    """Reads what a cloud says of a size in a region."""
+
+    def read(self, sku: str, region: str) -> SkuReading:
+        """Read restrictions, quota and reservations now; what cannot be read is a gap of the reading, never an exception."""
+        ...
+
+
+class Leftovers(Protocol):
+    """Finds and removes what carries an intent's tag.
+
+    Raises CapacityUnavailable (capacity.unreachable) and CredentialsMissing (credentials.refused).
+    """
+
+    def find(self, tag: str) -> tuple[Leftover, ...]:
+        """Return everything in the cloud that carries the tag, and disks of its machines; () where there is nothing."""
+        ...
+
+    def remove(self, one: Leftover) -> None:
+        """Remove it and wait until it is gone; gone already is done."""
         ...
 
 
