@@ -24,6 +24,7 @@ from tests.doubles.arm_facts import MESSAGES, SIZES, SUBSCRIPTION, skus, usages
 VM = "microsoft.compute/virtualmachines"
 NIC = "microsoft.network/networkinterfaces"
 DISK = "microsoft.compute/disks"
+GROUP = "Microsoft.Resources/resourceGroups"
 _ROOT = f"/subscriptions/{SUBSCRIPTION}"
 _TYPED = re.compile(r"/providers/([^/]+)((?:/[^/]+/[^/]+)*)(?:/([^/]+))?$", re.IGNORECASE)
 
@@ -298,9 +299,10 @@ class Arm:
         place = re.search(r"/providers/microsoft.compute/locations/([^/]+)/usages$", low)
         if place:
             raise _Answer(200, {"value": usages(place[1], self.world.limits, self._used(place[1]))})
-        if low == f"{_ROOT.lower()}/resources":
+        if low in {f"{_ROOT.lower()}/resources", f"{_ROOT.lower()}/resourcegroups"}:
             wanted = re.search(r"tagName eq '([^']+)' and tagValue eq '([^']+)'", query.get("$filter", ""))
-            all_ = self.world.resources.values()
+            groups = low.endswith("groups")
+            all_ = [r for r in self.world.resources.values() if (r["type"] == GROUP) == groups and "/microsoft.lab/" not in r["id"].lower()]
             hits = [r for r in all_ if wanted is None or r.get("tags", {}).get(wanted[1]) == wanted[2]]
             raise _Answer(200, self._paged(low, hits, query))
 
@@ -314,7 +316,9 @@ class Arm:
             raise _Answer(200, self.world.resources[low])
         typed = _TYPED.search(low)
         if typed and typed[3]:
-            kind, before = f"{typed[1]}/{typed[3]}", low[: typed.start()]
+            outer = typed[2].split("/")[1::2]
+            kind = "/".join([typed[1], *outer, typed[3]])
+            before = low.rsplit("/", 1)[0] if outer else low[: typed.start()]
             hits = [r for k, r in self.world.resources.items() if r["type"].lower() == kind and k.startswith(before + "/")]
             raise _Answer(200, self._paged(low, hits, query))
         raise _error(404, "ResourceNotFound", f"The Resource '{path}' was not found.")
@@ -330,7 +334,7 @@ class Arm:
     def _put(self, path: str, body: dict[str, Any]) -> None:
         low, name = path.lower(), path.rsplit("/", 1)[1]
         typed = _TYPED.search(path)
-        kind = "Microsoft.Resources/resourceGroups" if typed is None else f"{typed[1]}/{'/'.join(typed[2].split('/')[1::2])}"
+        kind = GROUP if typed is None else f"{typed[1]}/{'/'.join(typed[2].split('/')[1::2])}"
         before = self.world.resources.get(low)
         if typed is not None and "/resourcegroups/" in low:
             group = low.split("/providers/")[0]
@@ -379,7 +383,7 @@ class Arm:
             self.world.resources[disk.lower()] = {
                 **row,
                 "managedBy": path,
-                "tags": dict(made["tags"]),
+                "tags": {},
                 "properties": {"provisioningState": "Succeeded"},
             }
             made["properties"].setdefault("storageProfile", {}).setdefault("osDisk", {})["managedDisk"] = {"id": disk}
@@ -431,7 +435,7 @@ class Arm:
         if holder and holder.lower() in self.world.resources:
             code = "NicInUse" if gone["type"].lower() == NIC else "OperationNotAllowed"
             raise _error(409, code, f"{gone['name']} is used by existing resource {holder}.")
-        if gone["type"] == "Microsoft.Resources/resourceGroups" and any(k.startswith(low + "/") for k in self.world.resources):
+        if gone["type"] == GROUP and any(k.startswith(low + "/") for k in self.world.resources):
             raise _error(409, "ResourceGroupNotEmpty", "The resource group still holds resources.")
         for key in [k for k in self.world.resources if k == low or k.startswith(low + "/")]:
             del self.world.resources[key]
