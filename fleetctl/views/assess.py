@@ -154,7 +154,8 @@ body { max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; margin-bottom: 1.5rem; } th, td { text-align: left; vertical-align: top;
 padding: .35rem .6rem; border-bottom: 1px solid #8884; overflow-wrap: anywhere; } th { white-space: nowrap; } td.n { text-align: right; }
-code { font: 13px ui-monospace, monospace; } .g { white-space: nowrap; font-weight: 600; } .k { white-space: nowrap; overflow-wrap: normal; }
+code { font: 13px ui-monospace, monospace; } .g { white-space: nowrap; font-weight: 600; }
+.k { white-space: nowrap; overflow-wrap: normal; }
 .blocker { color: #c4320a; } .rework { color: #b54708; } .risk { color: #8a6d00; } .info, .perf, .waived { opacity: .75; }
 .small { font-size: 13px; opacity: .8; } .verdict { font-size: 1.15rem; }
 """
