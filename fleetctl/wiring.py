@@ -69,10 +69,12 @@ class Wiring:
 
     @cached_property
     def store(self) -> SqliteStore:
-        """Return the store of record, made where nothing was ever planned. Raises StoreUnavailable."""
+        """Return the store of record, made where nothing was ever planned. Raises StoreUnavailable, ConfigInvalid."""
         from fleetctl.adapters.store.sqlite import SqliteStore
 
         self._require_store()
+        if not self._store.exists():
+            self._fleet_file()  # no store is begun where there is no fleet
         try:
             self._store.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as e:
