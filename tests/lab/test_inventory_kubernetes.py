@@ -59,10 +59,8 @@ def cluster() -> Iterator[JsonDouble]:
         "spec": {"nodeName": "node-1", "containers": [GPU, {"name": "sidecar"}]},
         "status": {"podIP": "10.2.0.7"},
     }
-    hpa = {
-        "metadata": {"name": "chat", "namespace": "llm"},
-        "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "chat"}, "minReplicas": 2, "maxReplicas": 6},
-    }
+    scaled = {"scaleTargetRef": {"kind": "Deployment", "name": "chat"}, "minReplicas": 2, "maxReplicas": 6}
+    hpa = {"metadata": {"name": "chat", "namespace": "llm"}, "spec": scaled}
     keda = {"metadata": {"name": "batch", "namespace": "llm"}, "spec": {"scaleTargetRef": {"name": "batch"}, "maxReplicaCount": 3}}
     service = {
         "metadata": {"name": "summ", "namespace": "llm", "labels": {"tenant": "acme"}},

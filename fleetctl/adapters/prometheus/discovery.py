@@ -16,6 +16,7 @@ from fleetctl.domain.units import Instant, Scalar
 from fleetctl.errors import FleetctlError, InventoryFailed
 
 _WINDOW = re.compile(r"[1-9][0-9]{0,3}[smhd]\Z")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _BY = "by (instance, model_name)"
 
 ENGINE_QUERIES: Mapping[str, tuple[tuple[str, str], ...]] = {
@@ -24,7 +25,7 @@ ENGINE_QUERIES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("input", f"sum {_BY} (rate(vllm:prompt_tokens_total[{{w}}]))"),
         ("output", f"sum {_BY} (rate(vllm:generation_tokens_total[{{w}}]))"),
         ("p95_s", "histogram_quantile(0.95, sum by (instance, model_name, le) (rate(vllm:e2e_request_latency_seconds_bucket[{w}])))"),
-        ("trough_per_s", f"min_over_time(sum {_BY} (rate(vllm:request_success_total[5m]))[{{w}}:5m])"),
+        ("trough_per_s", f"min_over_time(sum {_BY} (rate(vllm:request_success_total[5m]))[{{w}}:{{step}}])"),
     ),
     "sglang": (
         ("requests_per_s", f"sum {_BY} (rate(sglang:num_requests_total[{{w}}]))"),
@@ -44,11 +45,11 @@ ENGINE_QUERIES: Mapping[str, tuple[tuple[str, str], ...]] = {
 """Per engine. Source: as the families of the engines' own pages; the same names are asked."""
 
 MACHINE_QUERIES = (
-    ("gpu_use", "avg by (Hostname, hostname, instance) (avg_over_time(clamp_max(DCGM_FI_DEV_GPU_UTIL, 100)[{w}:1m])) / 100"),
+    ("gpu_use", "avg by (Hostname, hostname, instance) (avg_over_time((DCGM_FI_DEV_GPU_UTIL <= 100)[{w}:{step}])) / 100"),
     ("gpu_use", "avg by (hostname, instance) (avg_over_time(gpu_gfx_activity[{w}])) / 100"),
 )
-"""GPU use as a share. Source: dcgm-exporter default-counters.csv (after 4.5.3, label Hostname before, hostname after), values over 100
-do occur; ROCm device-metrics-exporter 1.5.2. Looked up 2026-11-30."""
+"""GPU use as a share. Source: dcgm-exporter default-counters.csv (after 4.5.3, label Hostname before, hostname after), values over 100 and
+sentinels occur and are dropped; ROCm device-metrics-exporter 1.5.2. Looked up 2026-11-30."""
 
 
 class PrometheusDiscovery:
@@ -65,6 +66,7 @@ class PrometheusDiscovery:
         self._api = api
         self._now = now
         self._window = window
+        self._step = f"{max(1, int(window[:-1]) * _SECONDS[window[-1]] // 60)}s"
 
     @property
     def name(self) -> str:
@@ -80,11 +82,14 @@ class PrometheusDiscovery:
         for part in [scope] if scope else self.parts():
             yield from self._gpus() if part == "gpus" else self._engines(part)
 
+    def _whole(self, query: str) -> str:
+        return query.replace("{w}", self._window).replace("{step}", self._step)
+
     def _engines(self, engine: str) -> Iterator[Facts | Gap]:
         rows: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
         for what, query in ENGINE_QUERIES[engine]:
             try:
-                samples = self._api.query(query.replace("{w}", self._window))
+                samples = self._api.query(self._whole(query))
             except FleetctlError as e:
                 if what == "requests_per_s" or e.code.startswith("credentials."):
                     raise
@@ -100,7 +105,7 @@ class PrometheusDiscovery:
     def _gpus(self) -> Iterator[Facts | Gap]:
         now = self._now()
         for what, query in MACHINE_QUERIES:
-            for sample in self._api.query(query.replace("{w}", self._window)):
+            for sample in self._api.query(self._whole(query)):
                 values = _machine(sample, what)
                 if values:
                     yield Facts(values=values, source=self.name, seen_at=now)
