@@ -17,24 +17,32 @@ if TYPE_CHECKING:
     from fleetctl.adapters.name_tables import ImportedNames
     from fleetctl.adapters.store.sqlite import SqliteStore
     from fleetctl.adapters.store.status import StatusRow
+    from fleetctl.domain.capacity import Candidate
     from fleetctl.domain.fleet import Connection, Fleet
     from fleetctl.domain.home import WayHome
     from fleetctl.domain.ids import CellId, PoolId
     from fleetctl.domain.people import Actor
     from fleetctl.domain.plan import Plan
+<<<<<<< HEAD
     from fleetctl.domain.pool import Host, PoolSpec
     from fleetctl.formats.nodes_file import NodesFile
     from fleetctl.ports.capacity import Configurator, PartedDiscovery, Provisioner, ScanRecords
+=======
+    from fleetctl.domain.pool import PoolSpec
+    from fleetctl.ports.capacity import CapacitySource, Configurator, Leftovers, Provisioner
+>>>>>>> prov6
     from fleetctl.ports.portability import CopyWriter
     from fleetctl.ports.state import Clock
     from fleetctl.ports.traffic import EvidenceSource, Prober, Router, Shadow
     from fleetctl.usecases.assess import AssessPorts, Price
-    from fleetctl.usecases.capacity import CapacityPorts
+    from fleetctl.usecases.capacity import CapacityPorts, Shown
     from fleetctl.usecases.home import HomePorts
+    from fleetctl.usecases.oracle import Oracle
     from fleetctl.usecases.plan import PlanPorts
     from fleetctl.usecases.tick import TickPorts, TickSettings
 
 STATE = ".fleetctl"
+STACKS = ("lab", "azure", "aws")
 
 
 def shipped(name: str) -> Path:
@@ -59,6 +67,7 @@ class Wiring:
         self._actor = actor
         self._routers: dict[str, Router] = {}
         self._evidence: dict[str, EvidenceSource] = {}
+        self._sources: dict[str, CapacitySource | None] = {}
 
     @property
     def state_folder(self) -> Path:
@@ -154,10 +163,9 @@ class Wiring:
 
     def plan_ports(self) -> PlanPorts:
         """Return all that planning touches."""
-        from fleetctl.adapters.nulls import UnknownCapacity
         from fleetctl.usecases.plan import PlanPorts
 
-        return PlanPorts(store=self.store, records=self.store, clock=self.clock, capacity=UnknownCapacity(), actor=self.actor)
+        return PlanPorts(store=self.store, records=self.store, clock=self.clock, capacity=self.oracle, actor=self.actor)
 
     @property
     def names_file(self) -> Path | None:
@@ -491,15 +499,59 @@ class Wiring:
     def provisioner(self, spec: PoolSpec) -> Provisioner:
         """Return what makes a pool, by its stack."""
         from fleetctl.adapters.terraform.provisioner import TerraformProvisioner
-        from fleetctl.adapters.terraform.stacks import lab_variables
+        from fleetctl.adapters.terraform.stacks import backend_from, cloud_variables, lab_variables
         from fleetctl.adapters.terraform.tool import find_tool
+
+        settings = self.fleet.settings
+        stack = self._stack(spec)
+        is_lab = stack == "lab"
+        variables = lab_variables(Path(settings["lab.hosts"]), sys.executable) if is_lab else cloud_variables(stack, settings)
+        folder = shipped("terraform") / "stacks" / stack
+        backend = backend_from(settings, self.fleet.name)
+        return TerraformProvisioner(folder, self.state_folder / "terraform", stack, variables, find_tool(), backend=backend)
+
+    def _stack(self, spec: PoolSpec) -> str:
         from fleetctl.errors import ConfigInvalid
 
         stack = spec.stack or self.fleet.pool(spec.pool).provisioned_by
-        if stack != "lab":
-            raise ConfigInvalid("config.stack", f"pool {spec.pool} is provisioned by {stack!r}; this release makes pools of the stack lab.")
-        variables = lab_variables(Path(self.fleet.settings["lab.hosts"]), sys.executable)
-        return TerraformProvisioner(shipped("terraform") / "stacks" / stack, self.state_folder / "terraform", stack, variables, find_tool())
+        if stack not in STACKS:
+            known = ", ".join(STACKS)
+            raise ConfigInvalid(
+                "config.stack", f"pool {spec.pool} is provisioned by {stack!r}; the stacks are {known}.", hint="Change the fleet file"
+            )
+        return stack
+
+    def leftovers(self, spec: PoolSpec) -> Leftovers:
+        """Return what finds and removes what a try left in the pool's cloud."""
+        from fleetctl.wiring_clouds import leftovers_of
+
+        return leftovers_of(self._stack(spec), self.fleet.settings, spec.region)
+
+    def capacity_source(self, stack: str) -> CapacitySource | None:
+        """Return what reads capacity from a stack's cloud, None where it has none; one per stack, so that reads are shared."""
+        from fleetctl.wiring_clouds import source_of
+
+        if stack not in self._sources:
+            self._sources[stack] = source_of(stack, self.fleet.settings, self.clock.now)
+        return self._sources[stack]
+
+    def places(self, spec: PoolSpec) -> tuple[Candidate, ...]:
+        """Return where a pool may be made, by the fleet file's settings; what was asked for first."""
+        from fleetctl.adapters.terraform.stacks import places_from
+
+        return places_from(spec, self.fleet.settings)
+
+    @cached_property
+    def oracle(self) -> Oracle:
+        """Return what says where capacity is to be had."""
+        from fleetctl.usecases.oracle import Oracle
+
+        stacks = {(p.sku, p.region): p.provisioned_by for p in self.fleet.pools}
+
+        def source(sku: str, region: str) -> CapacitySource | None:
+            return self.capacity_source(stacks.get((sku, region), "existing"))
+
+        return Oracle(source=source, records=self.store, now=self.clock.now)
 
     def configurator(self, run: Path, *, check: bool = False, diff: bool = False, tags: Sequence[str] = ()) -> Configurator:
         """Return what prepares hosts; see `AnsibleConfigurator` for check, diff and tags."""
@@ -507,6 +559,7 @@ class Wiring:
 
         return AnsibleConfigurator(shipped("playbooks"), run, python=sys.executable, check=check, diff=diff, tags=tags)
 
+<<<<<<< HEAD
     def playbooks_digest(self) -> str:
         """Return the digest of the playbooks that are shipped; nodes carry it in their manifest."""
         import hashlib
@@ -539,7 +592,16 @@ class Wiring:
 
     def capacity_ports(self, run: Path, configurator: Configurator | None = None) -> CapacityPorts:
         """Return all that provision and configure touch."""
+=======
+    def capacity_ports(self, run: Path, shown: Shown | None = None) -> CapacityPorts:
+        """Return all that provision and configure touch.
+
+        Args:
+            shown: called with every plan before it is applied.
+        """
+>>>>>>> prov6
         from fleetctl.usecases.capacity import CapacityPorts
+        from fleetctl.wiring_clouds import is_gone, list_price, stop_here
 
         return CapacityPorts(
             store=self.store,
@@ -549,4 +611,11 @@ class Wiring:
             configurator=configurator or self.configurator(run),
             holder=self.holder,
             actor=self.actor,
+            leftovers=self.leftovers,
+            source=lambda spec: self.capacity_source(self._stack(spec)),
+            places=self.places,
+            price=list_price,
+            shown=shown or (lambda *_: None),
+            reached=stop_here,
+            is_gone=is_gone,
         )
