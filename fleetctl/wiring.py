@@ -23,14 +23,9 @@ if TYPE_CHECKING:
     from fleetctl.domain.ids import CellId, PoolId
     from fleetctl.domain.people import Actor
     from fleetctl.domain.plan import Plan
-<<<<<<< HEAD
     from fleetctl.domain.pool import Host, PoolSpec
     from fleetctl.formats.nodes_file import NodesFile
-    from fleetctl.ports.capacity import Configurator, PartedDiscovery, Provisioner, ScanRecords
-=======
-    from fleetctl.domain.pool import PoolSpec
-    from fleetctl.ports.capacity import CapacitySource, Configurator, Leftovers, Provisioner
->>>>>>> prov6
+    from fleetctl.ports.capacity import CapacitySource, Configurator, Leftovers, PartedDiscovery, Provisioner, ScanRecords
     from fleetctl.ports.portability import CopyWriter
     from fleetctl.ports.state import Clock
     from fleetctl.ports.traffic import EvidenceSource, Prober, Router, Shadow
@@ -559,7 +554,6 @@ class Wiring:
 
         return AnsibleConfigurator(shipped("playbooks"), run, python=sys.executable, check=check, diff=diff, tags=tags)
 
-<<<<<<< HEAD
     def playbooks_digest(self) -> str:
         """Return the digest of the playbooks that are shipped; nodes carry it in their manifest."""
         import hashlib
@@ -590,16 +584,12 @@ class Wiring:
             ssh=SshFiles(known_hosts=nodes.known_hosts, identity=nodes.identity),
         )
 
-    def capacity_ports(self, run: Path, configurator: Configurator | None = None) -> CapacityPorts:
-        """Return all that provision and configure touch."""
-=======
-    def capacity_ports(self, run: Path, shown: Shown | None = None) -> CapacityPorts:
+    def capacity_ports(self, run: Path, configurator: Configurator | None = None, shown: Shown | None = None) -> CapacityPorts:
         """Return all that provision and configure touch.
 
         Args:
-            shown: called with every plan before it is applied.
+            configurator: instead of the lab's; shown: called with every plan before it is applied.
         """
->>>>>>> prov6
         from fleetctl.usecases.capacity import CapacityPorts
         from fleetctl.wiring_clouds import is_gone, list_price, stop_here
 
