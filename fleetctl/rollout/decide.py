@@ -104,9 +104,10 @@ def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
         case "pause":
             return replace(r, paused=True)
         case "resume":
+            if r.hold_reason == STALE:
+                return replace(r, hold_reason="")  # a pause stands: reconciling thaws nothing
             lowered = r.hold_reason == "foreign_write"
-            cleared = "" if r.hold_reason in ("foreign_write", STALE) else r.hold_reason
-            return replace(r, paused=False, settled_at=None if lowered else r.settled_at, hold_reason=cleared)
+            return replace(r, paused=False, settled_at=None if lowered else r.settled_at, hold_reason="" if lowered else r.hold_reason)
         case "promote":
             return replace(r, step_done=True, paused=False, promoted=True) if r.direction == "forward" else r
         case "advance":

@@ -16,7 +16,6 @@ from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.people import Actor
 from fleetctl.domain.rollout import Order, OrderKind
 from fleetctl.domain.split import Split, Stale
-from fleetctl.domain.units import Instant
 from fleetctl.errors import FleetctlError, StoreUnavailable, TrafficNotApplied, UnsafeFallback
 from fleetctl.ports.home import Mark, WaysHome
 from fleetctl.ports.state import Clock, Store
@@ -73,7 +72,7 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
         )
     token, reported = _set_zero(router, way)
     done = ports.clock.now()
-    reported = "; ".join(filter(None, (reported, _mark(way, token, done, ports, actor))))
+    reported = "; ".join(filter(None, (reported, _mark(way, token, ports, actor))))
     return Returned(
         cell=way.cell,
         ms_to_zero=(done - began) / timedelta(milliseconds=1),
@@ -84,12 +83,12 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
     )
 
 
-def _mark(way: WayHome, token: Token, at: Instant, ports: HomePorts, actor: Actor) -> str:
-    """Note the return for the store; a disk that is full does not make a cell that is home one that is not."""
+def _mark(way: WayHome, token: Token, ports: HomePorts, actor: Actor) -> str:
+    """Note the return for the store; return why it could not be (the cell is home all the same), "" where it was."""
     try:
-        ports.ways.mark(way.cell, token, at, actor)
+        ports.ways.mark(way.cell, token, ports.clock.now(), actor)
     except FleetctlError as e:
-        return f"not noted for the store: {e.message} Run later: fleetctl fallback --reconcile"
+        return f"home, but not noted for the store: {e.message} Then run: fleetctl fallback --reconcile"
     return ""
 
 
@@ -141,7 +140,7 @@ def _keep_home(way: WayHome, found: Returned | Failure, ports: HomePorts, actor:
         token, reported = _set_zero(ports.router(way), way)
     except FleetctlError as e:
         return Failure(cell=way.cell, error=e)
-    reported = "; ".join(filter(None, (reported, _mark(way, token, ports.clock.now(), ports, actor))))
+    reported = "; ".join(filter(None, (reported, _mark(way, token, ports, actor))))
     return replace(found, token=token, reported=reported or "was home already; its rollout ends")
 
 

@@ -416,9 +416,10 @@ def test_what_a_newer_writer_left_is_held_until_a_person_says_so() -> None:
         assert d.effects == ()
         w.r = d.next
     assert w.r.hold_reason == "stale"
-    w.r = replace(w.r, orders=(order("resume"),))
+    w.r = replace(w.r, paused=True, orders=(order("resume"),))
     d = decide(w.r, replace(seeing(w.now, 0), split=lapsed), w.now)
     assert [e for e in d.effects if isinstance(e, SetSplit)] == [SetSplit(target_bp=5000)]
+    assert d.next.paused, "reconciling thaws nothing"
 
 
 def test_a_weight_that_the_router_lost_is_not_raised_above_a_source_that_does_not_answer() -> None:

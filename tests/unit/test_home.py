@@ -266,13 +266,14 @@ def test_a_store_from_a_backup_takes_over_the_routers_token(bp: int) -> None:
     assert home.target.splits[CELLS[0]].target_bp == bp
 
 
-def test_a_full_disk_does_not_make_a_cell_that_is_home_one_that_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise UnsafeFallback("fallback.unwritable", "the mark cannot be written: the disk is full.")
-
+def test_a_mark_that_cannot_be_written_does_not_make_it_not_home(monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home()
+
+    def full(*_: object) -> None:
+        raise UnsafeFallback("fallback.unwritable", "the disk is full.")
+
     monkeypatch.setattr(home.ways, "mark", full)
-    done = return_home(way(CELLS[0]), home.ports, PERSON)
+    done = fallback((way(CELLS[0]),), home.ports, PERSON)[0]
+    assert isinstance(done, Returned)
+    assert "the disk is full" in done.reported
     assert home.target.splits[CELLS[0]].target_bp == 0
-    assert "disk is full" in done.reported
-    assert "--reconcile" in done.reported

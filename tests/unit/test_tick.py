@@ -16,6 +16,7 @@ from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.rollout import Order
 from fleetctl.domain.split import Applied, Split, Stale
 from fleetctl.errors import StoreUnavailable
+from fleetctl.ports.state import Lease
 from fleetctl.usecases.tick import TickSettings, scales_of, tick
 from tests.fakes.router import FakeRouter
 from tests.rollouts import CELL, PERSON
@@ -124,7 +125,9 @@ def test_two_tickers_never_write_at_once() -> None:
     lease = s.store.acquire(CELL, "other", timedelta(seconds=5))
     s.clock.advance(timedelta(seconds=1))
     assert tick(CELL, s.ports(), SETTINGS).kind == "held"
-    assert not hasattr(lease, "nothing")
+    assert isinstance(lease, Lease)
+    s.store.release(lease)
+    assert tick(CELL, s.ports(), SETTINGS).kind == "ticked"
 
 
 def test_a_zombie_is_refused_at_the_router_and_in_the_store() -> None:
