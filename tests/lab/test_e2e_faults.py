@@ -109,7 +109,7 @@ def test_a_dead_server_keeps_customers_away_until_it_is_back(whole_lab: Lab) -> 
     lab = whole_lab.fresh(HALF, ticker=True)
     lab.fault("crash", CHAT)
     lab.start("migrate", CHAT, "--phase", "canary")
-    until(lambda: "target answers on 0%" in lab.run("status").out, "status says why it waits", 20.0)
+    until(lambda: "target answers on 0%" in lab.run("status", "-o", "json").out, "status says why it waits", 20.0)
     r = lab.rollout(CHAT)
     assert r is not None
     assert (r.phase, lab.weight(CHAT)) == ("preflight", 0)
