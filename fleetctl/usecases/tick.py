@@ -123,7 +123,7 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
     before, r = r, _with_thresholds(r, ports)
     seen = observe(r, split, ports, settings, now)
     decision = decide(r, seen, now)
-    if decision.next.direction == "home" and seen.source_ready is None and split.target_bp > 0:
+    if seen.source_ready is None and (_goes_home(decision, split) or _raises(decision, split)):
         seen = replace(seen, source_ready=_source_ready(r, seen.evidence, ports))
         decision = decide(r, seen, now)
     events = list(_events(r, decision, seen, now))
@@ -145,6 +145,14 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
         return TickResult(cell=r.cell, kind="stale", why="another writer took over; nothing was recorded", rollout=r)
     ports.trail.add(look)
     return TickResult(cell=r.cell, kind="ticked", why=decision.why.text, rollout=decision.next, look=look, look_again=decision.look_again)
+
+
+def _goes_home(decision: Decision, split: Split) -> bool:
+    return decision.next.direction == "home" and split.target_bp > 0
+
+
+def _raises(decision: Decision, split: Split) -> bool:
+    return any(isinstance(e, SetSplit) and e.target_bp > split.target_bp for e in decision.effects)
 
 
 def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, now: Instant) -> Observation:

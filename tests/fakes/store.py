@@ -71,6 +71,12 @@ class MemoryStore:
         if self._is_writer(lease):
             self._leases[lease.scope] = ("", lease.token, START)
 
+    def evict(self, held: Held) -> None:
+        self._check()
+        holder, token, until = self._leases.get(held.scope, ("", 0, START))
+        if (holder, until) == (held.holder, held.until):
+            self._leases[held.scope] = ("", token, START)
+
     def raise_token(self, scope: str, at_least: Token) -> None:
         self._check()
         if at_least > self._leases.get(scope, ("", 0, START))[1]:
@@ -80,7 +86,7 @@ class MemoryStore:
         self._check()
         past = self._rollouts.setdefault(rollout.cell, [])
         if past and not past[-1].ended:
-            raise LeaseHeld("lease.active", f"{rollout.cell} already has a rollout.", hint=f"Run: fleetctl status {rollout.cell}")
+            raise LeaseHeld("lease.active", f"{rollout.cell} already has a rollout.", hint="Run: fleetctl status")
         past.append(_copy(dataclasses.replace(rollout, orders=())))
         self._orders[rollout.cell] = list(rollout.orders)
         self._look_at[rollout.cell] = self._now()

@@ -76,7 +76,7 @@ def test_haproxy_killed_holds_says_so_once_and_goes_on(whole_lab: Lab) -> None:
     os.kill(lab.haproxy_pid(), signal.SIGKILL)
     r = lab.wait(CHAT, lambda r: r.hold_reason == "traffic.router_down", "held, since the router does not answer")
     assert r.phase == "canary"
-    assert "lab-router" in lab.run("status").out
+    assert "HELD (traffic.router_down)" in lab.run("status").out
     down = lab.run("fallback", "chat", code=1)
     assert "error[traffic.router_down]" in down.out + down.err
     began = time.monotonic()

@@ -129,7 +129,7 @@ def _code(rollouts: Sequence[Rollout | None], until: str, goal: str, interrupted
 
     if interrupted:
         return EXIT_INTERRUPTED
-    if any(r is not None and r.ended in ("rolled_back", "lost_evidence") for r in rollouts):
+    if any(r is not None and r.ended not in ("", "complete") for r in rollouts):
         return EXIT_ROLLED_BACK
     if any(needs_person(r) for r in rollouts):
         return EXIT_INCONCLUSIVE
