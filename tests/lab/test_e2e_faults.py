@@ -76,7 +76,7 @@ def test_haproxy_killed_holds_says_so_once_and_goes_on(whole_lab: Lab) -> None:
     os.kill(lab.haproxy_pid(), signal.SIGKILL)
     r = lab.wait(CHAT, lambda r: r.hold_reason == "traffic.router_down", "held, since the router does not answer")
     assert r.phase == "canary"
-    assert "lab-router" in lab.run("status").out
+    assert "HELD (traffic.router_down)" in lab.run("status").out
     down = lab.run("fallback", "chat", code=1)
     assert "error[traffic.router_down]" in down.out + down.err
     began = time.monotonic()
@@ -109,7 +109,7 @@ def test_a_dead_server_keeps_customers_away_until_it_is_back(whole_lab: Lab) -> 
     lab = whole_lab.fresh(HALF, ticker=True)
     lab.fault("crash", CHAT)
     lab.start("migrate", CHAT, "--phase", "canary")
-    until(lambda: "target answers on 0%" in lab.run("status").out, "status says why it waits", 20.0)
+    until(lambda: "target answers on 0%" in lab.run("status", "-o", "json").out, "status says why it waits", 20.0)
     r = lab.rollout(CHAT)
     assert r is not None
     assert (r.phase, lab.weight(CHAT)) == ("preflight", 0)
