@@ -73,6 +73,7 @@ def run(argv: list[str], timeout: float) -> tuple[str, str]:
         except (ProcessLookupError, PermissionError):
             pass
         process.wait()
+        process.stdout.close()
 
 
 def result_of(check: dict[str, Any]) -> dict[str, Any]:
