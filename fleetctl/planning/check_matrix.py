@@ -10,7 +10,10 @@ from fleetctl.domain.matrix import LAYERS, OF_THE_HOST, UNKNOWN, Matrix, NodeFac
 from fleetctl.domain.people import Diagnostic
 
 EXPIRY_NOTICE = timedelta(days=90)
-"""How long ahead the end of a key is told. Source: AMD's key ended unannounced in 2019, 2021, 2023 and 2025 (ROCm/legacy-rocm-build #5268)."""
+"""How long ahead the end of a key is told.
+
+Source: AMD's key ended unannounced in 2019, 2021, 2023 and 2025 (ROCm/legacy-rocm-build #5268).
+"""
 
 _CDNA = re.compile(r"gfx9")
 ZLUDA_REFUSAL = "ZLUDA cannot run on CDNA accelerators ({target}): its compiler emits 32-wide wavefronts only and CDNA runs 64-wide ones"

@@ -64,6 +64,10 @@ class Store(Protocol):
         """Give the lease back; nothing happens where it was lost already."""
         ...
 
+    def evict(self, held: Held) -> None:
+        """Free the lease of a holder that is known to be dead; nothing happens where it has changed hands since."""
+        ...
+
     def start(self, rollout: Rollout, events: Sequence[Event]) -> None:
         """Make this the current rollout of its cell. Raises LeaseHeld (lease.active) where one has not ended."""
         ...

@@ -36,7 +36,7 @@ PROVIDER_CELLS = 3
 QUIET_GRACE = timedelta(seconds=10)
 """How long a new step may show no request before that counts as no evidence."""
 
-BROKEN_STATES = frozenset({"nan", "down", "mislabelled", "same_series"})
+BROKEN_STATES = frozenset({"nan", "down", "mislabelled", "same_series", "reset"})
 QUIET_STATES = frozenset({"empty", "stale"})
 PHASE_ORDER = ("preflight", "shadow", "canary", "ramp", "full", "soak", "complete", "release")
 
@@ -68,6 +68,9 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
         return _go_home(r, seen)
     if seen.foreign_write:
         return _held(r, seen, Reason(code="foreign_write", text=seen.foreign_write), now, page=True)
+    if _was_lowered(r, seen, now):
+        text = f"somebody else set {seen.split.target_bp / 100:g} % where {r.weight_bp / 100:g} % was; resume or abort it"
+        return _held(r, seen, Reason(code="foreign_write", text=text), now, page=True)
     if r.settled_at is None or not _shows(r, seen):
         return _settle(r, seen, now)
     lost = _lost(r, seen, now)
@@ -94,7 +97,8 @@ def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
         case "pause":
             return replace(r, paused=True)
         case "resume":
-            return replace(r, paused=False)
+            lowered = r.hold_reason == "foreign_write"
+            return replace(r, paused=False, settled_at=None if lowered else r.settled_at, hold_reason="" if lowered else r.hold_reason)
         case "promote":
             return replace(r, step_done=True, paused=False, hold_reason="promoted") if r.direction == "forward" else r
         case "advance":
@@ -186,6 +190,11 @@ def _held(r: Rollout, seen: Observation, why: Reason, now: Instant, *, page: boo
     return Decision(next=replace(r, hold_reason=why.code), effects=_renewal(r, seen, now) + notice, why=why, look_again=MOVING)
 
 
+def _was_lowered(r: Rollout, seen: Observation, now: Instant) -> bool:
+    """Tell whether somebody else lowered the weight: it is never raised again by itself. The guard lowers too, but only a lapsed lease."""
+    return r.settled_at is not None and seen.split.target_bp < r.weight_bp and seen.split.lease_until > now
+
+
 def _shows(r: Rollout, seen: Observation) -> bool:
     return seen.split.target_bp == r.weight_bp
 
@@ -273,6 +282,9 @@ def _advance(r: Rollout, seen: Observation, now: Instant, verdict: Gate, renewal
     if seen.window.active:
         return _held(passed, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
     raised = min(following.weight_bp, r.spec.cap_bp)
+    if raised > seen.split.target_bp and seen.source_ready is not None and seen.source_ready < 1.0:
+        text = f"source answers on {seen.source_ready:.0%} of its replicas; not raising above what can come home"
+        return _held(passed, seen, Reason(code="source.not_ready", text=text), now, page=True)
     entered = _enter(r, r.step + 1, now)
     effects: tuple[Effect, ...] = (SetSplit(target_bp=raised),) if raised != seen.split.target_bp else ()
     why = Reason(code="step.advance", text=f"{r.phase} done ({verdict.why}); next {following.phase} at {raised / 100:g} %")

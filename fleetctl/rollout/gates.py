@@ -77,6 +77,8 @@ def _weighted(r: Rollout, seen: Observation, now: Instant) -> Gate:
     if r.spec.lane.kind == "accepted":
         if e.arms["canary"].attempts == 0:
             return Gate(open=False, why="no canary request yet (lane accepted)")
+        if e.state["canary"] != "ok":
+            return Gate(open=False, why=f"canary is {e.state['canary']} (lane accepted)")
         return _bake(left, f"lane accepted, no FAIL in {e.arms['canary'].attempts} canary requests")
     waiting = _not_passed(r, seen)
     if waiting:

@@ -16,7 +16,7 @@ from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Approval, Plan, Wave
 from fleetctl.domain.rollout import Order, Rollout
 from fleetctl.domain.units import Instant
-from fleetctl.errors import FleetctlError, PlanStale, StillPending
+from fleetctl.errors import FleetctlError, PlanStale, StillPending, TrafficNotApplied
 from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.ports.state import Clock, Held, Lease, Lost, Records, Store
 from fleetctl.rollout.decide import PHASE_ORDER
@@ -161,7 +161,7 @@ def reached(r: Rollout | None, until: Phase, goal: Goal) -> bool:
     """Tell whether a cell is as far as the command was asked to bring it."""
     if r is None:
         return False
-    if r.ended:
+    if r.ended or is_lowered(r, until):
         return True
     at = PHASE_ORDER.index(r.phase)
     if goal == "phase":
@@ -169,6 +169,21 @@ def reached(r: Rollout | None, until: Phase, goal: Goal) -> bool:
     if goal == "soak":
         return at >= PHASE_ORDER.index("soak") and r.settled_at is not None
     return False
+
+
+def is_lowered(r: Rollout, until: Phase) -> bool:
+    """Tell whether a person's rollback has since set a nearer end than the command asked for."""
+    nearer = PHASE_ORDER.index(r.until) < PHASE_ORDER.index(until)
+    return nearer and not r.ended and not any(o.kind == "advance" for o in r.orders)
+
+
+STUCK = ("traffic.", "config.", "credentials.", "home.source_not_ready", "stale")
+"""How the reasons begin that keep any order from being obeyed."""
+
+
+def is_stuck(r: Rollout | None) -> bool:
+    """Tell whether no order can be obeyed now: the router or the source does not answer, or a newer writer was there."""
+    return r is not None and not r.ended and r.hold_reason.startswith(STUCK)
 
 
 def needs_person(r: Rollout | None) -> bool:
@@ -237,11 +252,49 @@ def follow(
         clock.wait(clock.now() + timedelta(milliseconds=200), stop)
 
 
+STUCK_FOR = timedelta(seconds=5)
+"""How long an order waits for a router that does not answer before the command says so; the order stands."""
+
+
+def follow_order(driver: Driver, cells: Sequence[CellId], done: Callable[[Rollout | None], bool]) -> tuple[Rollout | None, ...]:
+    """Tick or watch until every cell has obeyed.
+
+    Raises:
+        TrafficNotApplied: traffic.order_waits, where the router does not answer or has seen a newer writer; the orders stand.
+    """
+    clock = driver.ports.clock
+    since: dict[CellId, Instant] = {}
+
+    def is_over(r: Rollout | None) -> bool:
+        if r is None or done(r):
+            return True
+        if not is_stuck(r):
+            since.pop(r.cell, None)
+            return False
+        return clock.now() - since.setdefault(r.cell, clock.now()) >= STUCK_FOR
+
+    rollouts = follow(driver, cells, is_over, lambda _: None, lambda: False)
+    stuck = [r for r in rollouts if r is not None and not done(r) and is_stuck(r)]
+    if stuck:
+        names = ", ".join(r.cell for r in stuck)
+        stale = any(r.hold_reason == "stale" for r in stuck)
+        raise TrafficNotApplied(
+            "traffic.order_waits",
+            f"the order for {names} stands and is obeyed once the router can be set ({stuck[0].hold_reason}).",
+            hint="Run: fleetctl fallback --reconcile" if stale else f"Look: fleetctl doctor. To go home at once: fleetctl fallback {names}",
+        )
+    return rollouts
+
+
 def take_home(driver: Driver, cells: Sequence[CellId], actor: Actor, why: str) -> tuple[Rollout | None, ...]:
-    """Abort cells that have not ended and tick until they have; what Ctrl-C does where nobody else ticks."""
+    """Abort cells that have not ended and tick until they have; what Ctrl-C does where nobody else ticks.
+
+    Raises:
+        TrafficNotApplied: traffic.order_waits.
+    """
     store, clock = driver.ports.store, driver.ports.clock
     for c in cells:
         r = store.load(c)
         if r is not None and not r.ended:
             store.order(c, Order(kind="abort", actor=actor, at=clock.now(), note=why))
-    return follow(driver, cells, lambda r: r is None or bool(r.ended), lambda _: None, lambda: False)
+    return follow_order(driver, cells, lambda r: r is None or bool(r.ended))

@@ -34,7 +34,7 @@ from fleetctl.domain.rollout import (
 )
 from fleetctl.domain.split import Split, Stale
 from fleetctl.domain.units import Instant, Scalar
-from fleetctl.errors import EvidenceUnavailable, FleetctlError, TrafficNotApplied
+from fleetctl.errors import EvidenceUnavailable, FleetctlError, StoreUnavailable, TrafficNotApplied
 from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store, Trail
 from fleetctl.ports.traffic import EvidenceSource, Holds, Prober, Router, Shadow
 from fleetctl.rollout.decide import decide
@@ -112,8 +112,10 @@ def tick(c: CellId, ports: TickPorts, settings: TickSettings) -> TickResult:
         if isinstance(split, Stale):
             return _found_stale(r, lease, split, ports)
         return _observe_and_act(r, lease, split, ports, settings)
-    except TrafficNotApplied as e:
-        return _router_failed(r, lease, e, ports)
+    except StoreUnavailable:
+        raise
+    except FleetctlError as e:
+        return _cannot_act(r, lease, e, ports)
 
 
 def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, settings: TickSettings) -> TickResult:
@@ -121,13 +123,13 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
     before, r = r, _with_thresholds(r, ports)
     seen = observe(r, split, ports, settings, now)
     decision = decide(r, seen, now)
-    if decision.next.direction == "home" and seen.source_ready is None and split.target_bp > 0:
+    if seen.source_ready is None and (_goes_home(decision, split) or _raises(decision, split)):
         seen = replace(seen, source_ready=_source_ready(r, seen.evidence, ports))
         decision = decide(r, seen, now)
     events = list(_events(r, decision, seen, now))
     failed = _apply(r, decision, lease, ports, settings, events)
     if failed is not None:
-        return _router_failed(r, lease, failed, ports)
+        return _cannot_act(r, lease, failed, ports)
     look = LookRow(
         cell=r.cell,
         at=now,
@@ -143,6 +145,14 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
         return TickResult(cell=r.cell, kind="stale", why="another writer took over; nothing was recorded", rollout=r)
     ports.trail.add(look)
     return TickResult(cell=r.cell, kind="ticked", why=decision.why.text, rollout=decision.next, look=look, look_again=decision.look_again)
+
+
+def _goes_home(decision: Decision, split: Split) -> bool:
+    return decision.next.direction == "home" and split.target_bp > 0
+
+
+def _raises(decision: Decision, split: Split) -> bool:
+    return any(isinstance(e, SetSplit) and e.target_bp > split.target_bp for e in decision.effects)
 
 
 def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, now: Instant) -> Observation:
@@ -304,8 +314,8 @@ def _found_stale(r: Rollout, lease: Lease, split: Stale, ports: TickPorts) -> Ti
     return _park(r, lease, ports, "stale", text)
 
 
-def _router_failed(r: Rollout, lease: Lease, e: FleetctlError, ports: TickPorts) -> TickResult:
-    """The router does not answer: traffic stays as it is (P9); hold and page once."""
+def _cannot_act(r: Rollout, lease: Lease, e: FleetctlError, ports: TickPorts) -> TickResult:
+    """The router does not answer, or its key or the cell is gone: traffic stays as it is (P9); hold, page once, spare the other cells."""
     return _park(r, lease, ports, e.code, e.message)
 
 
@@ -318,4 +328,6 @@ def _park(r: Rollout, lease: Lease, ports: TickPorts, code: str, text: str) -> T
     parked = replace(r, hold_reason=code)
     if ports.store.record(lease, replace(r, orders=()), parked, events, timedelta(seconds=1)) is not None:
         text = f"{text}; another writer took over"
+    else:
+        ports.trail.add(LookRow(cell=r.cell, at=now, phase=r.phase, target_bp=r.weight_bp, served_bp=None, arms={}, verdicts=(), why=text))
     return TickResult(cell=r.cell, kind="stale" if code == "stale" else "failed", why=text, rollout=parked)

@@ -259,3 +259,14 @@ def test_big_judge_state_comes_back_exact(store: AnyStore) -> None:
     back = store.load(CHAT)
     assert back is not None
     assert back.judge.numbers == bytes(range(256)) * 40
+
+
+def test_a_dead_holder_is_evicted_once_and_a_new_one_is_not(store: AnyStore) -> None:
+    first = held(store)
+    seen = store.acquire(CHAT, "b@host:2", LONG)
+    assert isinstance(seen, Held)
+    store.evict(seen)
+    second = held(store, holder="b@host:2")
+    assert second.token == first.token + 1
+    store.evict(seen)
+    assert isinstance(store.acquire(CHAT, "c@host:3", LONG), Held)

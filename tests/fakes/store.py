@@ -71,6 +71,12 @@ class MemoryStore:
         if self._is_writer(lease):
             self._leases[lease.scope] = ("", lease.token, START)
 
+    def evict(self, held: Held) -> None:
+        self._check()
+        holder, token, until = self._leases.get(held.scope, ("", 0, START))
+        if (holder, until) == (held.holder, held.until):
+            self._leases[held.scope] = ("", token, START)
+
     def raise_token(self, scope: str, at_least: Token) -> None:
         self._check()
         if at_least > self._leases.get(scope, ("", 0, START))[1]:

@@ -236,6 +236,18 @@ def test_a_target_that_is_not_ready_never_gets_a_customer() -> None:
     assert (s.rollout().phase, s.bp()) == ("preflight", 0)
 
 
+def test_the_source_is_asked_before_a_weight_is_raised() -> None:
+    s = Simulation(of=quick())
+    s.begin(until="canary")
+    s.run(120, lambda: s.rollout().step_done and s.bp() == 1000)
+    s.source_failing, s.ready.share[SOURCE] = 1.0, 0.0
+    s.run(12)
+    s.store.order(CELL, Order(kind="promote", actor=PERSON, at=s.clock.now()))
+    s.store.order(CELL, Order(kind="advance", actor=PERSON, at=s.clock.now()))
+    s.run(20)
+    assert (s.bp(), s.rollout().hold_reason) == (1000, "source.not_ready")
+
+
 def test_what_the_router_reports_lands_in_the_log() -> None:
     class Reporting(FakeRouter):
         def set(self, s: Split) -> Applied | Stale:

@@ -88,6 +88,13 @@ class SqliteStore:
             if _is_writer(_lease(q, lease.scope), lease):
                 _free(q, lease.scope)
 
+    def evict(self, held: Held) -> None:
+        """Free the lease of a holder that is known to be dead; nothing happens where it has changed hands since."""
+        with self._db.write() as q:
+            row = _lease(q, held.scope)
+            if row is not None and row[0] == held.holder and _from_ms(row[2]) == held.until:
+                _free(q, held.scope)
+
     def raise_token(self, scope: str, at_least: Token) -> None:
         """Lift the scope's token after a store-free return; whoever held a lower one has lost it."""
         with self._db.write() as q:

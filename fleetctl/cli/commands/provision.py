@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 @pass_app
 def command(app: App, plan_id: str | None, check: bool, dry_run: bool, output: str) -> None:
     """Make the target pools of the approved plan: Terraform plan, show, check, apply of that very file."""
-    from fleetctl.usecases.capacity import provision
     from fleetctl.usecases.migrate import approved_plan
+    from fleetctl.usecases.provision import provision
     from fleetctl.views.progress import ProgressView
 
     w = app.wiring

@@ -7,6 +7,7 @@ failed check must not hide the others, and the result is one JSON object with on
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -26,7 +27,21 @@ options:
   records: {type: path, required: true}
 """
 
-FIELDS = {"name", "tier", "argv", "timeout", "pattern", "take", "at_least", "at_most", "equals", "unit", "source", "required", "reboot_helps"}
+FIELDS = {
+    "name",
+    "tier",
+    "argv",
+    "timeout",
+    "pattern",
+    "take",
+    "at_least",
+    "at_most",
+    "equals",
+    "unit",
+    "source",
+    "required",
+    "reboot_helps",
+}
 TAKES = {"count": len, "min": min, "max": max, "sum": sum}
 OUTPUT_LIMIT = 4_194_304
 
@@ -57,9 +72,7 @@ def verdict_of(number: float | None, check: dict[str, Any]) -> tuple[str, str]:
 def run(argv: list[str], timeout: float) -> tuple[str, str]:
     """Return what a command prints and "", or what it printed and why it is no answer."""
     try:
-        process = subprocess.Popen(  # noqa: S603
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-        )
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     except OSError as e:
         return "", f"{argv[0]} cannot be run: {e.strerror}"
     try:
@@ -68,10 +81,8 @@ def run(argv: list[str], timeout: float) -> tuple[str, str]:
     except subprocess.TimeoutExpired:
         return "", f"no answer within {timeout:g} s"
     finally:
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
         process.wait()
         process.stdout.close()
 
