@@ -104,17 +104,22 @@ def test_what_cannot_work_is_refused_before_a_change_with_code_and_next_step(ben
     assert "and the release is for 1.0" in wrong_os
     assert "Next: " in wrong_os
 
-    other, other_key = bench.repository.new_key("other")
-    for keys in ({"standin": other_key}, {"standin": "-----BEGIN PGP PUBLIC KEY BLOCK-----\nbroken\n"}, {}):
+    _, other_key = bench.repository.new_key("other")
+    assert "configure.key" in _refused(bench, good | {"apt_ready_keys": {"standin": other_key}}, "apt_ready")
+    assert "ZLUDA" in _refused(bench, good | {"translation_layer_kind": "zluda"}, "translation_layer")
+
+
+@pytest.mark.slow
+def test_a_broken_absent_or_expired_key_and_a_layer_without_licence_are_refused(bench: nb.Bench) -> None:
+    good = bench.repository.variables()
+    for keys in ({"standin": "-----BEGIN PGP PUBLIC KEY BLOCK-----\nbroken\n"}, {}):
         assert "configure.key" in _refused(bench, good | {"apt_ready_keys": keys}, "apt_ready")
     expired, expired_key = bench.repository.new_key("expired", expires="20200201T000000", made="20200101T000000")
     rows = good["apt_ready_repositories"]
     assert isinstance(rows, list)
-    assert expired != other
     changed = good | {"apt_ready_repositories": [rows[0] | {"fingerprint": expired}], "apt_ready_keys": {"standin": expired_key}}
     assert "configure.key" in _refused(bench, changed, "apt_ready")
 
-    assert "ZLUDA" in _refused(bench, good | {"translation_layer_kind": "zluda"}, "translation_layer")
     assert "licence" in _refused(bench, good | {"translation_layer_kind": "scale"}, "translation_layer")
 
 
@@ -161,6 +166,7 @@ def test_a_repository_that_lost_a_package_fails_and_converges_once_it_is_back(be
     assert only(bench.run("uninstall", variables)).state == "ok"
 
 
+@pytest.mark.slow
 def test_a_host_that_is_given_no_key_is_another_thing_than_a_failed_one(bench: nb.Bench) -> None:
     h = bench.lab.hosts[0]
     wrong_user = replace(h.host, user="nobody-here")
@@ -204,6 +210,7 @@ def fleetctl(bench: nb.Bench, *argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(program, env=env, cwd=workspace, capture_output=True, text=True, check=False, timeout=800)
 
 
+@pytest.mark.slow
 def test_the_program_refuses_unknown_releases_shows_progress_and_resumes(bench: nb.Bench) -> None:
     difference = nb.remember(bench.lab.hosts[0])
     unknown = fleetctl(bench, "configure", "--nodes", str(nodes_file(bench, "standin-99")))

@@ -84,6 +84,7 @@ def run(argv: list[str], timeout: float) -> tuple[str, str]:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        process.stdout.close()
 
 
 def result_of(check: dict[str, Any]) -> dict[str, Any]:
