@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 
 from fleetctl.domain.fleet import Fleet
@@ -34,6 +35,7 @@ def hosts_of(fleet: Fleet, found: Found) -> tuple[tuple[Host, ...], int]:
     hosts = {h.id: h for h in fleet.hosts}
     known = {h.address for h in fleet.hosts}
     pools = {(p.cloud, p.region, p.sku, p.priority): p.pool for p in found.pools if p.pool}
+    names = Counter(_first(m) for m in found.of_kind("machine"))
     without = 0
     for machine in found.of_kind("machine"):
         declared = machine.id in hosts or any(name in hosts for name in machine.also)
@@ -45,18 +47,22 @@ def hosts_of(fleet: Fleet, found: Found) -> tuple[tuple[Host, ...], int]:
             continue
         if address in known:
             continue
-        host = _host(machine, address, pools)
+        name = _first(machine)
+        host = _host(machine, as_id(name if names[name] == 1 else f"{name} {machine.id}"), address, pools)
         hosts.setdefault(host.id, host)
     return tuple(hosts.values()), without
 
 
-def _host(machine: Thing, address: str, pools: Mapping[tuple[str, str, str, str], str]) -> Host:
+def _first(machine: Thing) -> str:
+    return (machine.text("name").split() or [machine.id])[0]
+
+
+def _host(machine: Thing, id_: str, address: str, pools: Mapping[tuple[str, str, str, str], str]) -> Host:
     key = (machine.text("cloud"), machine.text("region"), machine.text("sku"), machine.text("priority") or "regular")
     named = "-".join(part for part in ("found", machine.text("region"), machine.text("sku")) if part)
     facts = {"id": machine.id, **{k: machine.text(k) for k in _TOLD if k != "id"}}
-    first = (machine.text("name").split() or [machine.id])[0]
     return Host(
-        id=HostId(as_id(first if machine.id == first else f"{first} {machine.id}") if len(first) < 60 else as_id(machine.id)),
+        id=HostId(id_),
         pool=PoolId(pools.get(key) or as_id(named)),
         address=address,
         variables=tuple((_TOLD[k], v) for k, v in facts.items() if v),

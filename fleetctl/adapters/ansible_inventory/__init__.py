@@ -150,7 +150,8 @@ def _groups(listed: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def _host(host: str, variables: Mapping[str, Any], groups: Mapping[str, list[str]]) -> dict[str, Scalar]:
-    plain = {str(k): v for k, v in variables.items() if isinstance(v, (str, int, float, bool))}
+    told = {str(k): _unwrapped(v) for k, v in variables.items()}
+    plain = {k: v for k, v in told.items() if isinstance(v, (str, int, float, bool))}
     address = plain.get("ansible_host") or host
     values: dict[str, Scalar] = {"machine": short(host), "name": "_".join(short(host).split())}
     values["address"] = "_".join(short(str(address)).split())
@@ -159,3 +160,8 @@ def _host(host: str, variables: Mapping[str, Any], groups: Mapping[str, list[str
     if groups.get(host):
         values["groups"] = short(" ".join(groups[host]))
     return values
+
+
+def _unwrapped(value: Any) -> Any:
+    """Return a string that the inventory marked as unsafe (fleetctl's own does) without its mark."""
+    return value["__ansible_unsafe"] if isinstance(value, dict) and list(value) == ["__ansible_unsafe"] else value
