@@ -224,7 +224,8 @@ def _settle(r: Rollout, seen: Observation, now: Instant) -> Decision:
     since = r.since
     if seen.mark is not None:
         since = replace(seen.mark, since=begins, thresholds=seen.mark.thresholds or (r.since.thresholds if r.since else None))
-    settled = replace(r, settled_at=begins, since=since, deadline=begins + r.spec.step_deadline, hold_reason="")
+    kept = r.hold_reason if r.hold_reason == "promoted" else ""  # a person's promote may come before the router shows the step
+    settled = replace(r, settled_at=begins, since=since, deadline=begins + r.spec.step_deadline, hold_reason=kept)
     effects: tuple[Effect, ...] = (Hold(pool=r.spec.source),) if phase.phase == "preflight" else ()
     text = f"{phase.phase}: router shows {phase.weight_bp / 100:g} %"
     return Decision(next=settled, effects=effects, why=Reason(code="step.shown", text=text), look_again=SETTLING)

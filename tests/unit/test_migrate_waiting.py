@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,9 +15,10 @@ from fleetctl.cli.resident import Resident
 from fleetctl.domain.fleet import Phase
 from fleetctl.domain.rollout import Order, Rollout
 from fleetctl.errors import StoreUnavailable
-from fleetctl.usecases.migrate import is_lowered, is_stuck, reached
+from fleetctl.usecases.migrate import arrived, chosen_cells, is_lowered, is_stuck, reached
 from fleetctl.wiring import Wiring
-from tests.rollouts import PERSON, T0, rollout
+from tests.fakes.store import MemoryStore
+from tests.rollouts import CELL, PERSON, T0, rollout
 
 
 def lowered(until: Phase) -> Rollout:
@@ -70,3 +73,31 @@ def test_the_resident_ticker_says_each_trouble_once_and_goes_on(tmp_path: Path, 
     Resident(lambda: App(workspace=str(tmp_path)), said.append).run(lambda: next(rounds))
     assert len(said) == 1
     assert said[0].startswith("error[config.")
+
+
+class PlanOf:
+    """As much of a plan as the question needs."""
+
+    def __init__(self, plan_id: str, target: str) -> None:
+        self.id = plan_id
+        self.outcomes = (SimpleNamespace(cell=CELL, workload="chat", kind="move", target=target),)
+        self.waves = (SimpleNamespace(index=1, cells=(CELL,)),)
+
+
+@pytest.mark.parametrize(
+    ("plan_id", "target", "shown", "is_there"),
+    [
+        ("p-new", "mi300x-lab", 10_000, True),
+        ("p-new", "mi300x-lab", 0, False),
+        ("p-new", "elsewhere", 10_000, False),
+    ],
+)
+def test_a_new_plan_does_not_send_back_what_has_arrived(plan_id: str, target: str, shown: int, is_there: bool) -> None:
+    store = MemoryStore()
+    whole = rollout()
+    store.start(replace(whole, step=len(whole.spec.phases) - 1, weight_bp=10_000, ended="complete"), ())
+    plan: Any = PlanOf(plan_id, target)
+    there = arrived(plan, store, lambda _: shown)
+    assert (CELL in there) is is_there
+    assert chosen_cells(plan, store, (), there) == (() if is_there else (CELL,))
+    assert chosen_cells(plan, store, ("chat",), there) == (() if is_there else (CELL,))
