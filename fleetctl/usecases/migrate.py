@@ -86,10 +86,10 @@ def passed(r: Rollout | None) -> bool:
     return r is not None and (bool(r.ended) or PHASE_ORDER.index(r.phase) >= PHASE_ORDER.index("soak"))
 
 
-def current_wave(plan: Plan, store: Store) -> Wave | None:
+def current_wave(plan: Plan, store: Store, there: frozenset[CellId] = frozenset()) -> Wave | None:
     """Return the lowest wave not yet in soak; None where every wave is."""
     for wave in sorted(plan.waves, key=lambda w: w.index):
-        if not all(passed(_of_plan(store.load(c), plan)) for c in wave.cells):
+        if not all(c in there or passed(_of_plan(store.load(c), plan)) for c in wave.cells):
             return wave
     return None
 
@@ -98,8 +98,22 @@ def _of_plan(r: Rollout | None, plan: Plan) -> Rollout | None:
     return r if r is not None and r.plan == plan.id else None
 
 
-def chosen_cells(plan: Plan, store: Store, names: Sequence[str]) -> tuple[CellId, ...]:
-    """Return the cells to move: the named ones, else those of the current wave, else those still in soak.
+def arrived(plan: Plan, store: Store, shown: Callable[[CellId], int]) -> frozenset[CellId]:
+    """Return the cells that an earlier plan brought to this plan's target: a new plan must not send them back to begin again.
+
+    Args:
+        shown: what the router of a cell routes to its target, basis points; asked only for those.
+    """
+    there = set()
+    for o in plan.outcomes:
+        r = store.load(o.cell) if o.kind == "move" else None
+        if r is not None and r.ended == "complete" and r.plan != plan.id and r.spec.target == o.target and shown(o.cell) == r.weight_bp:
+            there.add(o.cell)
+    return frozenset(there)
+
+
+def chosen_cells(plan: Plan, store: Store, names: Sequence[str], there: frozenset[CellId] = frozenset()) -> tuple[CellId, ...]:
+    """Return the cells to move: the named ones, else those of the current wave, else those still in soak; none that is `there`.
 
     Raises:
         FleetctlError: migrate.unknown, a name that this plan does not move.
@@ -110,10 +124,10 @@ def chosen_cells(plan: Plan, store: Store, names: Sequence[str]) -> tuple[CellId
         unknown = [n for n in names if n not in moving and n not in {workload[c] for c in moving}]
         if unknown:
             raise FleetctlError("migrate.unknown", f"plan {plan.id} moves no {', '.join(unknown)}.", hint="Run: fleetctl show")
-        return tuple(c for c in moving if c in names or workload[c] in names)
-    wave = current_wave(plan, store)
+        return tuple(c for c in moving if (c in names or workload[c] in names) and c not in there)
+    wave = current_wave(plan, store, there)
     if wave is not None:
-        return wave.cells
+        return tuple(c for c in wave.cells if c not in there)
     open_ = [c for c in moving if (r := _of_plan(store.load(c), plan)) is not None and not r.ended]
     return tuple(open_)
 

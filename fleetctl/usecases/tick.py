@@ -293,7 +293,7 @@ def _events(r: Rollout, d: Decision, seen: Observation, now: Instant) -> Iterato
         yield _event(after, now, "rollout.shown", d.why.text, target_bp=seen.split.target_bp)
     if after.hold_reason and after.hold_reason != r.hold_reason and not after.ended:
         yield _event(after, now, "rollout.hold", d.why.text)
-    if after.step_done and not r.step_done:
+    if after.step_done and not r.step_done and after.hold_reason != "promoted":
         yield _event(after, now, "verdict.pass" if after.phase != "preflight" else "rollout.ready", d.why.text)
     if after.ended and not r.ended:
         yield _event(after, now, f"rollout.{after.ended}", d.why.text)

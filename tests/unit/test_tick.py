@@ -15,7 +15,7 @@ from fleetctl.domain.home import HOME_TOKEN_STEP
 from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.rollout import Order
 from fleetctl.domain.split import Applied, Split, Stale
-from fleetctl.errors import StoreUnavailable
+from fleetctl.errors import CredentialsMissing, StoreUnavailable
 from fleetctl.ports.state import Lease
 from fleetctl.usecases.tick import TickSettings, scales_of, tick
 from tests.fakes.router import FakeRouter
@@ -249,6 +249,35 @@ def test_the_source_is_asked_before_a_weight_is_raised() -> None:
     s.store.order(CELL, Order(kind="advance", actor=PERSON, at=s.clock.now()))
     s.run(20)
     assert (s.bp(), s.rollout().hold_reason) == (1000, "source.not_ready")
+
+
+def test_a_persons_promote_is_not_written_down_as_a_pass() -> None:
+    s = Simulation(of=quick())
+    s.begin(until="canary")
+    s.at("canary")
+    s.store.order(CELL, Order(kind="promote", actor=PERSON, at=s.clock.now()))
+    s.run(3)
+    assert s.rollout().step_done
+    kinds = [e.kind for e in s.store.events(CELL, 0)]
+    assert "order.promote" in kinds
+    assert "verdict.pass" not in kinds
+
+
+def test_one_cell_whose_key_is_gone_does_not_stop_the_ticker() -> None:
+    s = Simulation(of=quick())
+    s.begin()
+    s.at("canary")
+
+    def no_key(c: CellId) -> FakeRouter:
+        raise CredentialsMissing("credentials.missing", "the key cannot be read.")
+
+    ports = replace(s.ports(), router=no_key)
+    s.clock.advance(timedelta(seconds=5))
+    done = tick(CELL, ports, SETTINGS)
+    assert (done.kind, s.rollout().hold_reason) == ("failed", "credentials.missing")
+    assert s.bp() == 1000
+    s.run(300, lambda: bool(s.rollout().ended))
+    assert s.rollout().ended == "complete"
 
 
 def test_what_the_router_reports_lands_in_the_log() -> None:
