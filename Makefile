@@ -7,7 +7,7 @@ DEV_STAMP = $(VENV)/.installed-dev
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check --use-pep517
 PYTEST = $(BIN)/python -m pytest
 
-.PHONY: help setup demo test test-fast test-full lint bench-start bench-scan clean
+.PHONY: help setup demo test test-fast test-full lint bench-start bench-scan bench-provision clean
 
 help:  ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -48,6 +48,9 @@ bench-start: $(RUN_STAMP)  ## Start-up time of --help and status; last line is o
 
 bench-scan: setup  ## Source lines per CPU second, hazards found, names that agree; last line is one JSON object
 	@$(BIN)/python -m tests.bench.scan
+
+bench-provision: setup  ## Overhead over bare Terraform, choice of a place, failover; last line is one JSON object
+	@$(BIN)/python -m tests.bench.provision
 
 clean:  ## Remove what was made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
