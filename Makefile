@@ -52,5 +52,8 @@ bench-scan: setup  ## Source lines per CPU second, hazards found, names that agr
 bench-configure: $(RUN_STAMP)  ## What fleetctl adds to plain ansible-playbook; last line is one JSON object
 	@$(BIN)/python -m tests.bench.configure
 
+bench-provision: setup  ## Overhead over bare Terraform, choice of a place, failover; last line is one JSON object
+	@$(BIN)/python -m tests.bench.provision
+
 clean:  ## Remove what was made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -90,6 +90,8 @@ class World:
     page: int = 2
     deny: int = 0
     number: int = 0
+    failed_at: list[float] = field(default_factory=list)
+    asked_at: list[float] = field(default_factory=list)
 
 
 class ArmDouble:
@@ -348,6 +350,7 @@ class Arm:
         raise _Answer(200 if before else 201, made)
 
     def _make_machine(self, path: str, made: dict[str, Any]) -> None:
+        self.world.asked_at.append(time.monotonic())
         rule = next((r for r in self.world.rules if r.fits(made["name"], made)), None)
         if rule is not None and rule.times > 0:
             rule.times -= 1
@@ -424,6 +427,7 @@ class Arm:
             target["properties"]["provisioningState"] = "Succeeded" if operation.error is None else "Failed"
         if operation.error is None:
             raise _Answer(200, {"status": "Succeeded", "name": number})
+        self.world.failed_at.append(time.monotonic())
         raise _Answer(200, {"status": "Failed", "name": number, "error": operation.error})
 
     def _delete(self, path: str) -> None:
