@@ -55,6 +55,7 @@ class Simulation:
         seed: int = 1,
     ) -> None:
         self.cells, self.slower, self.failing, self.rate_per_s = cells, slower, failing, rate_per_s
+        self.source_failing = 0.0
         self.random = Random(seed)
         self.clock = FakeClock()
         self.store = MemoryStore(self.clock.now)
@@ -96,7 +97,7 @@ class Simulation:
                 arm: Arm = "canary" if canary else "baseline"
                 at = self.clock.now() + timedelta(seconds=seconds * i / max(1, self.rate_per_s * seconds))
                 latency = 52 * self.random.lognormvariate(0, 0.25) * (self.slower if canary else 1.0)
-                failed = canary and self.random.random() < self.failing
+                failed = self.random.random() < (self.failing if canary else self.source_failing)
                 self.evidence.add(Served(cell=c, arm=arm, started=at, latency_ms=None if failed else latency, failed=failed))
         self.clock.advance(timedelta(seconds=seconds))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from fleetctl.domain.capacity import Leftover, SkuReading
 from fleetctl.domain.ids import HostId, PoolId, Token
 from fleetctl.domain.people import Diagnostic, Facts, Gap
 from fleetctl.domain.pool import Host, PoolSpec, Priority
@@ -62,6 +63,29 @@ class Capacity(Protocol):
         ...
 
 
+class CapacitySource(Protocol):
+    """Reads what a cloud says of a size in a region."""
+
+    def read(self, sku: str, region: str) -> SkuReading:
+        """Read restrictions, quota and reservations now; what cannot be read is a gap of the reading, never an exception."""
+        ...
+
+
+class Leftovers(Protocol):
+    """Finds and removes what carries an intent's tag.
+
+    Raises CapacityUnavailable (capacity.unreachable) and CredentialsMissing (credentials.refused).
+    """
+
+    def find(self, tag: str) -> tuple[Leftover, ...]:
+        """Return everything in the cloud that carries the tag, and disks of its machines; () where there is nothing."""
+        ...
+
+    def remove(self, one: Leftover) -> None:
+        """Remove it and wait until it is gone; gone already is done."""
+        ...
+
+
 class Provisioner(Protocol):
     """Makes machines. Raises ProvisionFailed (provision.plan_failed, provision.changed, provision.locked) and ToolMissing."""
 
@@ -75,6 +99,10 @@ class Provisioner(Protocol):
 
     def outputs(self, pool: PoolId) -> tuple[Host, ...]:
         """Return the pool's hosts as the state has them; () where there is none."""
+        ...
+
+    def ids(self, pool: PoolId) -> frozenset[str]:
+        """Return the cloud's ids, lower case, of everything that the pool's state holds; what exists beside them is an orphan."""
         ...
 
     def drift(self, pool: PoolId) -> tuple[Diagnostic, ...]:

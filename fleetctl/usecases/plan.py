@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fleetctl.assess.declared import declared
 from fleetctl.assess.memory import memory_fit
 from fleetctl.catalog.loader import load_catalog
 from fleetctl.domain.canonical import digest
@@ -15,6 +14,7 @@ from fleetctl.domain.plan import Plan
 from fleetctl.planning.make_plan import make_plan
 from fleetctl.ports.capacity import Capacity
 from fleetctl.ports.state import Clock, Records, Store
+from fleetctl.usecases.assess import current
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ def plan(fleet: Fleet, ports: PlanPorts, *, save: bool = True) -> Plan:
         save: False only returns it.
     """
     now = ports.clock.now()
-    assessments = tuple(declared(w, now) for w in fleet.workloads)
+    assessments = tuple(current(w, ports.records, ports.clock) for w in fleet.workloads)
     wanted = [p for p in fleet.pools if p.vendor == "amd" and p.count < p.limit]
     capacity = tuple(ports.capacity.verdict(p.sku, p.region, p.limit - p.count, p.priority) for p in wanted)
     made = make_plan(fleet, load_catalog(), assessments, capacity, now, fleet_digest=digest(fleet), fit_of=memory_fit)

@@ -16,6 +16,7 @@ from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.rollout import Order
 from fleetctl.domain.split import Applied, Split, Stale
 from fleetctl.errors import StoreUnavailable
+from fleetctl.ports.state import Lease
 from fleetctl.usecases.tick import TickSettings, scales_of, tick
 from tests.fakes.router import FakeRouter
 from tests.rollouts import CELL, PERSON
@@ -124,7 +125,9 @@ def test_two_tickers_never_write_at_once() -> None:
     lease = s.store.acquire(CELL, "other", timedelta(seconds=5))
     s.clock.advance(timedelta(seconds=1))
     assert tick(CELL, s.ports(), SETTINGS).kind == "held"
-    assert not hasattr(lease, "nothing")
+    assert isinstance(lease, Lease)
+    s.store.release(lease)
+    assert tick(CELL, s.ports(), SETTINGS).kind == "ticked"
 
 
 def test_a_zombie_is_refused_at_the_router_and_in_the_store() -> None:
@@ -236,6 +239,18 @@ def test_a_target_that_is_not_ready_never_gets_a_customer() -> None:
     assert (s.rollout().phase, s.bp()) == ("preflight", 0)
 
 
+def test_the_source_is_asked_before_a_weight_is_raised() -> None:
+    s = Simulation(of=quick())
+    s.begin(until="canary")
+    s.run(120, lambda: s.rollout().step_done and s.bp() == 1000)
+    s.source_failing, s.ready.share[SOURCE] = 1.0, 0.0
+    s.run(12)
+    s.store.order(CELL, Order(kind="promote", actor=PERSON, at=s.clock.now()))
+    s.store.order(CELL, Order(kind="advance", actor=PERSON, at=s.clock.now()))
+    s.run(20)
+    assert (s.bp(), s.rollout().hold_reason) == (1000, "source.not_ready")
+
+
 def test_what_the_router_reports_lands_in_the_log() -> None:
     class Reporting(FakeRouter):
         def set(self, s: Split) -> Applied | Stale:
@@ -261,3 +276,41 @@ def test_a_store_that_is_down_leaves_traffic_alone() -> None:
 
 def test_every_margin_has_its_scale() -> None:
     assert set(scales_of(quick())) == {1.0, 1.1, 1.25, 1.5}
+
+
+def test_what_a_newer_writer_left_outlives_a_router_that_restarts_with_an_older_floor() -> None:
+    s = Simulation(of=quick())
+    s.begin()
+    s.at("ramp")
+    before = s.target.splits[CELL]
+    away = FakeRouter({CELL: SOURCE}, target=s.target)
+    away.fence(CELL, Token(away.read(CELL).token + HOME_TOKEN_STEP))
+    away.set(replace(away.read(CELL), target_bp=0))
+    s.run(5)
+    s.target.down = True
+    s.run(5)
+    s.target.down = False
+    s.target.splits[CELL] = replace(before, target_bp=0)
+    s.run(200)
+    assert (s.bp(), s.rollout().hold_reason) == (0, "stale")
+    assert len([n for n in s.notices.sent if n.kind == "notify.page"]) == 1
+
+
+def test_a_router_that_stays_down_does_not_fill_the_trail() -> None:
+    s = Simulation(of=quick())
+    s.begin()
+    s.at("canary")
+    looks = len(tuple(s.store.rows(CELL, None)))
+    s.target.down = True
+    s.run(60)
+    assert len(tuple(s.store.rows(CELL, None))) == looks + 1
+
+
+def test_a_raise_asks_every_replica_of_the_source_though_its_answers_are_good() -> None:
+    s = Simulation(of=quick())
+    s.begin(until="canary")
+    s.run(120, lambda: s.rollout().step_done and s.bp() == 1000)
+    s.ready.share[SOURCE] = 0.75
+    s.store.order(CELL, Order(kind="advance", actor=PERSON, at=s.clock.now()))
+    s.run(10)
+    assert (s.bp(), s.rollout().hold_reason) == (1000, "source.not_ready")

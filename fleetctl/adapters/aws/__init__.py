@@ -1,1 +1,1 @@
-"""Inventory, adapter layer: AWS instances, groups, balancers' targets, reservations and quotas, region by region. Never writes to AWS."""
+"""Inventory, plan and provision, adapter layer: what AWS runs, what it says of capacity, and what we left there. Never makes a machine."""

@@ -1,1 +1,1 @@
-"""Inventory, adapter layer: Azure's VMs, scale sets, sizes and quotas, region by region. Never writes to Azure."""
+"""Inventory, plan and provision, adapter layer: what Azure runs, says of capacity, and what we left there. Never makes a machine."""

@@ -88,6 +88,13 @@ class SqliteStore:
             if _is_writer(_lease(q, lease.scope), lease):
                 _free(q, lease.scope)
 
+    def evict(self, held: Held) -> None:
+        """Free the lease of a holder that is known to be dead; nothing happens where it has changed hands since."""
+        with self._db.write() as q:
+            row = _lease(q, held.scope)
+            if row is not None and row[0] == held.holder and _from_ms(row[2]) == held.until:
+                _free(q, held.scope)
+
     def raise_token(self, scope: str, at_least: Token) -> None:
         """Lift the scope's token after a store-free return; whoever held a lower one has lost it."""
         with self._db.write() as q:
@@ -124,12 +131,14 @@ class SqliteStore:
             append_events(q, events)
 
     def due(self, limit: int) -> tuple[CellId, ...]:
-        """Return cells whose look_again has passed and that nobody holds, oldest first."""
+        """Return cells whose look_again has passed and that nobody holds, oldest first; an ended one only with an open order."""
         with self._db.read() as q:
             now = _now_ms(q)
             rows = q.execute(
                 "SELECT r.cell FROM rollout r LEFT JOIN lease l ON l.scope = r.cell"
-                " WHERE r.is_current = 1 AND r.look_at_ms <= ? AND (l.scope IS NULL OR l.holder = '' OR l.until_ms <= ?)"
+                " WHERE r.is_current = 1 AND r.look_at_ms <= ?"
+                " AND (r.ended = '' OR EXISTS (SELECT 1 FROM wish w WHERE w.cell = r.cell AND w.closed_ms IS NULL))"
+                " AND (l.scope IS NULL OR l.holder = '' OR l.until_ms <= ?)"
                 " ORDER BY r.look_at_ms, r.id LIMIT ?",
                 (now, now, limit),
             )

@@ -32,7 +32,7 @@ def command(app: App, out: Path | None, output: str) -> None:
     if output == "json":
         app.line("report", {"path": str(path.resolve())})
     else:
-        app.out(f"report/{path.resolve()}")
+        app.out(f"Report: {path.resolve()}")
 
 
 def _lab(app: App) -> tuple[tuple[str, str, str], ...]:
