@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 PYTEST = $(BIN)/python -m pytest
 
-.PHONY: help setup demo test test-fast test-full lint bench-start clean
+.PHONY: help setup demo test test-fast test-full lint bench-plan bench-start clean
 
 help:  ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,9 @@ lint: setup  ## Formatting, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+bench-plan: setup  ## Planning times, proven gaps, Mélange instances, churn; last line is one JSON object
+	@$(BIN)/python -m tests.bench.plan
 
 bench-start: setup  ## Start-up time of --help and status; last line is one JSON object
 	@$(BIN)/python -m tests.bench.start
