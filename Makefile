@@ -46,6 +46,9 @@ lint: setup  ## Formatting, types, import contracts
 bench-start: $(RUN_STAMP)  ## Start-up time of --help and status; last line is one JSON object
 	@$(BIN)/python -m tests.bench.start
 
+bench-plan: setup  ## Planning times, proven gaps, Mélange instances, churn; last line is one JSON object
+	@$(BIN)/python -m tests.bench.plan
+
 bench-scan: setup  ## Source lines per CPU second, hazards found, names that agree; last line is one JSON object
 	@$(BIN)/python -m tests.bench.scan
 
