@@ -20,7 +20,7 @@ from fleetctl.errors import StoreUnavailable
 from fleetctl.usecases.migrate import Driver, is_lowered, is_stuck, reached
 from fleetctl.usecases.tick import TickSettings
 from fleetctl.wiring import Wiring
-from tests.rollouts import PERSON, T0, rollout
+from tests.rollouts import CELL, PERSON, T0, rollout
 from tests.simulator import Simulation, quick
 
 
@@ -121,3 +121,15 @@ def test_the_resident_ticker_survives_what_nobody_expected(tmp_path: Path, monke
     rounds: Iterator[bool] = iter([False, False, True])
     Resident(lambda: App(workspace=str(tmp_path)), said.append).run(lambda: next(rounds))
     assert said == ["unexpected KeyError: 'nobody thought of it'"]
+
+
+def test_the_fleets_chain_vouches_for_a_cell_whose_story_is_told() -> None:
+    s = Simulation(of=quick())
+    s.begin()
+    s.store.order(CELL, Order(kind="abort", actor=PERSON, at=T0))
+    driver = Driver(ports=s.ports(), settings=TickSettings(holder="a"), on_tick=lambda _: None)
+    assert driver.step() == 1
+    (anchor,) = (e for e in s.store.events(None, 0) if e.kind == "audit.anchor")
+    last = tuple(s.store.events(CELL, 0))[-1]
+    assert anchor.data[CELL] == f"{last.seq}:{last.hash}"
+    assert driver.step() == 0
