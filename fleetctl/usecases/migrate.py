@@ -20,7 +20,7 @@ from fleetctl.errors import FleetctlError, PlanStale, StillPending, TrafficNotAp
 from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.ports.state import Clock, Held, Lease, Lost, Records, Store
 from fleetctl.rollout.decide import PHASE_ORDER
-from fleetctl.usecases.tick import TickPorts, TickResult, TickSettings, tick
+from fleetctl.usecases.tick import JUDGE, TickPorts, TickResult, TickSettings, tick
 
 TICKER = "ticker"
 """Scope of the lease that says who ticks: the resident ticker, or a `migrate` in the foreground."""
@@ -241,7 +241,10 @@ class Driver:
         due = sorted(self.ports.store.due(limit), key=lambda c: c in self.slow)
         for ticked, c in enumerate(due, start=1):
             began = clock.now()
-            self.on_tick(tick(c, self.ports, self.settings))
+            done = tick(c, self.ports, self.settings)
+            self.on_tick(done)
+            if done.rollout is not None and done.rollout.ended:  # its story is told: the fleet's chain vouches for it
+                self.ports.store.anchor_heads(clock.now(), JUDGE)
             if clock.now() - began > SLOW:
                 self.slow.add(c)
                 return ticked

@@ -152,3 +152,15 @@ def test_a_new_plan_does_not_send_back_what_has_arrived(plan_id: str, target: st
     assert (CELL in there) is is_there
     assert chosen_cells(plan, store, (), there) == (() if is_there else (CELL,))
     assert chosen_cells(plan, store, ("chat",), there) == (() if is_there else (CELL,))
+
+
+def test_the_fleets_chain_vouches_for_a_cell_whose_story_is_told() -> None:
+    s = Simulation(of=quick())
+    s.begin()
+    s.store.order(CELL, Order(kind="abort", actor=PERSON, at=T0))
+    driver = Driver(ports=s.ports(), settings=TickSettings(holder="a"), on_tick=lambda _: None)
+    assert driver.step() == 1
+    (anchor,) = (e for e in s.store.events(None, 0) if e.kind == "audit.anchor")
+    last = tuple(s.store.events(CELL, 0))[-1]
+    assert anchor.data[CELL] == f"{last.seq}:{last.hash}"
+    assert driver.step() == 0

@@ -319,8 +319,8 @@ def test_what_a_newer_writer_left_outlives_a_router_that_restarts_with_an_older_
     s.target.down = True
     s.run(5)
     s.target.down = False
-    s.target.splits[CELL] = replace(before, target_bp=0)
-    s.run(200)
+    s.target.splits[CELL] = replace(before, target_bp=0, lease_until=s.clock.now())
+    s.run(5)
     assert (s.bp(), s.rollout().hold_reason) == (0, "stale")
     assert len([n for n in s.notices.sent if n.kind == "notify.page"]) == 1
 
@@ -331,7 +331,7 @@ def test_a_router_that_stays_down_does_not_fill_the_trail() -> None:
     s.at("canary")
     looks = len(tuple(s.store.rows(CELL, None)))
     s.target.down = True
-    s.run(60)
+    s.run(10)
     assert len(tuple(s.store.rows(CELL, None))) == looks + 1
 
 
