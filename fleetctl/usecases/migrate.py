@@ -82,10 +82,22 @@ def passed(r: Rollout | None) -> bool:
     return r is not None and (bool(r.ended) or PHASE_ORDER.index(r.phase) >= PHASE_ORDER.index("soak"))
 
 
-def current_wave(plan: Plan, store: Store) -> Wave | None:
+OnTarget = Callable[[CellId], bool]
+"""Asks a cell's router whether the target has a share of its traffic. Raises TrafficNotApplied."""
+
+
+def is_there(r: Rollout | None, plan: Plan, on_target: OnTarget) -> bool:
+    """Tell whether an older plan has brought the cell to this plan's target, and the router shows it: there is nothing left to move."""
+    if r is None or r.plan == plan.id or r.ended != "complete":
+        return False
+    return any(o.cell == r.cell and o.target == r.spec.target for o in plan.outcomes) and on_target(r.cell)
+
+
+def current_wave(plan: Plan, store: Store, on_target: OnTarget) -> Wave | None:
     """Return the lowest wave not yet in soak; None where every wave is."""
     for wave in sorted(plan.waves, key=lambda w: w.index):
-        if not all(passed(_of_plan(store.load(c), plan)) for c in wave.cells):
+        rollouts = [store.load(c) for c in wave.cells]
+        if not all(passed(_of_plan(r, plan)) or is_there(r, plan, on_target) for r in rollouts):
             return wave
     return None
 
@@ -94,8 +106,10 @@ def _of_plan(r: Rollout | None, plan: Plan) -> Rollout | None:
     return r if r is not None and r.plan == plan.id else None
 
 
-def chosen_cells(plan: Plan, store: Store, names: Sequence[str]) -> tuple[CellId, ...]:
+def chosen_cells(plan: Plan, store: Store, names: Sequence[str], on_target: OnTarget) -> tuple[CellId, ...]:
     """Return the cells to move: the named ones, else those of the current wave, else those still in soak.
+
+    A cell that an older plan brought to this target is left where it is.
 
     Raises:
         FleetctlError: migrate.unknown, a name that this plan does not move.
@@ -106,10 +120,11 @@ def chosen_cells(plan: Plan, store: Store, names: Sequence[str]) -> tuple[CellId
         unknown = [n for n in names if n not in moving and n not in {workload[c] for c in moving}]
         if unknown:
             raise FleetctlError("migrate.unknown", f"plan {plan.id} moves no {', '.join(unknown)}.", hint="Run: fleetctl show")
-        return tuple(c for c in moving if c in names or workload[c] in names)
-    wave = current_wave(plan, store)
+        named = [c for c in moving if c in names or workload[c] in names]
+        return tuple(c for c in named if not is_there(store.load(c), plan, on_target))
+    wave = current_wave(plan, store, on_target)
     if wave is not None:
-        return wave.cells
+        return tuple(c for c in wave.cells if not is_there(store.load(c), plan, on_target))
     open_ = [c for c in moving if (r := _of_plan(store.load(c), plan)) is not None and not r.ended]
     return tuple(open_)
 
@@ -119,19 +134,20 @@ def begin(plan: Plan, fleet: Fleet, cells: Sequence[CellId], until: Phase, store
 
     Raises:
         StillPending: rollout.ended, a cell that went home under this plan and waits for `fleetctl retry`.
+        PlanStale: rollout.other_plan, a cell that moves under another plan. Either way no cell was started.
     """
     now = clock.now()
-    for c in cells:
-        r = store.load(c)
-        if r is not None and r.plan == plan.id:
-            if r.ended in ("", "complete"):
-                if not r.ended and PHASE_ORDER.index(until) > PHASE_ORDER.index(r.until):
-                    store.order(c, Order(kind="advance", actor=actor, at=now, until=until))
-                continue
+    known = [(c, store.load(c)) for c in cells]
+    for c, r in known:
+        if r is not None and r.plan == plan.id and r.ended not in ("", "complete"):
             raise StillPending("rollout.ended", f"{c} went home ({r.ended}: {r.hold_reason}).", hint=f"Run: fleetctl retry {c}")
-        if r is not None and not r.ended:
+        if r is not None and r.plan != plan.id and not r.ended:
             raise PlanStale("rollout.other_plan", f"{c} is moving under plan {r.plan}.", hint=f"Run: fleetctl abort {c}")
-        start(plan, fleet, c, until, store, now, actor)
+    for c, r in known:
+        if r is None or r.plan != plan.id:
+            start(plan, fleet, c, until, store, now, actor)
+        elif not r.ended and PHASE_ORDER.index(until) > PHASE_ORDER.index(r.until):
+            store.order(c, Order(kind="advance", actor=actor, at=now, until=until))
 
 
 def start(plan: Plan, fleet: Fleet, c: CellId, until: Phase, store: Store, now: Instant, actor: Actor, *, attempt: int = 1) -> None:

@@ -48,7 +48,7 @@ def command(
     w = app.wiring
     fleet = w.fleet
     plan = approved_plan(w.store, fleet, plan_id)
-    chosen = chosen_cells(plan, w.store, cells)
+    chosen = chosen_cells(plan, w.store, cells, lambda c: w.router_of(c).read(c).target_bp > 0)
     _announce(app, plan, chosen, phase, output, approvals=fleet.policy.approvals)
     if dry_run or not chosen:
         click.echo("Nothing was changed.", err=True)
