@@ -17,6 +17,7 @@ from fleetctl.domain.rollout import Order
 from fleetctl.domain.split import Applied, Split, Stale
 from fleetctl.errors import StoreUnavailable
 from fleetctl.usecases.tick import TickSettings, scales_of, tick
+from tests.fakes.evidence import FakeEvidence
 from tests.fakes.router import FakeRouter
 from tests.rollouts import CELL, PERSON
 from tests.simulator import SOURCE, TARGET, Simulation, quick, tiny
@@ -273,3 +274,22 @@ def test_a_store_that_is_down_leaves_traffic_alone() -> None:
 
 def test_every_margin_has_its_scale() -> None:
     assert set(scales_of(quick())) == {1.0, 1.1, 1.25, 1.5}
+
+
+def test_an_order_after_the_end_reads_no_evidence() -> None:
+    s = Simulation(of=quick())
+    s.begin()
+    s.run(300, lambda: bool(s.rollout().ended))
+    assert (s.rollout().ended, s.bp()) == ("complete", 10_000)
+
+    def refuse(_: CellId) -> FakeEvidence:
+        raise AssertionError("an order after the end read the log of all that was served since")
+
+    ports = replace(s.ports(), evidence=refuse)
+    for kind in ("pause", "resume", "promote"):
+        s.store.order(CELL, Order(kind=kind, actor=PERSON, at=s.clock.now()))
+        assert tick(CELL, ports, SETTINGS).kind == "ticked"
+        assert (s.rollout().ended, s.bp(), s.rollout().orders) == ("complete", 10_000, ())
+    s.store.order(CELL, Order(kind="abort", actor=PERSON, at=s.clock.now()))
+    assert tick(CELL, ports, SETTINGS).kind == "ticked"
+    assert s.bp() == 0
