@@ -107,13 +107,15 @@ def arrived(plan: Plan, store: Store, shown: Callable[[CellId], int]) -> frozens
     there = set()
     for o in plan.outcomes:
         r = store.load(o.cell) if o.kind == "move" else None
-        if r is not None and r.ended == "complete" and r.plan != plan.id and r.spec.target == o.target and shown(o.cell) == r.weight_bp:
+        if r is not None and r.ended == "complete" and r.plan != plan.id and r.spec.target == o.target and shown(o.cell) > 0:
             there.add(o.cell)
     return frozenset(there)
 
 
 def chosen_cells(plan: Plan, store: Store, names: Sequence[str], there: frozenset[CellId] = frozenset()) -> tuple[CellId, ...]:
     """Return the cells to move: the named ones, else those of the current wave, else those still in soak; none that is `there`.
+
+    A cell that an older plan brought to this target is left where it is.
 
     Raises:
         FleetctlError: migrate.unknown, a name that this plan does not move.
@@ -137,19 +139,20 @@ def begin(plan: Plan, fleet: Fleet, cells: Sequence[CellId], until: Phase, store
 
     Raises:
         StillPending: rollout.ended, a cell that went home under this plan and waits for `fleetctl retry`.
+        PlanStale: rollout.other_plan, a cell that moves under another plan. Either way no cell was started.
     """
     now = clock.now()
-    for c in cells:
-        r = store.load(c)
-        if r is not None and r.plan == plan.id:
-            if r.ended in ("", "complete"):
-                if not r.ended and PHASE_ORDER.index(until) > PHASE_ORDER.index(r.until):
-                    store.order(c, Order(kind="advance", actor=actor, at=now, until=until))
-                continue
+    known = [(c, store.load(c)) for c in cells]
+    for c, r in known:
+        if r is not None and r.plan == plan.id and r.ended not in ("", "complete"):
             raise StillPending("rollout.ended", f"{c} went home ({r.ended}: {r.hold_reason}).", hint=f"Run: fleetctl retry {c}")
-        if r is not None and not r.ended:
+        if r is not None and r.plan != plan.id and not r.ended:
             raise PlanStale("rollout.other_plan", f"{c} is moving under plan {r.plan}.", hint=f"Run: fleetctl abort {c}")
-        start(plan, fleet, c, until, store, now, actor)
+    for c, r in known:
+        if r is None or r.plan != plan.id:
+            start(plan, fleet, c, until, store, now, actor)
+        elif not r.ended and PHASE_ORDER.index(until) > PHASE_ORDER.index(r.until):
+            store.order(c, Order(kind="advance", actor=actor, at=now, until=until))
 
 
 def start(plan: Plan, fleet: Fleet, c: CellId, until: Phase, store: Store, now: Instant, actor: Actor, *, attempt: int = 1) -> None:

@@ -165,6 +165,8 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
     evidence, mark, source, target = None, None, None, None
     if r.settled_at is None:
         judged, mark = start_step(r.judge), _mark(r, ports)
+    elif r.ended:
+        pass  # an order after the end judges nothing: all that was logged since would be read, for longer than the lease lasts
     elif phase.weight_bp > 0 and now >= r.settled_at:
         evidence = _read(r, ports)
         if evidence is not None:

@@ -18,6 +18,7 @@ from fleetctl.domain.split import Applied, Split, Stale
 from fleetctl.errors import CredentialsMissing, StoreUnavailable
 from fleetctl.ports.state import Lease
 from fleetctl.usecases.tick import TickSettings, scales_of, tick
+from tests.fakes.evidence import FakeEvidence
 from tests.fakes.router import FakeRouter
 from tests.rollouts import CELL, PERSON
 from tests.simulator import SOURCE, TARGET, Simulation, quick, tiny
@@ -343,3 +344,22 @@ def test_a_raise_asks_every_replica_of_the_source_though_its_answers_are_good() 
     s.store.order(CELL, Order(kind="advance", actor=PERSON, at=s.clock.now()))
     s.run(10)
     assert (s.bp(), s.rollout().hold_reason) == (1000, "source.not_ready")
+
+
+def test_an_order_after_the_end_reads_no_evidence() -> None:
+    s = Simulation(of=quick())
+    s.begin()
+    s.run(300, lambda: bool(s.rollout().ended))
+    assert (s.rollout().ended, s.bp()) == ("complete", 10_000)
+
+    def refuse(_: CellId) -> FakeEvidence:
+        raise AssertionError("an order after the end read the log of all that was served since")
+
+    ports = replace(s.ports(), evidence=refuse)
+    for kind in ("pause", "resume", "promote"):
+        s.store.order(CELL, Order(kind=kind, actor=PERSON, at=s.clock.now()))
+        assert tick(CELL, ports, SETTINGS).kind == "ticked"
+        assert (s.rollout().ended, s.bp(), s.rollout().orders) == ("complete", 10_000, ())
+    s.store.order(CELL, Order(kind="abort", actor=PERSON, at=s.clock.now()))
+    assert tick(CELL, ports, SETTINGS).kind == "ticked"
+    assert s.bp() == 0
