@@ -28,13 +28,16 @@ setup: $(DEV_STAMP)  ## Make .venv with everything in it
 demo: $(RUN_STAMP)  ## The first migration, end to end, on this machine; writes an HTML report
 	@$(BIN)/python -m fleetctl.lab.demo
 
-test: setup lint  ## Every check, with seeded subsets of the long ones
+model: $(RUN_STAMP)  ## Fetch the lab's real model (93 MB, once); the lab does without it where it cannot be had
+	@$(BIN)/python -c 'from fleetctl.lab.model import fetch_model; print("model:", fetch_model().reason or "is here")'
+
+test: setup lint model  ## Every check, with seeded subsets of the long ones
 	$(PYTEST) -m 'not slow'
 
 test-fast: setup lint  ## Under 2 minutes: no real processes
 	$(PYTEST) -m 'not slow and not lab and not crash'
 
-test-full: setup lint  ## Every count that the promises name; resumable: finished parts are not run again
+test-full: setup lint model  ## Every count that the promises name; resumable: finished parts are not run again
 	$(BIN)/python -m tests.full
 
 lint: setup  ## Formatting, types, import contracts

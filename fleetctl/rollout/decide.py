@@ -234,8 +234,7 @@ def _settle(r: Rollout, seen: Observation, now: Instant) -> Decision:
     begins = now + (r.spec.warm_up if first else timedelta(0))
     since = replace(seen.mark, since=begins, thresholds=seen.mark.thresholds or (r.since.thresholds if r.since else None))
     deadline = begins + phase.bake + r.spec.step_deadline
-    kept = r.hold_reason if r.hold_reason == "promoted" else ""  # a person's promote may come before the router shows the step
-    settled = replace(r, settled_at=begins, since=since, deadline=deadline, lost_since=None, hold_reason=kept)
+    settled = replace(r, settled_at=begins, since=since, deadline=deadline, lost_since=None, hold_reason="")
     effects: tuple[Effect, ...] = (Hold(pool=r.spec.source),) if phase.phase == "preflight" else ()
     text = f"{phase.phase}: router shows {phase.weight_bp / 100:g} %"
     return Decision(next=settled, effects=effects, why=Reason(code="step.shown", text=text), look_again=SETTLING)

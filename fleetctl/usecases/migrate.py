@@ -17,6 +17,7 @@ from fleetctl.domain.plan import Approval, Plan, Wave
 from fleetctl.domain.rollout import Order, Rollout
 from fleetctl.domain.units import Instant
 from fleetctl.errors import FleetctlError, PlanStale, StillPending, TrafficNotApplied
+from fleetctl.planning.make_plan import plan_id as plan_id_of
 from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.ports.state import Clock, Held, Lease, Lost, Records, Store
 from fleetctl.rollout.decide import PHASE_ORDER
@@ -54,6 +55,8 @@ def approved_plan(records: Records, fleet: Fleet, plan_id: str | None) -> Plan:
     if plan is None:
         raise PlanStale("plan.missing", f"there is no plan{' ' + plan_id if plan_id else ''}.", hint="Run: fleetctl plan")
     require_current(plan, fleet)
+    if plan.id != plan_id_of(plan):
+        raise PlanStale("plan.changed", f"plan {plan.id} is not what was planned: its content gives another id.", hint="Run: fleetctl plan")
     given = [a for a in records.all(Approval) if a.plan == plan.id]
     if any(a.plan_digest != digest(plan) for a in given):
         raise PlanStale("plan.changed", f"plan {plan.id} is not the one that was approved.", hint="Run: fleetctl plan")

@@ -22,6 +22,7 @@ from tests.lab import nspawn_lab as nl
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.crash,
+    pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.skipif(bool(nl.why_not()), reason=nl.why_not() or "it can"),
 ]

@@ -9,7 +9,12 @@ import pytest
 
 from tests.lab import nspawn_lab as nl
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300), pytest.mark.skipif(bool(nl.why_not()), reason=nl.why_not() or "it can")]
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(bool(nl.why_not()), reason=nl.why_not() or "it can"),
+]
 
 
 def test_power_off_is_off_and_nothing_is_left_behind() -> None:

@@ -15,7 +15,8 @@ from fleetctl.domain.home import HOME_TOKEN_STEP
 from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.rollout import Order
 from fleetctl.domain.split import Applied, Split, Stale
-from fleetctl.errors import CredentialsMissing, StoreUnavailable
+from fleetctl.domain.workload import ShadowSpec
+from fleetctl.errors import CredentialsMissing, StoreUnavailable, TrafficNotApplied
 from fleetctl.ports.state import Lease
 from fleetctl.usecases.tick import TickSettings, scales_of, tick
 from tests.fakes.evidence import FakeEvidence
@@ -363,3 +364,18 @@ def test_an_order_after_the_end_reads_no_evidence() -> None:
     s.store.order(CELL, Order(kind="abort", actor=PERSON, at=s.clock.now()))
     assert tick(CELL, ports, SETTINGS).kind == "ticked"
     assert s.bp() == 0
+
+
+def test_a_shadow_that_cannot_be_stopped_keeps_nobody_from_being_home() -> None:
+    s = Simulation(of=quick(shadow=ShadowSpec()))
+    s.begin()
+    s.at("canary")
+
+    def broken(c: CellId) -> None:
+        raise TrafficNotApplied("traffic.router_down", "the tee does not answer.")
+
+    s.shadow.stop = broken  # type: ignore[method-assign]
+    s.store.order(CELL, Order(kind="abort", actor=PERSON, at=s.clock.now()))
+    s.run(10)
+    assert (s.bp(), s.rollout().ended) == (0, "aborted")
+    assert any(e.text == "the tee does not answer." for e in s.store.events(CELL, 0))
