@@ -457,7 +457,7 @@ class Wiring:
             shown: called with every plan before it is applied.
         """
         from fleetctl.usecases.capacity import CapacityPorts
-        from fleetctl.wiring_clouds import is_gone, list_price, stop_here
+        from fleetctl.wiring_clouds import is_gone, list_price
 
         return CapacityPorts(
             store=self.store,
@@ -472,6 +472,5 @@ class Wiring:
             places=self.places,
             price=list_price,
             shown=shown or (lambda *_: None),
-            reached=stop_here,
             is_gone=is_gone,
         )
