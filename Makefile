@@ -7,7 +7,7 @@ DEV_STAMP = $(VENV)/.installed-dev
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check --use-pep517
 PYTEST = $(BIN)/python -m pytest
 
-.PHONY: help setup demo test test-fast test-full lint bench-start bench-scan bench-provision clean
+.PHONY: $(shell grep -hoE '^[a-z-]+:' $(lastword $(MAKEFILE_LIST)) | tr -d :)
 
 help:  ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -46,8 +46,14 @@ lint: setup  ## Formatting, types, import contracts
 bench-start: $(RUN_STAMP)  ## Start-up time of --help and status; last line is one JSON object
 	@$(BIN)/python -m tests.bench.start
 
+bench-plan: setup  ## Planning times, proven gaps, Mélange instances, churn; last line is one JSON object
+	@$(BIN)/python -m tests.bench.plan
+
 bench-scan: setup  ## Source lines per CPU second, hazards found, names that agree; last line is one JSON object
 	@$(BIN)/python -m tests.bench.scan
+
+bench-configure: $(RUN_STAMP)  ## What fleetctl adds to plain ansible-playbook; last line is one JSON object
+	@$(BIN)/python -m tests.bench.configure
 
 bench-provision: setup  ## Overhead over bare Terraform, choice of a place, failover; last line is one JSON object
 	@$(BIN)/python -m tests.bench.provision

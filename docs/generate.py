@@ -6,6 +6,7 @@ Usage: python docs/generate.py [--check]
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import re
 import sys
@@ -275,8 +276,14 @@ def pages() -> dict[Path, str]:
     """Return every page that this makes, by file."""
     from fleetctl.formats import example
 
+    spec = importlib.util.spec_from_file_location("docs_generate_nodes", ROOT / "docs" / "generate_nodes.py")
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError("docs/generate_nodes.py")
+    nodes = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(nodes)
     inventory = ROOT / "inventory" / "example"
-    return {
+    about_nodes: dict[Path, str] = nodes.node_pages(REFERENCE)
+    return about_nodes | {
         REFERENCE / "commands.md": commands_page(),
         REFERENCE / "errors.md": errors_page(),
         REFERENCE / "settings.md": settings_page(),
@@ -287,6 +294,7 @@ def pages() -> dict[Path, str]:
         inventory / "fleet.schema.json": example.schema_text(),
         inventory / "access" / "azure-role.json": example.azure_role_text(),
         inventory / "access" / "aws-policy.json": example.aws_policy_text(),
+        inventory / "access" / "kubernetes-role.yaml": example.kubernetes_role_text(),
     }
 
 

@@ -10,12 +10,15 @@ from importlib.resources import files
 from typing import cast
 
 from fleetctl.domain.canonical import digest
-from fleetctl.domain.catalog import ANY_REGION, Catalog, Gpu, Price
+from fleetctl.domain.catalog import ANY_REGION, Catalog, Gpu, Performance, Price
 from fleetctl.domain.pool import Sku, Vendor
 from fleetctl.errors import ConfigInvalid
 
 Row = Mapping[str, str]
 GPU_FILE, SKU_FILE, PRICE_FILE, SOURCE_FILE = "gpus.csv", "skus.csv", "prices.csv", "price_sources.csv"
+PERFORMANCE_FILE = "performance.csv"
+CLASSES = ("batch", "online", "realtime")
+"""SLO classes of records: MLPerf's offline, server and interactive."""
 
 
 @cache
@@ -26,7 +29,9 @@ def load_catalog() -> Catalog:
         ConfigInvalid: catalog.broken, with every bad row as `file:line: text`.
     """
     folder = files("fleetctl.catalog") / "data"
-    tables = {name: (folder / name).read_text("utf-8").splitlines() for name in (GPU_FILE, SKU_FILE, PRICE_FILE, SOURCE_FILE)}
+    tables = {
+        name: (folder / name).read_text("utf-8").splitlines() for name in (GPU_FILE, SKU_FILE, PRICE_FILE, SOURCE_FILE, PERFORMANCE_FILE)
+    }
     return parse_catalog(tables)
 
 
@@ -40,6 +45,7 @@ def parse_catalog(tables: Mapping[str, Iterable[str]]) -> Catalog:
     gpus = _gpus(_rows(tables, GPU_FILE), faults)
     prices = _prices(_rows(tables, PRICE_FILE), _sources(_rows(tables, SOURCE_FILE)), faults)
     skus = _skus(_rows(tables, SKU_FILE), {g.name: g for g in gpus}, prices, faults)
+    performance = _performance(_rows(tables, PERFORMANCE_FILE), {g.name for g in gpus}, faults) if PERFORMANCE_FILE in tables else ()
     faults += [
         f"{PRICE_FILE}: {name} has a price but no row in {SKU_FILE}" for name in sorted({p.sku for p in prices} - {s.name for s in skus})
     ]
@@ -49,11 +55,12 @@ def parse_catalog(tables: Mapping[str, Iterable[str]]) -> Catalog:
         )
     newest = max((p.as_of for p in prices), default="")
     return Catalog(
-        id="c" + digest((gpus, skus, prices))[:11],
+        id="c" + digest((gpus, skus, prices, performance))[:11],
         price_book_id=f"list-{newest}-{digest(prices)[:8]}",
         gpus=gpus,
         skus=skus,
         prices=prices,
+        performance=performance,
     )
 
 
@@ -78,6 +85,7 @@ def _gpus(rows: list[tuple[str, Row]], faults: list[str]) -> tuple[Gpu, ...]:
                 fp8_dense_tflops=_number(row["fp8_dense_tflops"]),
                 tdp_w=int(row["tdp_w"]) if row["tdp_w"] else None,
                 target=row["target"],
+                all_in_kw=_number(row.get("all_in_kw", "")),
                 source=row["source"],
                 as_of=row["as_of"],
             )
@@ -132,6 +140,28 @@ def _skus(rows: list[tuple[str, Row]], gpus: Mapping[str, Gpu], prices: tuple[Pr
             as_of=row["as_of"],
             region_prices=tuple((p.region, p.usd_per_hour) for p in mine if p.region != ANY_REGION),
             memory_bandwidth_tb_s=gpu.memory_bandwidth_tb_s,
+        )
+    return tuple(found.values())
+
+
+def _performance(rows: list[tuple[str, Row]], gpus: set[str], faults: list[str]) -> tuple[Performance, ...]:
+    found: dict[tuple[str, ...], Performance] = {}
+    for place, row in rows:
+        key = (row["gpu"], row["model"], row["precision"], row["class"], row["as_of"])
+        speed = _amount(row["tokens_per_s_per_gpu"])
+        if row["gpu"] not in gpus or row["class"] not in CLASSES or speed is None or key in found:
+            faults.append(f"{place}: {row['gpu']}: an unknown GPU or class, a throughput that is not above 0, or a second row")
+            continue
+        found[key] = Performance(
+            gpu=row["gpu"],
+            model=row["model"],
+            precision=row["precision"],
+            klass=row["class"],
+            tokens_per_s=float(speed),
+            kind=row["kind"],
+            engine=row["engine"],
+            source=row["source"],
+            as_of=row["as_of"],
         )
     return tuple(found.values())
 

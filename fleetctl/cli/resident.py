@@ -43,6 +43,9 @@ class Resident:
                 if isinstance(e, StoreUnavailable):
                     self._driver = None
                     time.sleep(AGAIN_S)
+            except Exception as e:  # what nobody expected of one cell: its own lease keeps it out for a while, the others go on
+                self._say("", f"unexpected {type(e).__name__}: {e}")
+                ticked = 0
             if not ticked:
                 time.sleep(IDLE_S)
         if self._driver is not None:

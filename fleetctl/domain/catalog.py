@@ -20,6 +20,7 @@ class Gpu:
         memory_bandwidth_tb_s: terabytes per second; None where unpublished.
         bf16_dense_tflops, fp8_dense_tflops: without sparsity; None where unpublished or unsupported.
         target: compiler target, such as "gfx942" or "sm_90".
+        all_in_kw: draw of the facility per GPU (host, network, cooling); None where only the TDP is known.
     """
 
     name: str
@@ -30,6 +31,28 @@ class Gpu:
     fp8_dense_tflops: float | None
     tdp_w: int | None
     target: str
+    source: str
+    as_of: str
+    all_in_kw: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Performance:
+    """What one accelerator was measured to do.
+
+    Args:
+        klass: SLO class: batch (offline), online (server), realtime (interactive).
+        tokens_per_s: per accelerator at that SLO; kind: measured (by a third party) or vendor.
+        engine: with its version; as_of: of the round or run (ISO date).
+    """
+
+    gpu: str
+    model: str
+    precision: str
+    klass: str
+    tokens_per_s: float
+    kind: str
+    engine: str
     source: str
     as_of: str
 
@@ -65,6 +88,11 @@ class Catalog:
     gpus: tuple[Gpu, ...]
     skus: tuple[Sku, ...]
     prices: tuple[Price, ...]
+    performance: tuple[Performance, ...] = ()
+
+    def gpu(self, name: str) -> Gpu | None:
+        """Return the accelerator of that exact name, None where the catalogue has none."""
+        return next((g for g in self.gpus if g.name == name), None)
 
     def sku(self, name: str) -> Sku | None:
         """Return the SKU of that exact name, None where the catalogue has none."""

@@ -83,6 +83,10 @@ class Policy:
         lost_evidence_home: after how long without evidence one cell goes home.
         step_deadline: longest stay at a step before it is INCONCLUSIVE.
         weight_lease: how long a weight stands without a tick.
+        power_kw: most all-in draw per region while both sides run, kW; a region that is not named has no limit.
+        target_gpus: most GPUs of AMD pools while both sides run; None: no limit.
+        budget_usd_per_hour: most that all VMs may cost while both sides run; None: no limit.
+        horizon: time in which a move must earn back what it costs.
     """
 
     steps: tuple[PhaseSpec, ...]
@@ -95,6 +99,10 @@ class Policy:
     weight_lease: timedelta = timedelta(seconds=180)
     freeze: tuple[FreezeWindow, ...] = ()
     order: tuple[str, ...] = ("batch", "online", "realtime")
+    power_kw: Mapping[str, float] = field(default_factory=dict)
+    target_gpus: int | None = None
+    budget_usd_per_hour: float | None = None
+    horizon: timedelta = timedelta(days=90)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +125,7 @@ class Fleet:
     commitments: tuple[Commitment, ...] = ()
     provenance: tuple[Facts, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
+    sources: tuple[Connection, ...] = ()
 
     def pool(self, id_: PoolId) -> Pool:
         """Return the pool of that name. Raises KeyError."""

@@ -105,12 +105,59 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """What one accelerator of the target does against one of the source, for one SLO class.
+
+    Args:
+        factor: throughput at the same SLO, above 0.
+        kind: measured (this model), derived (another model's ratio), bound (no record: never counted above 1), emulated (a lab's).
+        source: the records it comes from.
+    """
+
+    factor: float
+    kind: Literal["measured", "derived", "bound", "emulated", "declared"]
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolPrice:
+    """One pool's multipliers in the certificate, USD per hour and GPU: of cells that keep it, of all its cells, of those that enter."""
+
+    pool: PoolId
+    stay: float
+    both: float
+    peak: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """What proves how near the plan is to the cheapest one; `fleetctl.planning.checker` checks it without the solver.
+
+    Args:
+        cost: USD/h of all priced pools then, plus the moves' own cost spread over `horizon_hours`; bound: no plan costs less.
+        prices: from which anybody can compute `price_bound` again; caps: multiplier per shared limit, by its name.
+        proof: "prices", or "branch and bound" where the solver's tree proves more than prices can.
+    """
+
+    cost: Money
+    bound: Money
+    price_bound: Money
+    gap_pct: float
+    proof: Literal["prices", "branch and bound"]
+    horizon_hours: float
+    moving: Money
+    prices: tuple[PoolPrice, ...] = ()
+    caps: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What the plan does with one cell. Staying is a normal result.
 
     Args:
         cost_now, cost_then: this cell's share of its VMs by GPUs, USD per hour; None where no price is known.
         hours: planned time from the first step to the start of soak; None where no end can be planned.
+        target_replicas: on the target, from `speed`; None where nothing was placed.
     """
 
     cell: CellId
@@ -125,6 +172,8 @@ class Outcome:
     cost_now: Money | None = None
     cost_then: Money | None = None
     hours: float | None = None
+    target_replicas: int | None = None
+    speed: Speed | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +247,7 @@ class Plan:
     bound: Money | None = None
     gap_pct: float | None = None
     checks: tuple[Check, ...] = ()
+    certificate: Certificate | None = None
     format_version: int = PLAN_FORMAT
 
 

@@ -172,6 +172,7 @@ class Cell:
 
     Args:
         target: None lets the plan choose; a pool pins it; Existing skips provision and configure.
+        regions: others that its data may be served from, beside its own; () is its own alone.
     """
 
     id: CellId
@@ -184,3 +185,4 @@ class Cell:
     affinity: AffinityKey | None = None
     lane: Lane = field(default_factory=Lane)
     wave: int = 0
+    regions: tuple[str, ...] = ()

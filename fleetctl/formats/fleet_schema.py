@@ -121,6 +121,14 @@ class RouterShape(Shape):
     secrets: dict[str, SecretShape] = Field(default_factory=dict, description="Secrets by reference, such as pin_key.")
 
 
+class SourceShape(Shape):
+    """Where the inventory finds facts."""
+
+    kind: Text = Field(description="azure, aws, ansible, engines, prometheus, table or kubernetes.")
+    settings: dict[str, ScalarText] = Field(default_factory=dict, description="What that kind knows: docs/how-to/inventory-*.md.")
+    secrets: dict[str, SecretShape] = Field(default_factory=dict, description="Secrets by reference: token or key.")
+
+
 class HostShape(Shape):
     """One machine that exists already."""
 
@@ -329,6 +337,7 @@ class FleetShape(Shape):
     name: Id
     lineage: Lineage = Field(description="Identity of this fleet, made once by fleetctl init; never changed.")
     routers: dict[Id, RouterShape] = Field(default_factory=dict)
+    sources: dict[Id, SourceShape] = Field(default_factory=dict, description="What `fleetctl inventory scan` asks.")
     pools: dict[Id, PoolShape]
     workloads: dict[Id, WorkloadShape]
     cells: dict[Id, CellShape]

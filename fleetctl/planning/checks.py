@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from fleetctl.domain.catalog import Catalog
@@ -31,19 +32,58 @@ def make_checks(
         _waves(fleet, outcomes, waves),
         _margins(fleet, outcomes),
         _baselines(fleet, outcomes, baselines),
-        Check(name="speed", ok=True, detail="replicas stay as they are: no speed difference of the GPUs is assumed"),
+        _speed(outcomes),
+        *_idle(fleet, catalog),
     )
 
 
 def gpus_used(fleet: Fleet, outcomes: tuple[Outcome, ...]) -> Mapping[PoolId, int]:
     """Return the GPUs held per pool while both sides run: every cell on its source, moving ones on their target too."""
     used: dict[PoolId, int] = {p.id: 0 for p in fleet.pools}
+    each = {w.id: w.accelerators_per_replica for w in fleet.workloads}
     for o in outcomes:
-        gpus = o.replicas * fleet.workload(o.workload).accelerators_per_replica
-        used[o.source] += gpus
+        used[o.source] += o.replicas * each[o.workload]
         if o.kind == "move" and o.target is not None:
-            used[o.target] += gpus
+            used[o.target] += (o.target_replicas or o.replicas) * each[o.workload]
     return used
+
+
+def _idle(fleet: Fleet, catalog: Catalog) -> tuple[Check, ...]:
+    """Name VMs that serve no cell of the fleet file: no move is credited with them."""
+    each = {w.id: w.replicas * w.accelerators_per_replica for w in fleet.workloads}
+    held: dict[PoolId, int] = {}
+    spread: set[PoolId] = set()
+    for c in fleet.cells:
+        held[c.source] = held.get(c.source, 0) + each[c.workload]
+        spread.update([c.source] if each[c.workload] > 1 else [])
+    found = []
+    for pool in fleet.pools:
+        sku = catalog.sku(pool.sku)
+        if sku is None:
+            continue
+        free = pool.count - max(-(-held.get(pool.id, 0) // sku.accelerators), 2 if pool.id in spread else 0)
+        if free > 0:
+            found.append(f"{free} of {pool.id}")
+    if not found:
+        return ()
+    return (
+        Check(name="idle VMs", ok=True, detail=f"{_named(found)} serve no cell of the fleet file: in both totals, credited to no move"),
+    )
+
+
+def _speed(outcomes: tuple[Outcome, ...]) -> Check:
+    kinds = Counter(o.speed.kind for o in outcomes if o.kind == "move" and o.speed is not None)
+    if not kinds:
+        return Check(name="speed", ok=True, detail="nothing moves")
+    words = {
+        "measured": "measured on this model",
+        "declared": "declared in the fleet file",
+        "derived": "derived from another model's records",
+        "bound": "bounded for want of records",
+        "emulated": "emulated, replicas as declared",
+    }
+    text = "; ".join(f"{count:,} {'cell' if count == 1 else 'cells'} {words[kind]}" for kind, count in sorted(kinds.items()))
+    return Check(name="speed", ok=True, detail=f"target against source: {text}")
 
 
 def _capacity(fleet: Fleet, catalog: Catalog, outcomes: tuple[Outcome, ...]) -> Check:
@@ -71,14 +111,16 @@ def _asked(fleet: Fleet, outcomes: tuple[Outcome, ...], verdicts: tuple[Capacity
 
 def _prices(fleet: Fleet, catalog: Catalog, cost: Cost) -> Check:
     if cost.unpriced:
-        return Check(name="prices", ok=False, detail=f"no price for {', '.join(cost.unpriced)}: left out of both totals, not counted as 0")
+        return Check(
+            name="prices", ok=False, detail=f"no price for {_named(list(cost.unpriced))}: left out of both totals, not counted as 0"
+        )
     own = [p.id for p in fleet.pools if p.price_usd_per_hour is not None]
-    more = f"; the fleet file's own for {', '.join(own)}" if own else ""
+    more = f"; the fleet file's own for {_named(list(own))}" if own else ""
     found = [(p, catalog.price(p.sku, p.region)) for p in fleet.pools if p.price_usd_per_hour is None]
     emulated = [
         f"{p.sku} = {price.source.split(';')[0].removeprefix('emulated: ')}" for p, price in found if price and "emulated" in price.source
     ]
-    more += f"; emulated machines: {', '.join(emulated)}" if emulated else ""
+    more += f"; emulated machines: {_named(emulated)}" if emulated else ""
     return Check(name="prices", ok=True, detail=f"price book {catalog.price_book_id} (list prices, no quote){more}")
 
 
@@ -86,7 +128,7 @@ def _fit(outcomes: tuple[Outcome, ...]) -> Check:
     moves = [o for o in outcomes if o.kind == "move" and o.fit is not None]
     tight = [o.cell for o in moves if o.fit is not None and o.fit.needed_gib > 0.9 * o.fit.available_gib]
     text = f"memory of {len(moves)} moving cells fits, runtime share estimated"
-    return Check(name="memory", ok=True, detail=text + (f"; over 90 % full: {', '.join(tight)}" if tight else ""))
+    return Check(name="memory", ok=True, detail=text + (f"; over 90 % full: {_named([str(c) for c in tight])}" if tight else ""))
 
 
 def _waves(fleet: Fleet, outcomes: tuple[Outcome, ...], waves: tuple[Wave, ...]) -> Check:
@@ -101,13 +143,18 @@ def _margins(fleet: Fleet, outcomes: tuple[Outcome, ...]) -> Check:
     moving = {o.workload for o in outcomes if o.kind == "move"}
     missing = sorted(f"{w.id}: {g}" for w in fleet.workloads if w.id in moving for g in w.guardrails if g not in margins)
     return Check(
-        name="guardrails", ok=not missing, detail="no margin in the policy for " + ", ".join(missing) if missing else "all have margins"
+        name="guardrails", ok=not missing, detail="no margin in the policy for " + _named(missing) if missing else "all have margins"
     )
 
 
 def _baselines(fleet: Fleet, outcomes: tuple[Outcome, ...], baselines: Mapping[str, Baseline]) -> Check:
     origins: dict[str, list[str]] = {}
+    works = {w.id: w for w in fleet.workloads}
     for name in sorted({o.workload for o in outcomes if o.kind == "move"}):
-        origins.setdefault(baseline_of(fleet.workload(name), baselines).origin, []).append(name)
-    text = "; ".join(f"{origin} for {', '.join(names)}" for origin, names in sorted(origins.items()))
+        origins.setdefault(baseline_of(works[name], baselines).origin, []).append(name)
+    text = "; ".join(f"{origin} for {_named(names)}" for origin, names in sorted(origins.items()))
     return Check(name="baseline", ok=True, detail=f"error ratio and latency spread {text}" if text else "nothing moves")
+
+
+def _named(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8:,} more" if len(names) > 8 else "")

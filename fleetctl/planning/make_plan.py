@@ -1,26 +1,33 @@
 """Plan, pure layer: fleet, catalogue, assessments and capacity in, one plan value out. Never I/O, never a clock.
 
-This is the first planner: cells are placed greedily in wave order. The optimiser replaces what is inside, not the signature.
+Cells that may move are placed by the optimiser (fleetctl.planning.solve) at the least cost of whole VMs plus the moves' own cost;
+the plan carries the proof, and the checker (fleetctl.planning.checker) must agree before a plan is returned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import cache
 from math import isfinite
+from typing import TYPE_CHECKING
 
 from fleetctl.domain.canonical import digest
 from fleetctl.domain.catalog import Catalog
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import CellId, PlanId, PoolId, Sha256
 from fleetctl.domain.people import Reason
-from fleetctl.domain.plan import Assessment, Outcome, Plan, StepNeed
-from fleetctl.domain.pool import PoolSpec, Sku
+from fleetctl.domain.plan import Assessment, Certificate, Check, Outcome, Plan, PoolPrice, StepNeed
+from fleetctl.domain.pool import PoolSpec
 from fleetctl.domain.provision import CapacityVerdict
 from fleetctl.domain.units import Instant, Money
 from fleetctl.domain.workload import Cell, Workload
+from fleetctl.errors import FleetctlError
+from fleetctl.planning.candidates import Candidates, Choice, Site, once, refuse_overfull, sites
+from fleetctl.planning.checker import Ground, check_plan
 from fleetctl.planning.checks import make_checks
-from fleetctl.planning.cost import Cost, fleet_cost, share_of
+from fleetctl.planning.cost import CENT, Cost, fleet_cost, share
 from fleetctl.planning.evidence_need import (
     LANE_LIMIT_HOURS,
     Baseline,
@@ -30,17 +37,32 @@ from fleetctl.planning.evidence_need import (
     planned_requests,
     step_needs,
 )
-from fleetctl.planning.placement import FitOf, Placed, Placer
+from fleetctl.planning.options import DEFAULT, PlanOptions
+from fleetctl.planning.outcomes import before_placing, full, moved, stays, too_slow, twins_of
+from fleetctl.planning.placement import FitOf
+from fleetctl.planning.speed import Speeds
 from fleetctl.planning.waves import finite, make_waves, wave_key
+
+if TYPE_CHECKING:
+    from fleetctl.planning.assemble import Asked
+    from fleetctl.planning.program import Answer, Program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Inputs:
     fleet: Fleet
     catalog: Catalog
+    sites: tuple[Site, ...]
+    index: Mapping[PoolId, int]
+    workloads: Mapping[str, Workload]
     assessments: Mapping[str, Assessment]
     baselines: Mapping[str, Baseline]
     requests_for: PlannedRequests
+    candidates: Candidates
+    twins: Mapping[str, int]
+    options: PlanOptions
+    now: Instant
+    known_steps: dict[tuple[object, ...], tuple[StepNeed, ...]] = field(default_factory=dict)
 
 
 def make_plan(
@@ -54,6 +76,7 @@ def make_plan(
     fit_of: FitOf,
     baselines: Mapping[str, Baseline] | None = None,
     requests_for: PlannedRequests = planned_requests,
+    options: PlanOptions = DEFAULT,
 ) -> Plan:
     """Decide per cell whether it moves, where, in which wave, with what evidence, at what cost.
 
@@ -64,26 +87,35 @@ def make_plan(
         fit_of: `fleetctl.assess.memory_fit`; baselines: measured per workload id, else declared or assumed ones are used.
 
     Returns:
-        a plan; the same inputs give the same bytes.
+        a plan that the checker accepts; fleets that are decided exactly (up to about 600 choices) always give the same bytes.
+
+    Raises:
+        ConfigInvalid: plan.pool_overfull; FleetctlError: plan.refused, where the checker does not agree.
     """
+    verdicts, fit_of = tuple(capacity), once(fit_of)
+    everywhere = sites(fleet, catalog, verdicts)
+    refuse_overfull(fleet, everywhere)
     given = _Inputs(
         fleet=fleet,
         catalog=catalog,
+        sites=everywhere,
+        index={s.pool.id: i for i, s in enumerate(everywhere)},
+        workloads={w.id: w for w in fleet.workloads},
         assessments={a.workload: a for a in assessments},
         baselines=baselines or {},
-        requests_for=requests_for,
+        requests_for=cache(requests_for),
+        candidates=Candidates(fleet, everywhere, fit_of, Speeds(catalog, amd_factor=options.amd_factor), options),
+        twins=twins_of(fleet),
+        options=options,
+        now=now,
     )
-    verdicts = tuple(capacity)
-    placer = Placer(fleet, catalog, verdicts, fit_of)
-    outcomes: dict[CellId, Outcome] = {}
-    needs: dict[CellId, tuple[StepNeed, ...]] = {}
-    for cell in _in_order(fleet):
-        outcomes[cell.id] = _outcome(cell, given, placer, needs)
+    outcomes, asked, steps = _ask(given)
+    answer, certificate = _place(given, outcomes, asked, steps)
+    needs = {c: finite(steps[c]) for c, o in outcomes.items() if o.kind == "move"}
     moving = tuple(c for c in fleet.cells if outcomes[c.id].kind == "move")
     waves = make_waves(fleet, moving, needs)
-    moved = {c: o.target for c, o in outcomes.items() if o.kind == "move" and o.target is not None}
-    opened = {pool: len(room.free) for pool, room in placer.rooms.items()}
-    cost = fleet_cost(fleet, catalog, moved, opened, sum(w.hours for w in waves), now)
+    then = {s.pool.id: int(n) for s, n in zip(everywhere, answer, strict=True)}
+    cost = fleet_cost(everywhere, then, sum(w.hours for w in waves))
     ordered = tuple(outcomes[c.id] for c in fleet.cells)
     plan = Plan(
         id=PlanId(""),
@@ -92,7 +124,7 @@ def make_plan(
         fleet=fleet_digest,
         made_at=now,
         outcomes=ordered,
-        pools=_pool_specs(fleet, moved, cost),
+        pools=_pool_specs(given, ordered, cost),
         waves=waves,
         cost_now=cost.now,
         cost_then=cost.then,
@@ -100,9 +132,34 @@ def make_plan(
         overlap_extra=cost.extra,
         catalog_id=catalog.id,
         price_book_id=catalog.price_book_id,
+        bound=certificate.bound if certificate else None,
+        gap_pct=certificate.gap_pct if certificate else None,
+        certificate=certificate,
         checks=make_checks(fleet, catalog, ordered, waves, cost, verdicts, given.baselines),
     )
+    plan = replace(plan, checks=(*plan.checks, *_checked(plan, given, steps, then, fit_of)))
     return replace(plan, id=plan_id(plan))
+
+
+def _checked(
+    plan: Plan, given: _Inputs, steps: Mapping[CellId, tuple[StepNeed, ...]], then: Mapping[PoolId, int], fit_of: FitOf
+) -> tuple[Check, ...]:
+    """Return the checker's findings. Raises FleetctlError (plan.refused) where it does not agree."""
+    ground = Ground(
+        vms=then,
+        hours={c: sum(n.hours for n in s if isfinite(n.hours)) for c, s in steps.items()},
+        closed=frozenset((s.pool.sku, s.pool.region) for s in given.sites if s.closed is not None),
+        fit_of=fit_of,
+        speed_of=Speeds(given.catalog, amd_factor=given.options.amd_factor),
+        both_vendors=given.options.both_vendors,
+        sent=given.options.migrating,
+    )
+    checks = check_plan(plan, given.fleet, given.catalog, ground)
+    bad = tuple(f"{c.name}: {c.detail}" for c in checks if not c.ok)
+    if bad:
+        text = "the checker does not agree with the plan that was found; it is not offered."
+        raise FleetctlError("plan.refused", text, hint="Report it with the fleet file: fleetctl plan --debug", details=bad)
+    return checks
 
 
 def plan_id(plan: Plan) -> PlanId:
@@ -110,104 +167,163 @@ def plan_id(plan: Plan) -> PlanId:
     return PlanId("p" + digest(replace(plan, id=PlanId("")))[:11])
 
 
-def _in_order(fleet: Fleet) -> tuple[Cell, ...]:
-    workloads = {w.id: w for w in fleet.workloads}
+def _ask(given: _Inputs) -> tuple[dict[CellId, Outcome], tuple[Asked, ...], dict[CellId, tuple[StepNeed, ...]]]:
+    """Return a first outcome per cell, what the program has to decide, and the steps of the cells that may move."""
+    from fleetctl.planning.assemble import Asked
 
-    def key(cell: Cell) -> tuple[object, ...]:
-        w = workloads[cell.workload]
-        return (cell.target is None, wave_key(cell, w.klass, fleet.policy), -w.accelerators_per_replica, cell.id)
+    outcomes: dict[CellId, Outcome] = {}
+    steps: dict[CellId, tuple[StepNeed, ...]] = {}
+    asked: list[Asked] = []
+    for cell in given.fleet.cells:
+        workload, source = given.workloads[cell.workload], given.index[cell.source]
+        outcome, choices = _early(cell, workload, given, steps)
+        outcomes[cell.id] = outcome
+        hours = sum(n.hours for n in steps.get(cell.id, ()) if isfinite(n.hours))
+        pinned = bool(choices) and given.candidates.pinned(cell) is not None
+        asked.append(Asked(cell=cell, workload=workload, source=source, choices=choices, hours=hours, pinned=pinned))
+    return outcomes, _admitted(given, outcomes, asked), steps
 
-    return tuple(sorted(fleet.cells, key=key))
 
-
-def _outcome(cell: Cell, given: _Inputs, placer: Placer, needs: dict[CellId, tuple[StepNeed, ...]]) -> Outcome:
-    workload = given.fleet.workload(cell.workload)
-    source = given.fleet.pool(cell.source)
+def _early(cell: Cell, workload: Workload, given: _Inputs, steps: dict[CellId, tuple[StepNeed, ...]]) -> tuple[Outcome, tuple[Choice, ...]]:
+    site = given.sites[given.index[cell.source]]
+    gpus = workload.replicas * workload.accelerators_per_replica
     base = Outcome(
         cell=cell.id,
         workload=workload.id,
         kind="stay",
-        source=source.id,
+        source=cell.source,
         target=None,
         replicas=workload.replicas,
         reason=Reason(code="", text=""),
-        cost_now=share_of(workload, source, given.catalog),
+        cost_now=share(site.price, gpus, site.sku.accelerators) if site.price is not None and site.sku is not None else None,
     )
-    early = _before_placing(cell, workload, base, given)
-    if early is not None:
-        return early
-    steps = step_needs(cell, workload, given.fleet.policy, baseline_of(workload, given.baselines), given.requests_for)
-    hours = hours_to_soak(steps)
-    if cell.lane.kind == "own" and hours > LANE_LIMIT_HOURS:
-        return _too_slow(cell, workload, base, hours, given)
-    answer = placer.place(cell, workload)
-    if not isinstance(answer, Placed):
-        return replace(base, kind="infeasible", reason=answer.reason, change=answer.change, fit=answer.fit)
-    needs[cell.id] = finite(steps)
-    then = share_of(workload, answer.pool, given.catalog)
-    return replace(
+    early = before_placing(
+        cell,
+        workload,
         base,
-        kind="move",
-        target=answer.pool.id,
-        fit=answer.fit,
-        cost_then=then,
-        hours=round(hours, 6) if isfinite(hours) else None,
-        reason=_move_reason(cell, base.cost_now, then, answer.sku),
+        site,
+        given.assessments.get(workload.id),
+        may_return=given.options.both_vendors or cell.id in given.options.migrating,
+    )
+    if early is not None:
+        return early, ()
+    mine = _steps(cell, workload, given)
+    hours = hours_to_soak(mine)
+    if cell.lane.kind == "own" and hours > LANE_LIMIT_HOURS:
+        return too_slow(workload, base, hours, given.twins[workload.id] - 1), ()
+    choices, refusals = given.candidates.look(cell, workload)
+    if not choices:
+        first = refusals[0]
+        return replace(base, kind="infeasible", reason=first.reason, change=first.change, fit=first.fit), ()
+    steps[cell.id] = mine
+    if base.cost_now is None and given.candidates.pinned(cell) is None:
+        return stays(base, choices, given.sites, {}, (), {}), ()
+    return base, choices
+
+
+def _steps(cell: Cell, w: Workload, given: _Inputs) -> tuple[StepNeed, ...]:
+    baseline = baseline_of(w, given.baselines)
+    key = (cell.lane.kind, w.guardrails, w.traffic, w.shadow, baseline)
+    if key not in given.known_steps:
+        given.known_steps[key] = step_needs(cell, w, given.fleet.policy, baseline, given.requests_for)
+    return given.known_steps[key]
+
+
+def _admitted(given: _Inputs, outcomes: dict[CellId, Outcome], asked: list[Asked]) -> tuple[Asked, ...]:
+    """Let pinned cells in by wave until their pool is full; the others are refused, so that what is left can always stay."""
+    held = [0.0] * len(given.sites)
+    for a in asked:
+        held[a.source] += a.workload.replicas * a.workload.accelerators_per_replica
+    order = sorted((i for i, a in enumerate(asked) if a.pinned), key=lambda i: _rank(asked[i], given))
+    for i in order:
+        choice = asked[i].choices[0]
+        site = given.sites[choice.pool]
+        if held[choice.pool] + choice.padded > site.most * site.size:
+            outcomes[asked[i].cell.id] = full(outcomes[asked[i].cell.id], choice, site)
+            asked[i] = replace(asked[i], choices=(), pinned=False)
+        else:
+            held[choice.pool] += choice.padded
+    return tuple(asked)
+
+
+def _rank(a: Asked, given: _Inputs) -> tuple[object, ...]:
+    first = a.cell.id not in given.options.migrating
+    return (first, wave_key(a.cell, a.workload.klass, given.fleet.policy), -a.workload.accelerators_per_replica, a.cell.id)
+
+
+def _place(
+    given: _Inputs, outcomes: dict[CellId, Outcome], asked: tuple[Asked, ...], steps: Mapping[CellId, tuple[StepNeed, ...]]
+) -> tuple[tuple[int, ...], Certificate | None]:
+    """Let the optimiser decide, write every outcome, and return the VMs per pool and the proof."""
+    if not any(a.choices for a in asked):
+        return tuple(s.pool.count for s in given.sites), None
+    from fleetctl.planning.assemble import assemble
+    from fleetctl.planning.solve import solve
+
+    program, caps = assemble(given.fleet, given.catalog, given.sites, asked, given.now, allow_dearer=given.options.allow_dearer)
+    answer = solve(program)
+    rooms, capped = _rooms(program, answer, caps)
+    for w, a in enumerate(asked):
+        if not a.choices:
+            continue
+        base, to = outcomes[a.cell.id], int(answer.pool[w])
+        chosen = next((c for c in a.choices if c.pool == to), None)
+        if chosen is not None:
+            why = "pinned in the fleet file" if a.cell.target is not None else "cheapest place in whole VMs"
+            outcomes[a.cell.id] = moved(base, chosen, given.sites[to], why, hours_to_soak(steps[a.cell.id]))
+        else:
+            extra = {c.pool: float(program.move[w, c.pool]) for c in a.choices}
+            outcomes[a.cell.id] = stays(base, a.choices, given.sites, extra, rooms, capped)
+    certificate = None if given.options.allow_dearer else _certificate(given, program, answer, caps)
+    return tuple(int(n) for n in answer.vms), certificate
+
+
+def _rooms(program: Program, answer: Answer, caps: tuple[str, ...]) -> tuple[list[float], dict[int, str]]:
+    """Return the GPUs that each pool could still take at the peak, and which limit keeps which pool from one more VM."""
+    come = program.load[range(program.cells), answer.pool] * (answer.pool != program.start)
+    used = program.base
+    for pool, gpus in zip(answer.pool.tolist(), come.tolist(), strict=True):
+        used[pool] += gpus
+    rooms = (program.most * program.size - used).tolist()
+    left = program.limits - program.caps @ answer.peak
+    capped = {
+        q: name
+        for k, name in enumerate(caps)
+        for q in range(program.pools)
+        if program.caps[k, q] > 0 and program.caps[k, q] > left[k] + 1e-6
+    }
+    return rooms, capped
+
+
+def _certificate(given: _Inputs, program: Program, answer: Answer, caps: tuple[str, ...]) -> Certificate:
+    from fleetctl.planning.program import bound_of
+
+    gap = (answer.cost - answer.bound) / answer.cost * 100 if answer.cost > 0 else 0.0
+    y = answer.prices
+    return Certificate(
+        cost=_usd(answer.cost),
+        bound=_usd(answer.bound),
+        price_bound=_usd(bound_of(program, y)),
+        gap_pct=round(max(0.0, gap), 4),
+        proof="branch and bound" if answer.proof == "branch and bound" else "prices",
+        horizon_hours=given.fleet.policy.horizon.total_seconds() / 3600,
+        moving=_usd(float(program.move[range(program.cells), answer.pool].sum())),
+        prices=tuple(
+            PoolPrice(pool=s.pool.id, stay=float(y.stay[i]), both=float(y.both[i]), peak=float(y.peak[i]))
+            for i, s in enumerate(given.sites)
+        ),
+        caps=tuple((name, float(y.caps[k])) for k, name in enumerate(caps)),
     )
 
 
-def _before_placing(cell: Cell, workload: Workload, base: Outcome, given: _Inputs) -> Outcome | None:
-    """Return the outcome of a cell that needs no placing, None for one that does."""
-    assessment = given.assessments.get(workload.id)
-    source = given.fleet.pool(cell.source)
-
-    def stay(code: str, text: str, change: str) -> Outcome:
-        return replace(base, reason=Reason(code=code, text=text), change=change, cost_then=base.cost_now)
-
-    if cell.lane.kind == "stay":
-        text = f"Its lane is stay: {cell.lane.reason}." if cell.lane.reason else "Its lane is stay."
-        return stay("lane.stay", text.replace("..", "."), "Set another lane in the fleet file.")
-    if cell.target is None and source.vendor == "amd":
-        return stay("vendor.already", f"It runs on AMD already ({source.id}).", "Pin a target to move it elsewhere.")
-    if assessment is None:
-        return stay("assess.missing", f"Workload {workload.id} has no assessment.", "Run: fleetctl assess")
-    waived = {w.rule for w in assessment.waived}
-    blocking = [f for f in assessment.blocking if f.severity == "blocking" and f.rule not in waived]
-    if blocking:
-        more = f" (and {len(blocking) - 1} more)" if len(blocking) > 1 else ""
-        reason = Reason(code=f"assess.{blocking[0].rule}", text=f"{blocking[0].text}{more}.".replace("..", "."))
-        return replace(base, kind="infeasible", reason=reason, change="Choose another route, or waive the finding with a reason.")
-    if assessment.route == "stay":
-        return stay("route.stay", "Its route is stay.", "Declare another route for the workload.")
-    return None
+def _usd(amount: float) -> Money:
+    return Money(amount=Decimal(repr(round(amount, 2))).quantize(CENT))
 
 
-def _too_slow(cell: Cell, workload: Workload, base: Outcome, hours: float, given: _Inputs) -> Outcome:
-    rate = workload.traffic.requests_per_s
-    took = f"{hours:,.0f} h" if isfinite(hours) else "no end"
-    text = f"Own evidence at {rate:g} requests/s needs {took}, the limit is {LANE_LIMIT_HOURS:.0f} h."
-    twins = [c for c in given.fleet.cells if c.workload == workload.id and c.id != cell.id]
-    pooled_hours = hours / (len(twins) + 1)
-    if twins and pooled_hours <= LANE_LIMIT_HOURS:
-        change = f"Lane `pooled` with its {len(twins)} equal cells would take {pooled_hours:,.0f} h."
-    else:
-        change = "Lane `accepted` (signed, with reason and actor) fits; so does `replay` of recorded traffic."
-    planned = round(hours, 6) if isfinite(hours) else None
-    return replace(base, kind="infeasible", reason=Reason(code="lane.too_slow", text=text), change=change, hours=planned)
-
-
-def _move_reason(cell: Cell, now: Money | None, then: Money | None, sku: Sku) -> Reason:
-    why = "pinned in the fleet file" if cell.target is not None else "cheapest AMD pool of the region that fits"
-    if now is None or then is None:
-        return Reason(code="move.unpriced", text=f"{sku.gpu}, {why}; the saving is unknown.")
-    delta = then.amount - now.amount
-    if delta > 0:
-        return Reason(code="move.dearer", text=f"{sku.gpu}, {why}; costs {delta:.2f} USD/h more.")
-    return Reason(code="move.cheaper", text=f"{sku.gpu}, {why}; saves {-delta:.2f} USD/h.")
-
-
-def _pool_specs(fleet: Fleet, moved: Mapping[CellId, PoolId], cost: Cost) -> tuple[PoolSpec, ...]:
-    targets = set(moved.values())
+def _pool_specs(given: _Inputs, outcomes: tuple[Outcome, ...], cost: Cost) -> tuple[PoolSpec, ...]:
+    targets = {o.target for o in outcomes if o.kind == "move"}
+    sources = {c.source for c in given.fleet.cells}
+    held = set(given.options.migrating.values())
     then = {p.pool: p.vms_then for p in cost.pools}
     return tuple(
         PoolSpec(
@@ -217,9 +333,9 @@ def _pool_specs(fleet: Fleet, moved: Mapping[CellId, PoolId], cost: Cost) -> tup
             region=p.region,
             count=max(p.count, then[p.id]),
             priority=p.priority,
-            hold=p.count > 0 or any(c.source == p.id for c in fleet.cells),
+            hold=p.count > 0 or p.id in sources or p.id in held,
             stack=p.provisioned_by,
         )
-        for p in fleet.pools
+        for p in given.fleet.pools
         if p.id in targets and p.provisioned_by != "existing"
     )

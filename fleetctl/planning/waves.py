@@ -11,9 +11,9 @@ from itertools import groupby
 from math import inf, isfinite
 
 from fleetctl.domain.fleet import Fleet, PhaseSpec, Policy
-from fleetctl.domain.ids import CellId
+from fleetctl.domain.ids import CellId, WorkloadId
 from fleetctl.domain.plan import StepNeed, Wave
-from fleetctl.domain.workload import Cell, Guardrail, Requests
+from fleetctl.domain.workload import Cell, Guardrail, Requests, Workload
 from fleetctl.planning.evidence_need import phases_for
 
 UNKNOWN_HOURS = 0.0
@@ -31,24 +31,26 @@ def make_waves(fleet: Fleet, moving: tuple[Cell, ...], needs: Mapping[CellId, tu
     Args:
         moving: cells that the plan moves; needs: per cell, what each of its steps needs.
     """
-    klass = {w.id: w.klass for w in fleet.workloads}
+    works = {w.id: w for w in fleet.workloads}
 
     def key(cell: Cell) -> tuple[float, int]:
-        return wave_key(cell, klass[cell.workload], fleet.policy)
+        return wave_key(cell, works[cell.workload].klass, fleet.policy)
 
     waves: list[Wave] = []
     size = max(1, fleet.policy.wave_cells)
     for _, group in groupby(sorted(moving, key=lambda c: (key(c), c.id)), key=key):
         cells = tuple(group)
         for start in range(0, len(cells), size):
-            waves.append(_wave(len(waves) + 1, cells[start : start + size], fleet, needs))
+            waves.append(_wave(len(waves) + 1, cells[start : start + size], fleet, works, needs))
     return tuple(waves)
 
 
-def _wave(index: int, cells: tuple[Cell, ...], fleet: Fleet, needs: Mapping[CellId, tuple[StepNeed, ...]]) -> Wave:
-    has_shadow = any(fleet.workload(c.workload).shadow is not None for c in cells)
+def _wave(
+    index: int, cells: tuple[Cell, ...], fleet: Fleet, works: Mapping[WorkloadId, Workload], needs: Mapping[CellId, tuple[StepNeed, ...]]
+) -> Wave:
+    has_shadow = any(works[c.workload].shadow is not None for c in cells)
     phases = tuple(p for p in fleet.policy.steps if p.phase != "shadow" or has_shadow)
-    steps = tuple(_merged(phase, cells, fleet, needs) for phase in phases)
+    steps = tuple(_merged(phase, cells, fleet, works, needs) for phase in phases)
     widest: Mapping[Guardrail, Requests] = {}
     for step in steps:
         widest = step.requests or widest
@@ -62,11 +64,17 @@ def _wave(index: int, cells: tuple[Cell, ...], fleet: Fleet, needs: Mapping[Cell
     )
 
 
-def _merged(phase: PhaseSpec, cells: tuple[Cell, ...], fleet: Fleet, needs: Mapping[CellId, tuple[StepNeed, ...]]) -> StepNeed:
+def _merged(
+    phase: PhaseSpec,
+    cells: tuple[Cell, ...],
+    fleet: Fleet,
+    works: Mapping[WorkloadId, Workload],
+    needs: Mapping[CellId, tuple[StepNeed, ...]],
+) -> StepNeed:
     requests: dict[Guardrail, Requests] = {}
     hours, positions = 0.0, 0
     for cell in cells:
-        specs = phases_for(fleet.policy, fleet.workload(cell.workload))
+        specs = phases_for(fleet.policy, works[cell.workload])
         for spec, need in zip(specs, needs[cell.id], strict=True):
             if (spec.phase, spec.weight_bp) != (phase.phase, phase.weight_bp):
                 continue

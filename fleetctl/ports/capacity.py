@@ -19,6 +19,7 @@ from fleetctl.domain.provision import (
     ProvisionPlan,
     ReleasePermit,
 )
+from fleetctl.domain.scan import Scan
 
 
 class Discovery(Protocol):
@@ -26,6 +27,31 @@ class Discovery(Protocol):
 
     def scan(self, scope: str) -> Iterator[Facts | Gap]:
         """Yield facts of everything in the scope ("" is all)."""
+        ...
+
+
+class PartedDiscovery(Discovery, Protocol):
+    """A source that is asked part by part (a region of an account), each by its own `scan(part)`, at once and from several threads."""
+
+    @property
+    def name(self) -> str:
+        """Return the name it has among the sources, such as "azure prod"."""
+        ...
+
+    def parts(self) -> tuple[str, ...]:
+        """Return its parts. Raises CredentialsMissing (credentials.*) and InventoryFailed (inventory.*)."""
+        ...
+
+
+class ScanRecords(Protocol):
+    """Keeps the last looks at all sources. Raises StoreUnavailable (store.*)."""
+
+    def newest(self, back: int = 0) -> Scan | None:
+        """Return the newest look, or the one that many before it; None where there is none."""
+        ...
+
+    def save(self, scan: Scan) -> Scan:
+        """Keep a look and return it with its number; only the newest few are kept."""
         ...
 
 

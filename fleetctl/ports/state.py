@@ -73,7 +73,7 @@ class Store(Protocol):
         ...
 
     def due(self, limit: int) -> tuple[CellId, ...]:
-        """Return cells whose look_again has passed and that nobody holds, oldest first."""
+        """Return cells whose look_again has passed and that nobody holds, oldest first; an ended one only with an open order."""
         ...
 
     def load(self, c: CellId) -> Rollout | None:
@@ -98,6 +98,10 @@ class Store(Protocol):
 
     def events(self, c: CellId | None, since: int) -> Iterator[Event]:
         """Yield a chain's events with seq > since; None is the fleet's own chain."""
+        ...
+
+    def anchor_heads(self, at: Instant, actor: Actor) -> Event | None:
+        """Write the heads of the chains that grew since the last anchor into the fleet's chain; None where none did."""
         ...
 
     def cells(self) -> tuple[CellId, ...]:

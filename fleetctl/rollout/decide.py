@@ -38,13 +38,17 @@ QUIET_GRACE = timedelta(seconds=10)
 
 BROKEN_STATES = frozenset({"nan", "down", "mislabelled", "same_series", "reset"})
 QUIET_STATES = frozenset({"empty", "stale"})
+BLIND = "the evidence source cannot be read"
+STALE = "stale"
+"""Hold reason of a cell whose router has seen a newer writer; latched until a person reconciles or resumes."""
 PHASE_ORDER = ("preflight", "shadow", "canary", "ramp", "full", "soak", "complete", "release")
 
 
 def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     """Decide what happens next to a cell.
 
-    Priority: nothing after an end; orders; going home; a FAIL; lost evidence; a foreign write; pause and freeze; the step's gate.
+    Priority: nothing after an end; orders; a FAIL and going home; a newer or foreign writer; the step's weight; lost evidence; the
+    step's gate, then pause, `until` and freeze.
 
     Args:
         r: the current rollout with its unobeyed orders.
@@ -66,6 +70,9 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
         r = replace(r, latched=failed, direction="home", hold_reason="")
     if r.direction == "home":
         return _go_home(r, seen)
+    if r.hold_reason == STALE:
+        why = Reason(code=STALE, text="a newer writer was at the router. Run: fleetctl fallback --reconcile")
+        return _held(r, seen, why, now, page=False)
     if seen.foreign_write:
         return _held(r, seen, Reason(code="foreign_write", text=seen.foreign_write), now, page=True)
     if _was_lowered(r, seen, now):
@@ -97,10 +104,12 @@ def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
         case "pause":
             return replace(r, paused=True)
         case "resume":
+            if r.hold_reason == STALE:
+                return replace(r, hold_reason="")  # a pause stands: reconciling thaws nothing
             lowered = r.hold_reason == "foreign_write"
             return replace(r, paused=False, settled_at=None if lowered else r.settled_at, hold_reason="" if lowered else r.hold_reason)
         case "promote":
-            return replace(r, step_done=True, paused=False, hold_reason="promoted") if r.direction == "forward" else r
+            return replace(r, step_done=True, paused=False, promoted=True) if r.direction == "forward" else r
         case "advance":
             until = order.until or "complete"
             further = PHASE_ORDER.index(until) > PHASE_ORDER.index(r.until)
@@ -150,11 +159,11 @@ def _go_home(r: Rollout, seen: Observation) -> Decision:
 
 def _lost(r: Rollout, seen: Observation, now: Instant) -> str:
     """Say why there is no evidence though customers are on the target; empty where there is, or none is needed."""
-    if seen.split.target_bp == 0 or r.settled_at is None or r.since is None or now < r.settled_at:
+    if seen.split.target_bp == 0 or r.settled_at is None or now < r.settled_at:
         return ""
     e = seen.evidence
     if e is None:
-        return "the evidence source cannot be read"
+        return BLIND
     broken = [f"{arm} is {s}" for arm, s in e.state.items() if s in BROKEN_STATES]
     if broken:
         return ", ".join(broken)
@@ -219,12 +228,14 @@ def _settle(r: Rollout, seen: Observation, now: Instant) -> Decision:
         return Decision(
             next=moved, effects=(SetSplit(target_bp=phase.weight_bp),), why=Reason(code="step.set", text=text), look_again=SETTLING
         )
+    if seen.mark is None:
+        return _blind(r, seen, now)
     first = phase.weight_bp > 0 and not any(p.weight_bp > 0 for p in r.spec.phases[: r.step])
     begins = now + (r.spec.warm_up if first else timedelta(0))
-    since = r.since
-    if seen.mark is not None:
-        since = replace(seen.mark, since=begins, thresholds=seen.mark.thresholds or (r.since.thresholds if r.since else None))
-    settled = replace(r, settled_at=begins, since=since, deadline=begins + r.spec.step_deadline, hold_reason="")
+    since = replace(seen.mark, since=begins, thresholds=seen.mark.thresholds or (r.since.thresholds if r.since else None))
+    deadline = begins + phase.bake + r.spec.step_deadline
+    kept = r.hold_reason if r.hold_reason == "promoted" else ""  # a person's promote may come before the router shows the step
+    settled = replace(r, settled_at=begins, since=since, deadline=deadline, lost_since=None, hold_reason=kept)
     effects: tuple[Effect, ...] = (Hold(pool=r.spec.source),) if phase.phase == "preflight" else ()
     text = f"{phase.phase}: router shows {phase.weight_bp / 100:g} %"
     return Decision(next=settled, effects=effects, why=Reason(code="step.shown", text=text), look_again=SETTLING)
@@ -234,23 +245,44 @@ def _may_not_raise(r: Rollout, seen: Observation, now: Instant) -> Decision | No
     """Hold a weight that the router lost (a guard, a crash between set and record): a raise needs evidence to be there to judge it."""
     if seen.window.active:
         return _held(r, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
+    if seen.source_ready is not None and seen.source_ready < 1.0:
+        return _source_not_ready(r, seen, now)
     if seen.mark is not None:
         return None
     if r.settled_at is not None:
         why = Reason(code="step.lost", text=f"{r.phase}: the router shows {seen.split.target_bp / 100:g} %, not {r.weight_bp / 100:g} %")
         return Decision(next=replace(r, settled_at=None), effects=(), why=why, look_again=SETTLING)
-    return _held(r, seen, Reason(code="evidence.lost", text="the evidence source cannot be read; not raising"), now, page=False)
+    return _blind(r, seen, now)
+
+
+def _blind(r: Rollout, seen: Observation, now: Instant) -> Decision:
+    """Begin no step that nobody could judge: its evidence needs a place to begin, never the place where the step before began."""
+    if seen.split.target_bp > 0:
+        return _without_evidence(r, seen, BLIND, now)
+    return _held(r, seen, Reason(code="evidence.lost", text=f"{BLIND}; not raising"), now, page=False)
+
+
+def _source_not_ready(r: Rollout, seen: Observation, now: Instant) -> Decision:
+    text = f"source answers on {seen.source_ready or 0.0:.0%} of its replicas; not raising above what can come home"
+    return _held(r, seen, Reason(code="source.not_ready", text=text), now, page=True)
 
 
 def _enter(r: Rollout, step: int, now: Instant) -> Rollout:
     phase = r.spec.phases[step]
     return replace(
-        r, step=step, step_done=False, weight_bp=phase.weight_bp, settled_at=None, hold_reason="", deadline=now + r.spec.step_deadline
+        r,
+        step=step,
+        step_done=False,
+        promoted=False,
+        weight_bp=phase.weight_bp,
+        settled_at=None,
+        hold_reason="",
+        deadline=now + r.spec.step_deadline,
     )
 
 
 def _at_step(r: Rollout, seen: Observation, now: Instant) -> Decision:
-    verdict = Gate(open=True, why="promoted by a person") if r.hold_reason == "promoted" and r.step_done else gate(r, seen, now)
+    verdict = Gate(open=True, why="promoted by a person") if r.promoted else gate(r, seen, now)
     renewal = _renewal(r, seen, now)
     effects = renewal + verdict.effects
     phase = r.phase
@@ -283,8 +315,7 @@ def _advance(r: Rollout, seen: Observation, now: Instant, verdict: Gate, renewal
         return _held(passed, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
     raised = min(following.weight_bp, r.spec.cap_bp)
     if raised > seen.split.target_bp and seen.source_ready is not None and seen.source_ready < 1.0:
-        text = f"source answers on {seen.source_ready:.0%} of its replicas; not raising above what can come home"
-        return _held(passed, seen, Reason(code="source.not_ready", text=text), now, page=True)
+        return _source_not_ready(passed, seen, now)
     entered = _enter(r, r.step + 1, now)
     effects: tuple[Effect, ...] = (SetSplit(target_bp=raised),) if raised != seen.split.target_bp else ()
     why = Reason(code="step.advance", text=f"{r.phase} done ({verdict.why}); next {following.phase} at {raised / 100:g} %")

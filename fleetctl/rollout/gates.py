@@ -41,10 +41,10 @@ def gate(r: Rollout, seen: Observation, now: Instant) -> Gate:
 
 
 def _preflight(r: Rollout, seen: Observation) -> Gate:
+    if seen.source_ready is not None and seen.source_ready < 1.0:
+        return Gate(open=False, why=f"source answers on {seen.source_ready:.0%} of its replicas")
     if seen.source_ready is None or seen.target_ready is None:
         return Gate(open=False, why="asking both pools for real completions")
-    if seen.source_ready < 1.0:
-        return Gate(open=False, why=f"source answers on {seen.source_ready:.0%} of its replicas")
     if seen.target_ready < 1.0:
         return Gate(open=False, why=f"target answers on {seen.target_ready:.0%} of its replicas")
     latency = any(g.name == "latency" and g.judged for p in r.spec.phases for g in p.guardrails)

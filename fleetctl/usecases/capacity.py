@@ -137,8 +137,12 @@ def configure(
     variables: Callable[[Sequence[Host]], Mapping[str, object]],
     play: str,
     on: Callable[[Progress], None],
+    choose: Callable[[Sequence[Host]], tuple[Host, ...]] = tuple,
 ) -> tuple[HostResult, ...]:
     """Prepare every host of the plan's pools; running it again changes nothing.
+
+    Args:
+        choose: takes the hosts that are wanted out of all.
 
     Raises:
         ConfigureFailed: configure.no_hosts, configure.failed (with one line per host that is not well).
@@ -146,8 +150,11 @@ def configure(
     hosts = known_hosts(ports.records, [p.pool for p in plan.pools])
     if not hosts:
         raise ConfigureFailed("configure.no_hosts", "no host of this plan has been provisioned.", hint="Run: fleetctl provision")
-    leases = [take(ports, p.pool) for p in plan.pools]
+    hosts = choose(hosts)
+    leases: list[Lease] = []
     try:
+        for spec in plan.pools:  # one that is held frees those taken before it
+            leases.append(take(ports, spec.pool))
         results = ports.configurator.run(play, hosts, variables(hosts), max(lease.token for lease in leases), on)
     finally:
         for lease in leases:

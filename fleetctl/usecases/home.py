@@ -14,7 +14,7 @@ from fleetctl.domain.event import Event
 from fleetctl.domain.home import HOME_TOKEN_STEP, Returned, WayHome
 from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.people import Actor
-from fleetctl.domain.rollout import Order
+from fleetctl.domain.rollout import Order, OrderKind
 from fleetctl.domain.split import Split, Stale
 from fleetctl.errors import FleetctlError, StoreUnavailable, TrafficNotApplied, UnsafeFallback
 from fleetctl.ports.home import Mark, WaysHome
@@ -72,7 +72,7 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
         )
     token, reported = _set_zero(router, way)
     done = ports.clock.now()
-    ports.ways.mark(way.cell, token, done, actor)
+    reported = "; ".join(filter(None, (reported, _mark(way, token, ports, actor))))
     return Returned(
         cell=way.cell,
         ms_to_zero=(done - began) / timedelta(milliseconds=1),
@@ -81,6 +81,15 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
         source_proven=proven,
         reported=reported,
     )
+
+
+def _mark(way: WayHome, token: Token, ports: HomePorts, actor: Actor) -> str:
+    """Note the return for the store; return why it could not be (the cell is home all the same), "" where it was."""
+    try:
+        ports.ways.mark(way.cell, token, ports.clock.now(), actor)
+    except FleetctlError as e:
+        return f"home, but not noted for the store: {e.message} Then run: fleetctl fallback --reconcile"
+    return ""
 
 
 def _prove(way: WayHome, ports: HomePorts) -> bool:
@@ -129,9 +138,9 @@ def _keep_home(way: WayHome, found: Returned | Failure, ports: HomePorts, actor:
         pass
     try:
         token, reported = _set_zero(ports.router(way), way)
-        ports.ways.mark(way.cell, token, ports.clock.now(), actor)
     except FleetctlError as e:
         return Failure(cell=way.cell, error=e)
+    reported = "; ".join(filter(None, (reported, _mark(way, token, ports, actor))))
     return replace(found, token=token, reported=reported or "was home already; its rollout ends")
 
 
@@ -191,8 +200,8 @@ def catch_up(ways: Sequence[WayHome], ports: HomePorts, actor: Actor) -> tuple[C
         text = f"{way.cell}: the store takes over the router's token {shown.token}"
         event = Event(at=ports.clock.now(), kind="fallback.reconciled", actor=actor, text=text, cell=way.cell, data={"token": shown.token})
         store.append((event,))
-        if shown.target_bp == 0:
-            store.order(way.cell, Order(kind="fallback", actor=actor, at=ports.clock.now(), note="reconciled"))
+        kind: OrderKind = "fallback" if shown.target_bp == 0 else "resume"
+        store.order(way.cell, Order(kind=kind, actor=actor, at=ports.clock.now(), note="reconciled"))
         done.append(way.cell)
     return tuple(done)
 

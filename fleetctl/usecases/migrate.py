@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
@@ -20,12 +20,16 @@ from fleetctl.errors import FleetctlError, PlanStale, StillPending, TrafficNotAp
 from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.ports.state import Clock, Held, Lease, Lost, Records, Store
 from fleetctl.rollout.decide import PHASE_ORDER
-from fleetctl.usecases.tick import TickPorts, TickResult, TickSettings, tick
+from fleetctl.usecases.tick import JUDGE, TickPorts, TickResult, TickSettings, tick
 
 TICKER = "ticker"
 """Scope of the lease that says who ticks: the resident ticker, or a `migrate` in the foreground."""
 
 TICKER_TTL = timedelta(seconds=6)
+"""Outlasts one slow tick: a probe waits 5 s for a replica, a router 5 s for an answer; the lease is renewed between slow ticks."""
+
+SLOW = timedelta(seconds=1)
+"""A tick that took longer waited for something: its cell comes last, and no two such ticks are made in a row while others are due."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +86,10 @@ def passed(r: Rollout | None) -> bool:
     return r is not None and (bool(r.ended) or PHASE_ORDER.index(r.phase) >= PHASE_ORDER.index("soak"))
 
 
-def current_wave(plan: Plan, store: Store) -> Wave | None:
+def current_wave(plan: Plan, store: Store, there: frozenset[CellId] = frozenset()) -> Wave | None:
     """Return the lowest wave not yet in soak; None where every wave is."""
     for wave in sorted(plan.waves, key=lambda w: w.index):
-        if not all(passed(_of_plan(store.load(c), plan)) for c in wave.cells):
+        if not all(c in there or passed(_of_plan(store.load(c), plan)) for c in wave.cells):
             return wave
     return None
 
@@ -94,8 +98,24 @@ def _of_plan(r: Rollout | None, plan: Plan) -> Rollout | None:
     return r if r is not None and r.plan == plan.id else None
 
 
-def chosen_cells(plan: Plan, store: Store, names: Sequence[str]) -> tuple[CellId, ...]:
-    """Return the cells to move: the named ones, else those of the current wave, else those still in soak.
+def arrived(plan: Plan, store: Store, shown: Callable[[CellId], int]) -> frozenset[CellId]:
+    """Return the cells that an earlier plan brought to this plan's target: a new plan must not send them back to begin again.
+
+    Args:
+        shown: what the router of a cell routes to its target, basis points; asked only for those.
+    """
+    there = set()
+    for o in plan.outcomes:
+        r = store.load(o.cell) if o.kind == "move" else None
+        if r is not None and r.ended == "complete" and r.plan != plan.id and r.spec.target == o.target and shown(o.cell) > 0:
+            there.add(o.cell)
+    return frozenset(there)
+
+
+def chosen_cells(plan: Plan, store: Store, names: Sequence[str], there: frozenset[CellId] = frozenset()) -> tuple[CellId, ...]:
+    """Return the cells to move: the named ones, else those of the current wave, else those still in soak; none that is `there`.
+
+    A cell that an older plan brought to this target is left where it is.
 
     Raises:
         FleetctlError: migrate.unknown, a name that this plan does not move.
@@ -106,10 +126,10 @@ def chosen_cells(plan: Plan, store: Store, names: Sequence[str]) -> tuple[CellId
         unknown = [n for n in names if n not in moving and n not in {workload[c] for c in moving}]
         if unknown:
             raise FleetctlError("migrate.unknown", f"plan {plan.id} moves no {', '.join(unknown)}.", hint="Run: fleetctl show")
-        return tuple(c for c in moving if c in names or workload[c] in names)
-    wave = current_wave(plan, store)
+        return tuple(c for c in moving if (c in names or workload[c] in names) and c not in there)
+    wave = current_wave(plan, store, there)
     if wave is not None:
-        return wave.cells
+        return tuple(c for c in wave.cells if c not in there)
     open_ = [c for c in moving if (r := _of_plan(store.load(c), plan)) is not None and not r.ended]
     return tuple(open_)
 
@@ -119,19 +139,20 @@ def begin(plan: Plan, fleet: Fleet, cells: Sequence[CellId], until: Phase, store
 
     Raises:
         StillPending: rollout.ended, a cell that went home under this plan and waits for `fleetctl retry`.
+        PlanStale: rollout.other_plan, a cell that moves under another plan. Either way no cell was started.
     """
     now = clock.now()
-    for c in cells:
-        r = store.load(c)
-        if r is not None and r.plan == plan.id:
-            if r.ended in ("", "complete"):
-                if not r.ended and PHASE_ORDER.index(until) > PHASE_ORDER.index(r.until):
-                    store.order(c, Order(kind="advance", actor=actor, at=now, until=until))
-                continue
+    known = [(c, store.load(c)) for c in cells]
+    for c, r in known:
+        if r is not None and r.plan == plan.id and r.ended not in ("", "complete"):
             raise StillPending("rollout.ended", f"{c} went home ({r.ended}: {r.hold_reason}).", hint=f"Run: fleetctl retry {c}")
-        if r is not None and not r.ended:
+        if r is not None and r.plan != plan.id and not r.ended:
             raise PlanStale("rollout.other_plan", f"{c} is moving under plan {r.plan}.", hint=f"Run: fleetctl abort {c}")
-        start(plan, fleet, c, until, store, now, actor)
+    for c, r in known:
+        if r is None or r.plan != plan.id:
+            start(plan, fleet, c, until, store, now, actor)
+        elif not r.ended and PHASE_ORDER.index(until) > PHASE_ORDER.index(r.until):
+            store.order(c, Order(kind="advance", actor=actor, at=now, until=until))
 
 
 def start(plan: Plan, fleet: Fleet, c: CellId, until: Phase, store: Store, now: Instant, actor: Actor, *, attempt: int = 1) -> None:
@@ -197,12 +218,14 @@ class Driver:
 
     Args:
         ports, settings: for the ticks; on_tick: told of every tick made here.
+        slow: cells whose last tick was slow.
     """
 
     ports: TickPorts
     settings: TickSettings
     on_tick: Callable[[TickResult], None]
     lease: Lease | None = None
+    slow: set[CellId] = field(default_factory=set)
 
     def is_ticking(self) -> bool:
         """Take or renew the ticker's lease; False while a resident ticker has it."""
@@ -215,11 +238,20 @@ class Driver:
             self.lease = None if isinstance(got, Held) else got
         return self.lease is not None
 
-    def step(self, limit: int = 64) -> int:
-        """Tick every due cell once; returns how many were ticked."""
-        due = self.ports.store.due(limit)
-        for c in due:
-            self.on_tick(tick(c, self.ports, self.settings))
+    def step(self, limit: int = 1_000) -> int:
+        """Tick due cells once each, those known to be slow last, up to and with the first that is slow; returns how many were ticked."""
+        clock = self.ports.clock
+        due = sorted(self.ports.store.due(limit), key=lambda c: c in self.slow)
+        for ticked, c in enumerate(due, start=1):
+            began = clock.now()
+            done = tick(c, self.ports, self.settings)
+            self.on_tick(done)
+            if done.rollout is not None and done.rollout.ended:  # its story is told: the fleet's chain vouches for it
+                self.ports.store.anchor_heads(clock.now(), JUDGE)
+            if clock.now() - began > SLOW:
+                self.slow.add(c)
+                return ticked
+            self.slow.discard(c)
         return len(due)
 
     def stop(self) -> None:

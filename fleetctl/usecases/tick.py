@@ -37,7 +37,7 @@ from fleetctl.domain.units import Instant, Scalar
 from fleetctl.errors import EvidenceUnavailable, FleetctlError, StoreUnavailable, TrafficNotApplied
 from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store, Trail
 from fleetctl.ports.traffic import EvidenceSource, Holds, Prober, Router, Shadow
-from fleetctl.rollout.decide import decide
+from fleetctl.rollout.decide import STALE, decide
 
 FOR_GOOD = timedelta(days=36_500)
 """Lease of a weight whose migration is complete: nobody needs to tick it any more."""
@@ -124,7 +124,8 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
     seen = observe(r, split, ports, settings, now)
     decision = decide(r, seen, now)
     if seen.source_ready is None and (_goes_home(decision, split) or _raises(decision, split)):
-        seen = replace(seen, source_ready=_source_ready(r, seen.evidence, ports))
+        proof = seen.evidence if _goes_home(decision, split) else None  # a raise must be able to come home: every replica is asked
+        seen = replace(seen, source_ready=_source_ready(r, proof, ports))
         decision = decide(r, seen, now)
     events = list(_events(r, decision, seen, now))
     failed = _apply(r, decision, lease, ports, settings, events)
@@ -164,13 +165,16 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
     evidence, mark, source, target = None, None, None, None
     if r.settled_at is None:
         judged, mark = start_step(r.judge), _mark(r, ports)
+    elif r.ended:
+        pass  # an order after the end judges nothing: all that was logged since would be read, for longer than the lease lasts
     elif phase.weight_bp > 0 and now >= r.settled_at:
         evidence = _read(r, ports)
         if evidence is not None:
             judged, verdicts = judge(r.judge, evidence, phase.guardrails)
     elif phase.phase == "preflight":
         source = ports.prober(r.cell).ready(r.spec.source, r.cell).share
-        target = ports.prober(r.cell).ready(r.spec.target, r.cell).share
+        if source >= 1.0:  # one dead side is waited for at a time: other cells wait for this tick
+            target = ports.prober(r.cell).ready(r.spec.target, r.cell).share
     elif phase.phase == "shadow" and r.spec.shadow is not None:
         pairs = ports.shadow(r.cell).pairs(r.cell, r.since)
         verdicts = (shadow_verdict(pairs, r.spec.shadow),)
@@ -291,7 +295,7 @@ def _events(r: Rollout, d: Decision, seen: Observation, now: Instant) -> Iterato
         yield _event(after, now, "rollout.shown", d.why.text, target_bp=seen.split.target_bp)
     if after.hold_reason and after.hold_reason != r.hold_reason and not after.ended:
         yield _event(after, now, "rollout.hold", d.why.text)
-    if after.step_done and not r.step_done:
+    if after.step_done and not r.step_done and after.hold_reason != "promoted":
         yield _event(after, now, "verdict.pass" if after.phase != "preflight" else "rollout.ready", d.why.text)
     if after.ended and not r.ended:
         yield _event(after, now, f"rollout.{after.ended}", d.why.text)
@@ -311,7 +315,7 @@ def _look(v: Verdict) -> dict[str, Scalar]:
 def _found_stale(r: Rollout, lease: Lease, split: Stale, ports: TickPorts) -> TickResult:
     """A newer writer was at the router (a return home without the store): hold, page once, touch nothing."""
     text = f"the router of {r.cell} has seen token {split.seen}, ours is {lease.token}. Run: fleetctl fallback --reconcile"
-    return _park(r, lease, ports, "stale", text)
+    return _park(r, lease, ports, STALE, text)
 
 
 def _cannot_act(r: Rollout, lease: Lease, e: FleetctlError, ports: TickPorts) -> TickResult:
@@ -321,13 +325,12 @@ def _cannot_act(r: Rollout, lease: Lease, e: FleetctlError, ports: TickPorts) ->
 
 def _park(r: Rollout, lease: Lease, ports: TickPorts, code: str, text: str) -> TickResult:
     now = ports.clock.now()
-    events: list[Event] = []
-    if r.hold_reason != code:
-        events.append(_event(r, now, "rollout.hold", text))
-        ports.notifier.send(_event(r, now, "notify.page", f"{r.cell}: {text}"))
-    parked = replace(r, hold_reason=code)
+    is_new = r.hold_reason not in (code, STALE)  # what a newer writer left is held until a person says so, whatever else fails since
+    events = (_event(r, now, "rollout.hold", text),) if is_new else ()
+    parked = replace(r, hold_reason=code) if is_new else r
     if ports.store.record(lease, replace(r, orders=()), parked, events, timedelta(seconds=1)) is not None:
         text = f"{text}; another writer took over"
-    else:
+    elif is_new:
+        ports.notifier.send(_event(r, now, "notify.page", f"{r.cell}: {text}"))
         ports.trail.add(LookRow(cell=r.cell, at=now, phase=r.phase, target_bp=r.weight_bp, served_bp=None, arms={}, verdicts=(), why=text))
-    return TickResult(cell=r.cell, kind="stale" if code == "stale" else "failed", why=text, rollout=parked)
+    return TickResult(cell=r.cell, kind="stale" if code == STALE else "failed", why=text, rollout=parked)

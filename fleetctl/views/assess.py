@@ -152,9 +152,10 @@ _STYLE = """
 :root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
 body { max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-table { border-collapse: collapse; width: 100%; } th, td { text-align: left; vertical-align: top; padding: .35rem .6rem;
-border-bottom: 1px solid #8884; overflow-wrap: anywhere; } th { white-space: nowrap; } td.n { text-align: right; }
+table { border-collapse: collapse; width: 100%; margin-bottom: 1.5rem; } th, td { text-align: left; vertical-align: top;
+padding: .35rem .6rem; border-bottom: 1px solid #8884; overflow-wrap: anywhere; } th { white-space: nowrap; } td.n { text-align: right; }
 code { font: 13px ui-monospace, monospace; } .g { white-space: nowrap; font-weight: 600; }
+.k { white-space: nowrap; overflow-wrap: normal; }
 .blocker { color: #c4320a; } .rework { color: #b54708; } .risk { color: #8a6d00; } .info, .perf, .waived { opacity: .75; }
 .small { font-size: 13px; opacity: .8; } .verdict { font-size: 1.15rem; }
 """
@@ -186,6 +187,10 @@ def _row(cells: list[str], tag: str = "td") -> str:
     return "<tr>" + "".join(c if c.startswith("<t") else f"<{tag}>{c}</{tag}>" for c in cells) + "</tr>"
 
 
+def _key(text: str) -> str:
+    return f'<td class="k">{_text(text)}</td>'
+
+
 def _fleet_html(fleet: FleetVerdict) -> list[str]:
     out = [f"<h2>Fleet {_text(fleet.fleet)}</h2><table>", _row(["Route", "Workloads", "USD an hour", "Without a price"], "th")]
     out += [_row([_text(t.route), _text(t.workloads), f"{t.usd_per_hour:.2f}", _text(t.unpriced)]) for t in fleet.totals]
@@ -203,7 +208,8 @@ def _one_html(assessment: Assessment) -> list[str]:
         f"<p>{_text(counts_line(assessment))} Read: <code>{_text(assessment.subject)}</code>, {assessment.as_of:%Y-%m-%d %H:%M} UTC.</p>"
     ]
     out += ["<table>", _row(["Route", "", "Why"], "th")]
-    out += [_row([_text(v.route), "open" if v.is_open else "closed", _text(v.reason)]) for v in assessment.routes]
+    for v in assessment.routes:
+        out.append(_row([_key(v.route), _key("open" if v.is_open else "closed"), _text(v.reason)]))
     out += ["</table>", "<h3>Findings</h3><table>", _row(["Grade", "Rule", "Where", "Places", "What", "Evidence"], "th")]
     for f in assessment.findings:
         waived = waived_by(f, assessment.waived)
@@ -212,5 +218,5 @@ def _one_html(assessment: Assessment) -> list[str]:
         stale = " (rule older than 180 days)" if f.is_stale else ""
         evidence = f'<td class="small">{_text(f.evidence)}<br>as of {_text(f.as_of)}{stale}</td>'
         where = "<br>".join(f"<code>{_text(p)}</code>" for p in f.places or (f.where,))
-        out.append(_row([f'<td class="g {grade}">{grade}</td>', _text(f.rule), where, f'<td class="n">{f.count}</td>', what, evidence]))
+        out.append(_row([f'<td class="g {grade}">{grade}</td>', _key(f.rule), where, f'<td class="n">{f.count}</td>', what, evidence]))
     return [*out, "</table>"]

@@ -29,6 +29,7 @@ from fleetctl.domain.workload import (
     WorkloadClass,
 )
 from fleetctl.planning.make_plan import make_plan
+from fleetctl.planning.options import DEFAULT, PlanOptions
 
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 ANA = Actor(kind="person", name="ana@example.com")
@@ -131,7 +132,7 @@ def lab_fleet(**changes: object) -> Fleet:
     return Fleet(**(values | changes))  # type: ignore[arg-type]
 
 
-def plan_of(fleet: Fleet, capacity: tuple[CapacityVerdict, ...] = ()) -> Plan:
+def plan_of(fleet: Fleet, capacity: tuple[CapacityVerdict, ...] = (), *, options: PlanOptions = DEFAULT) -> Plan:
     """Plan a fleet with declared assessments and the shipped catalogue."""
     assessments = tuple(declared(w, NOW) for w in fleet.workloads)
-    return make_plan(fleet, load_catalog(), assessments, capacity, NOW, fleet_digest=digest(fleet), fit_of=memory_fit)
+    return make_plan(fleet, load_catalog(), assessments, capacity, NOW, fleet_digest=digest(fleet), fit_of=memory_fit, options=options)

@@ -14,12 +14,12 @@ from fleetctl.wiring import Wiring
 _ports = Wiring.capacity_ports
 
 
-def _deadly(self: Wiring, *args: Any) -> Any:
+def _deadly(self: Wiring, *args: Any, **more: Any) -> Any:
     def reached(step: str) -> None:
         if step == os.environ["KILL_AT"]:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    return replace(_ports(self, *args), reached=reached)
+    return replace(_ports(self, *args, **more), reached=reached)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fleetctl.adapters.azure.capacity import AzureCapacity
-from fleetctl.adapters.azure.client import AzureConnection, FixedToken, connect
+from fleetctl.adapters.azure.capacity_client import AzureConnection, FixedToken, connect
 from fleetctl.adapters.azure.leftovers import AzureLeftovers
 from fleetctl.adapters.azure.notices import signals_of
 from fleetctl.errors import CapacityUnavailable, CredentialsMissing

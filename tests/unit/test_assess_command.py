@@ -217,6 +217,24 @@ def test_names_are_refreshed_from_a_checkout(desk: Desk, tmp_path: Path) -> None
     assert "ncclAllReduce" in own
 
 
+def test_wide_tables_with_two_libraries_are_read(desk: Desk, tmp_path: Path) -> None:
+    tables = tmp_path / "hipify"
+    tables.mkdir()
+    head = "|**CUDA**|**A**|**D**|**C**|**R**|**HIP**|**A**|**D**|**C**|**R**|**E**|**ROC**|**A**|**D**|**C**|**R**|**E**|\n"
+    rows = "|`curandOnlyRoc`| | | | | | | | | | |`rocrand_only`|1.5.0| | | | |\n"
+    rows += "".join(f"|`curandBoth{i}`| | | | |`hiprandBoth{i}`|1.5.0| | | |1.6.0|`rocrand_both`|1.5.0| | | | |\n" for i in range(10))
+    (tables / "CURAND_API_supported_by_HIP_and_ROC.md").write_text(f"## **2. Host API Functions**\n\n{head}{rows}")
+    (tables / "CUDNN_API_supported_by_MIOPEN.md").write_text(
+        "## **2. CUDNN Functions**\n|**CUDA**|**A**|**D**|**C**|**R**|**MIOPEN**|**A**|**D**|**C**|**R**|**E**|\n"
+        "|`cudnnX`| | | | |`miopenX`|2.0.0| | | | |\n"
+    )
+    assert desk.run("assess", "--import-names", str(tables)).exit_code == 0
+    own = (desk.folder / ".fleetctl" / "catalog" / "hip_api.csv").read_text("utf-8")
+    assert "curand,function,curandOnlyRoc,,,roc_only" in own
+    assert "curand,function,curandBoth3,hiprandBoth3,1.5.0,experimental" in own
+    assert "cudnn,function,cudnnX,miopenX,2.0.0,supported" in own
+
+
 def test_a_folder_without_tables_is_refused(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     result = desk.run("assess", "--import-names", str(tmp_path / "empty"))

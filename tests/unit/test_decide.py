@@ -149,6 +149,17 @@ def test_promote_accepts_an_inconclusive_step() -> None:
     assert w.bp == 5000
 
 
+def test_promote_before_the_router_shows_the_step_is_not_lost() -> None:
+    w = World(rollout()).until("preflight")
+    while w.r.phase != "canary":
+        w.tick()
+    assert w.r.settled_at is None
+    w.r = replace(w.r, orders=(order("promote"),))
+    for _ in range(4):
+        w.tick((verdict("INCONCLUSIVE"),))
+    assert w.bp == 5000
+
+
 def test_promote_cannot_raise_what_has_failed() -> None:
     w = World(rollout()).until("canary")
     w.tick((verdict("FAIL"),))
@@ -361,3 +372,70 @@ def test_the_whole_must_pass_too_where_the_weight_rises_on_evidence() -> None:
     for _ in range(60):
         w.tick((verdict("INCONCLUSIVE", "all"), *all_pass(w.now)))
     assert w.bp == 1000
+
+
+def test_a_step_whose_evidence_has_no_beginning_is_not_begun_and_goes_home() -> None:
+    lane = Lane(kind="accepted", reason="too little traffic", actor=PERSON)
+    w = World(rollout(spec(lane=lane))).until("canary")
+    while w.bp == 1000:
+        w.tick((verdict("INCONCLUSIVE"),))
+    old = w.r.since
+    assert (w.bp, w.r.settled_at) == (5000, None)
+    at = w.now
+    while w.bp:
+        w.tick((), of=None, mark=None)
+        assert w.r.settled_at is None, "the step before's evidence would be judged as this one's"
+        assert w.now - at < timedelta(seconds=125)
+    assert (w.r.direction, w.r.home_for, w.r.since) == ("home", "lost_evidence", old)
+
+
+def test_a_preflight_without_an_evidence_source_waits_for_it() -> None:
+    w = World(rollout(spec(lane=Lane(kind="accepted", reason="too little traffic", actor=PERSON))))
+    for _ in range(10):
+        w.tick((), of=None, mark=None)
+    assert (w.r.phase, w.r.settled_at, w.r.hold_reason) == ("preflight", None, "evidence.lost")
+    w.until("canary")
+
+
+def test_a_promotion_outlives_a_freeze_window_and_ends_with_its_step() -> None:
+    w = World(rollout()).until("canary")
+    w.r = replace(w.r, orders=(order("promote"),))
+    for _ in range(5):
+        w.tick((verdict("INCONCLUSIVE"),), window=Freeze(active=True, name="sale"))
+    assert (w.bp, w.r.hold_reason) == (1000, "freeze")
+    w.tick((verdict("INCONCLUSIVE"),))
+    assert w.bp == 5000
+    for _ in range(60):
+        w.tick((verdict("INCONCLUSIVE"),))
+    assert (w.r.phase, w.bp) == ("ramp", 5000)
+
+
+def test_a_bake_longer_than_the_deadline_is_not_inconclusive() -> None:
+    w = World(rollout(replace(spec(bake_s=100.0), step_deadline=timedelta(seconds=50)))).until("canary")
+    for _ in range(90):
+        w.tick()
+        assert w.r.hold_reason != "step.inconclusive"
+
+
+def test_what_a_newer_writer_left_is_held_until_a_person_says_so() -> None:
+    w = World(rollout()).until("ramp")
+    w.r, w.bp = replace(w.r, hold_reason="stale"), 0
+    lapsed = replace(split(0, w.now), lease_until=w.now - timedelta(seconds=1))
+    for _ in range(10):
+        seen = replace(seeing(w.now, 0, all_pass(w.now), evidence(w.now)), split=lapsed)
+        d = decide(w.r, seen, w.now)
+        assert d.effects == ()
+        w.r = d.next
+    assert w.r.hold_reason == "stale"
+    w.r = replace(w.r, paused=True, orders=(order("resume"),))
+    d = decide(w.r, replace(seeing(w.now, 0), split=lapsed), w.now)
+    assert [e for e in d.effects if isinstance(e, SetSplit)] == [SetSplit(target_bp=5000)]
+    assert d.next.paused, "reconciling thaws nothing"
+
+
+def test_a_weight_that_the_router_lost_is_not_raised_above_a_source_that_does_not_answer() -> None:
+    w = World(rollout()).until("ramp")
+    lapsed = replace(split(0, w.now), lease_until=w.now)
+    d = decide(w.r, replace(seeing(w.now, 0, source_ready=0.5), split=lapsed, evidence=evidence(w.now)), w.now)
+    assert not [e for e in d.effects if isinstance(e, SetSplit)]
+    assert d.next.hold_reason == "source.not_ready"

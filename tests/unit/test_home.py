@@ -262,5 +262,18 @@ def test_a_store_from_a_backup_takes_over_the_routers_token(bp: int) -> None:
     assert getattr(lease, "token", 0) == 8
     loaded = home.store.load(CELLS[0])
     assert loaded is not None
-    assert [o.kind for o in loaded.orders] == ([] if bp else ["fallback"])
+    assert [o.kind for o in loaded.orders] == (["resume"] if bp else ["fallback"])
     assert home.target.splits[CELLS[0]].target_bp == bp
+
+
+def test_a_mark_that_cannot_be_written_does_not_make_it_not_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home()
+
+    def full(*_: object) -> None:
+        raise UnsafeFallback("fallback.unwritable", "the disk is full.")
+
+    monkeypatch.setattr(home.ways, "mark", full)
+    done = fallback((way(CELLS[0]),), home.ports, PERSON)[0]
+    assert isinstance(done, Returned)
+    assert "the disk is full" in done.reported
+    assert home.target.splits[CELLS[0]].target_bp == 0

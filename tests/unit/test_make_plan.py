@@ -21,9 +21,12 @@ from fleetctl.domain.workload import Existing, Guardrail, Lane, Model, Traffic
 from fleetctl.errors import UsageError
 from fleetctl.planning.evidence_need import NEVER, Baseline, planned_requests
 from fleetctl.planning.make_plan import make_plan, plan_id
+from fleetctl.planning.options import PlanOptions
 from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.views.plan import render_plan
 from tests.cases.planning_fleet import ANA, NOW, cell, lab_fleet, lab_policy, plan_of, pool, workload
+
+ASKED = PlanOptions(allow_dearer=True)
 
 
 def only(fleet: Fleet, capacity: tuple[CapacityVerdict, ...] = ()) -> Outcome:
@@ -82,7 +85,12 @@ def test_the_id_is_the_digest_of_all_else() -> None:
             "More GPUs",
         ),
         (one(work={"accelerators_per_replica": 16}), "infeasible", "fit.gpus", "more GPUs per VM"),
-        (one(work={"replicas": 17}), "infeasible", "pool.limit", "Raise the limit"),
+        (
+            one(work={"replicas": 17}, pools=(pool("nvidia-lab", "nvidia", "lab-nvidia", count=3, limit=3), lab_fleet().pools[1])),
+            "infeasible",
+            "pool.limit",
+            "Raise the limit",
+        ),
         (
             one(work={"traffic": Traffic(requests_per_s=0.001, input_tokens=9.0, output_tokens=9.0)}),
             "infeasible",
@@ -95,7 +103,12 @@ def test_the_id_is_the_digest_of_all_else() -> None:
             "lane.too_slow",
             "accepted",
         ),
-        (one(cell={"source": "mi300x-lab"}), "stay", "vendor.already", "Pin"),
+        (
+            one(cell={"source": "m"}, pools=(*lab_fleet().pools, pool("m", "amd", "lab-mi300x"))),
+            "stay",
+            "vendor.already",
+            "Pin",
+        ),
     ],
 )
 def test_each_reason_and_what_would_change_it(fleet: Fleet, kind: str, code: str, change: str) -> None:
@@ -129,13 +142,15 @@ def test_capacity_no_binds_and_unknown_does_not() -> None:
 def test_the_cheapest_pool_that_fits_is_taken_and_the_next_one_when_full() -> None:
     pools = (
         pool("nvidia-lab", "nvidia", "lab-nvidia"),
-        pool("dear", "amd", "lab-mi300x", by="x", price="60"),
+        pool("dear", "amd", "lab-mi300x", count=0, by="x", price="60"),
         pool("cheap", "amd", "lab-mi300x", count=0, limit=1, by="x", price="12.5"),
     )
     fleet = lab_fleet(
-        pools=pools, workloads=(workload("a", replicas=8), workload("b", replicas=8)), cells=(cell("a-lab", "a"), cell("b-lab", "b"))
+        pools=pools,
+        workloads=(workload("a", accelerators_per_replica=8), workload("b", accelerators_per_replica=8)),
+        cells=(cell("a-lab", "a"), cell("b-lab", "b")),
     )
-    assert {o.cell: o.target for o in plan_of(fleet).outcomes} == {"a-lab": "cheap", "b-lab": "dear"}
+    assert sorted(o.target or "" for o in plan_of(fleet).outcomes) == ["cheap", "dear"]
 
 
 def test_pinned_and_existing_targets() -> None:
@@ -148,14 +163,20 @@ def test_pinned_and_existing_targets() -> None:
 
 
 def test_a_dearer_move_says_so() -> None:
-    pools = (pool("nvidia-lab", "nvidia", "lab-nvidia", price="8"), pool("m", "amd", "lab-mi300x", by="x", price="80"))
-    outcome = only(one(pools=pools))
-    assert (outcome.kind, outcome.reason.code) == ("move", "move.dearer")
-    assert "costs 9.00 USD/h more" in outcome.reason.text
+    pools = (pool("nvidia-lab", "nvidia", "lab-nvidia", price="8"), pool("m", "amd", "lab-mi300x", count=0, by="x", price="80"))
+    stays = only(one(pools=pools))
+    assert (stays.kind, stays.reason.code, stays.target) == ("stay", "price.dearer", None)
+    assert "9.00 USD/h more" in stays.reason.text
+    assert "It pays below 8.00 USD per VM and hour (now 80.00)" in (stays.change or "")
+    for asked in (only(one(pools=pools, cell={"target": PoolId("m")})), plan_of(one(pools=pools), options=ASKED).outcomes[0]):
+        assert (asked.kind, asked.reason.code) == ("move", "move.dearer")
+        assert "costs 9.00 USD/h more" in asked.reason.text
 
 
 def test_an_unpriced_source_is_left_out_and_named_never_counted_as_zero() -> None:
-    fleet = one(pools=(pool("nvidia-lab", "nvidia", "p5e.48xlarge"), pool("mi300x-lab", "amd", "lab-mi300x", count=0, by="lab")))
+    pools = (pool("nvidia-lab", "nvidia", "p5e.48xlarge"), pool("mi300x-lab", "amd", "lab-mi300x", count=0, by="lab"))
+    assert only(one(pools=pools)).reason.code == "price.missing"
+    fleet = one(pools=pools, cell={"target": PoolId("mi300x-lab")})
     plan = plan_of(fleet)
     assert plan.outcomes[0].cost_now is None
     assert plan.outcomes[0].reason.code == "move.unpriced"
@@ -167,10 +188,14 @@ def test_an_unpriced_source_is_left_out_and_named_never_counted_as_zero() -> Non
 def test_a_commitment_keeps_its_vms_in_the_bill() -> None:
     paid = Commitment(pool=PoolId("nvidia-lab"), count=1, hourly=Money(amount=Decimal(98)), until="2027-06-30")
     over = replace(paid, until="2026-01-01")
-    assert plan_of(one()).cost_then.amount == Decimal("48.00")
-    assert plan_of(one(commitments=(paid,))).cost_then.amount == Decimal("146.32")
-    assert plan_of(one(commitments=(over,))).cost_then.amount == Decimal("48.00")
-    fleet = one(commitments=(paid, over))
+    work = {"replicas": 2}
+    pin = {"target": PoolId("mi300x-lab")}
+    assert plan_of(one(work=work)).cost_then.amount == Decimal("96.00")
+    assert plan_of(one(work=work, commitments=(over,))).cost_then.amount == Decimal("96.00")
+    stays = plan_of(one(work=work, commitments=(replace(paid, count=2),)))
+    assert (stays.outcomes[0].kind, stays.outcomes[0].reason.code) == ("stay", "price.whole_vms")
+    assert plan_of(one(work=work, cell=pin, commitments=(paid,))).cost_then.amount == Decimal("194.32")
+    fleet = one(work=work, cell=pin, commitments=(paid, over))
     assert render_plan(plan_of(fleet), fleet).count("1 VM of nvidia-lab still paid") == 1
 
 

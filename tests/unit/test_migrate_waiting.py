@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from fleetctl.cli.app import App
 from fleetctl.cli.resident import Resident
 from fleetctl.domain.fleet import Phase
+from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.rollout import Order, Rollout
+from fleetctl.domain.split import Readiness
 from fleetctl.errors import StoreUnavailable
-from fleetctl.usecases.migrate import is_lowered, is_stuck, reached
+from fleetctl.usecases.migrate import Driver, arrived, chosen_cells, is_lowered, is_stuck, reached
+from fleetctl.usecases.tick import TickSettings
 from fleetctl.wiring import Wiring
-from tests.rollouts import PERSON, T0, rollout
+from tests.fakes.store import MemoryStore
+from tests.rollouts import CELL, PERSON, T0, rollout
+from tests.simulator import Simulation, quick
 
 
 def lowered(until: Phase) -> Rollout:
@@ -70,3 +79,88 @@ def test_the_resident_ticker_says_each_trouble_once_and_goes_on(tmp_path: Path, 
     Resident(lambda: App(workspace=str(tmp_path)), said.append).run(lambda: next(rounds))
     assert len(said) == 1
     assert said[0].startswith("error[config.")
+
+
+class SlowProber:
+    """A prober whose probes of some cells wait 5 s for a replica that never answers."""
+
+    def __init__(self, s: Simulation, slow: tuple[CellId, ...]) -> None:
+        self._s, self._slow = s, slow
+
+    def ready(self, pool: PoolId, c: CellId) -> Readiness:
+        if c not in self._slow:
+            return Readiness(pool=pool, cell=c, ready=1, total=1, age_s=0.0)
+        self._s.clock.advance(timedelta(seconds=5))
+        return Readiness(pool=pool, cell=c, ready=0, total=1, age_s=5.0)
+
+
+def test_cells_that_wait_for_a_dead_replica_do_not_starve_the_others() -> None:
+    dead, good = tuple(CellId(f"dead-{i}") for i in range(12)), CellId("good")
+    s = Simulation((*dead, good), of=quick(), rate_per_s=1)
+    s.begin()
+    prober = SlowProber(s, dead)
+    ticked: list[tuple[CellId, datetime]] = []
+    driver = Driver(
+        ports=replace(s.ports(), prober=lambda _: prober),
+        settings=TickSettings(holder="a", ttl=timedelta(seconds=15)),
+        on_tick=lambda t: ticked.append((t.cell, s.clock.now())),
+    )
+    for _ in range(60):
+        assert driver.is_ticking(), "its lease outlasts one slow tick"
+        driver.step()
+        s.clock.advance(timedelta(milliseconds=100))
+    looks = [at for c, at in ticked if c == good][-20:]
+    assert max(b - a for a, b in pairwise(looks)) < timedelta(seconds=7)
+    assert {c for c, _ in ticked} == {*dead, good}
+
+
+def test_the_resident_ticker_survives_what_nobody_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def burst(_: Resident) -> int:
+        raise KeyError("nobody thought of it")
+
+    monkeypatch.setattr("fleetctl.cli.resident.IDLE_S", 0.0)
+    monkeypatch.setattr(Resident, "_step", burst)
+    said: list[str] = []
+    rounds: Iterator[bool] = iter([False, False, True])
+    Resident(lambda: App(workspace=str(tmp_path)), said.append).run(lambda: next(rounds))
+    assert said == ["unexpected KeyError: 'nobody thought of it'"]
+
+
+class PlanOf:
+    """As much of a plan as the question needs."""
+
+    def __init__(self, plan_id: str, target: str) -> None:
+        self.id = plan_id
+        self.outcomes = (SimpleNamespace(cell=CELL, workload="chat", kind="move", target=target),)
+        self.waves = (SimpleNamespace(index=1, cells=(CELL,)),)
+
+
+@pytest.mark.parametrize(
+    ("plan_id", "target", "shown", "is_there"),
+    [
+        ("p-new", "mi300x-lab", 10_000, True),
+        ("p-new", "mi300x-lab", 0, False),
+        ("p-new", "elsewhere", 10_000, False),
+    ],
+)
+def test_a_new_plan_does_not_send_back_what_has_arrived(plan_id: str, target: str, shown: int, is_there: bool) -> None:
+    store = MemoryStore()
+    whole = rollout()
+    store.start(replace(whole, step=len(whole.spec.phases) - 1, weight_bp=10_000, ended="complete"), ())
+    plan: Any = PlanOf(plan_id, target)
+    there = arrived(plan, store, lambda _: shown)
+    assert (CELL in there) is is_there
+    assert chosen_cells(plan, store, (), there) == (() if is_there else (CELL,))
+    assert chosen_cells(plan, store, ("chat",), there) == (() if is_there else (CELL,))
+
+
+def test_the_fleets_chain_vouches_for_a_cell_whose_story_is_told() -> None:
+    s = Simulation(of=quick())
+    s.begin()
+    s.store.order(CELL, Order(kind="abort", actor=PERSON, at=T0))
+    driver = Driver(ports=s.ports(), settings=TickSettings(holder="a"), on_tick=lambda _: None)
+    assert driver.step() == 1
+    (anchor,) = (e for e in s.store.events(None, 0) if e.kind == "audit.anchor")
+    last = tuple(s.store.events(CELL, 0))[-1]
+    assert anchor.data[CELL] == f"{last.seq}:{last.hash}"
+    assert driver.step() == 0

@@ -15,8 +15,10 @@ from fleetctl.domain.home import HOME_TOKEN_STEP
 from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.rollout import Order
 from fleetctl.domain.split import Applied, Split, Stale
-from fleetctl.errors import StoreUnavailable
+from fleetctl.errors import CredentialsMissing, StoreUnavailable
+from fleetctl.ports.state import Lease
 from fleetctl.usecases.tick import TickSettings, scales_of, tick
+from tests.fakes.evidence import FakeEvidence
 from tests.fakes.router import FakeRouter
 from tests.rollouts import CELL, PERSON
 from tests.simulator import SOURCE, TARGET, Simulation, quick, tiny
@@ -124,7 +126,9 @@ def test_two_tickers_never_write_at_once() -> None:
     lease = s.store.acquire(CELL, "other", timedelta(seconds=5))
     s.clock.advance(timedelta(seconds=1))
     assert tick(CELL, s.ports(), SETTINGS).kind == "held"
-    assert not hasattr(lease, "nothing")
+    assert isinstance(lease, Lease)
+    s.store.release(lease)
+    assert tick(CELL, s.ports(), SETTINGS).kind == "ticked"
 
 
 def test_a_zombie_is_refused_at_the_router_and_in_the_store() -> None:
@@ -248,6 +252,35 @@ def test_the_source_is_asked_before_a_weight_is_raised() -> None:
     assert (s.bp(), s.rollout().hold_reason) == (1000, "source.not_ready")
 
 
+def test_a_persons_promote_is_not_written_down_as_a_pass() -> None:
+    s = Simulation(of=quick())
+    s.begin(until="canary")
+    s.at("canary")
+    s.store.order(CELL, Order(kind="promote", actor=PERSON, at=s.clock.now()))
+    s.run(3)
+    assert s.rollout().step_done
+    kinds = [e.kind for e in s.store.events(CELL, 0)]
+    assert "order.promote" in kinds
+    assert "verdict.pass" not in kinds
+
+
+def test_one_cell_whose_key_is_gone_does_not_stop_the_ticker() -> None:
+    s = Simulation(of=quick())
+    s.begin()
+    s.at("canary")
+
+    def no_key(c: CellId) -> FakeRouter:
+        raise CredentialsMissing("credentials.missing", "the key cannot be read.")
+
+    ports = replace(s.ports(), router=no_key)
+    s.clock.advance(timedelta(seconds=5))
+    done = tick(CELL, ports, SETTINGS)
+    assert (done.kind, s.rollout().hold_reason) == ("failed", "credentials.missing")
+    assert s.bp() == 1000
+    s.run(300, lambda: bool(s.rollout().ended))
+    assert s.rollout().ended == "complete"
+
+
 def test_what_the_router_reports_lands_in_the_log() -> None:
     class Reporting(FakeRouter):
         def set(self, s: Split) -> Applied | Stale:
@@ -273,3 +306,60 @@ def test_a_store_that_is_down_leaves_traffic_alone() -> None:
 
 def test_every_margin_has_its_scale() -> None:
     assert set(scales_of(quick())) == {1.0, 1.1, 1.25, 1.5}
+
+
+def test_what_a_newer_writer_left_outlives_a_router_that_restarts_with_an_older_floor() -> None:
+    s = Simulation(of=quick())
+    s.begin()
+    s.at("ramp")
+    before = s.target.splits[CELL]
+    away = FakeRouter({CELL: SOURCE}, target=s.target)
+    away.fence(CELL, Token(away.read(CELL).token + HOME_TOKEN_STEP))
+    away.set(replace(away.read(CELL), target_bp=0))
+    s.run(5)
+    s.target.down = True
+    s.run(5)
+    s.target.down = False
+    s.target.splits[CELL] = replace(before, target_bp=0, lease_until=s.clock.now())
+    s.run(5)
+    assert (s.bp(), s.rollout().hold_reason) == (0, "stale")
+    assert len([n for n in s.notices.sent if n.kind == "notify.page"]) == 1
+
+
+def test_a_router_that_stays_down_does_not_fill_the_trail() -> None:
+    s = Simulation(of=quick())
+    s.begin()
+    s.at("canary")
+    looks = len(tuple(s.store.rows(CELL, None)))
+    s.target.down = True
+    s.run(10)
+    assert len(tuple(s.store.rows(CELL, None))) == looks + 1
+
+
+def test_a_raise_asks_every_replica_of_the_source_though_its_answers_are_good() -> None:
+    s = Simulation(of=quick())
+    s.begin(until="canary")
+    s.run(120, lambda: s.rollout().step_done and s.bp() == 1000)
+    s.ready.share[SOURCE] = 0.75
+    s.store.order(CELL, Order(kind="advance", actor=PERSON, at=s.clock.now()))
+    s.run(10)
+    assert (s.bp(), s.rollout().hold_reason) == (1000, "source.not_ready")
+
+
+def test_an_order_after_the_end_reads_no_evidence() -> None:
+    s = Simulation(of=quick())
+    s.begin()
+    s.run(300, lambda: bool(s.rollout().ended))
+    assert (s.rollout().ended, s.bp()) == ("complete", 10_000)
+
+    def refuse(_: CellId) -> FakeEvidence:
+        raise AssertionError("an order after the end read the log of all that was served since")
+
+    ports = replace(s.ports(), evidence=refuse)
+    for kind in ("pause", "resume", "promote"):
+        s.store.order(CELL, Order(kind=kind, actor=PERSON, at=s.clock.now()))
+        assert tick(CELL, ports, SETTINGS).kind == "ticked"
+        assert (s.rollout().ended, s.bp(), s.rollout().orders) == ("complete", 10_000, ())
+    s.store.order(CELL, Order(kind="abort", actor=PERSON, at=s.clock.now()))
+    assert tick(CELL, ports, SETTINGS).kind == "ticked"
+    assert s.bp() == 0

@@ -1,1 +1,1 @@
-"""Provision and plan, adapters layer: what AWS says of capacity, and what we left there. Never makes a machine."""
+"""Inventory, plan and provision, adapter layer: what AWS runs, what it says of capacity, and what we left there. Never makes a machine."""

@@ -1,1 +1,1 @@
-"""Provision and plan, adapters layer: what Azure says of capacity, and what we left there. Never makes a machine."""
+"""Inventory, plan and provision, adapter layer: what Azure runs, says of capacity, and what we left there. Never makes a machine."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.adapters.azure.client import told
+from fleetctl.adapters.azure.capacity_client import told
 from fleetctl.domain.capacity import QuotaRow, SkuReading
 from fleetctl.domain.units import Instant
 from fleetctl.errors import FleetctlError

@@ -1,104 +1,182 @@
-"""Provision and plan, adapters layer: one compute client per subscription, and what its errors mean. Never keeps a secret."""
+"""Inventory, adapter layer: the connection to Azure: credential, endpoint, pace, errors in fleetctl's words. Never a call that writes.
+
+Big lists are read as JSON through Azure's own pipeline (azure-mgmt-core), small ones through azure-mgmt-compute: its models take about
+1 ms of CPU per VM to build, the JSON 0.05 ms. Source: 5,000 VMs of the emulated API, azure-mgmt-compute 39.0.0, Python 3.11, 2026-11-30.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.errors import CapacityUnavailable, CredentialsMissing, FleetctlError
+from fleetctl.adapters.azure.pace import RETRIES, JitteredRetry, Pace, PacePolicy
+from fleetctl.errors import CredentialsMissing, FleetctlError, InventoryFailed
 
 if TYPE_CHECKING:
     from azure.core.credentials import TokenCredential
     from azure.mgmt.compute import ComputeManagementClient
 
-_READ_S = 20
-RESOURCES_API = "2021-04-01"
-"""Version of the generic resource list; stable since 2021."""
+PUBLIC = "https://management.azure.com"
+COMPUTE_VERSION = "2024-11-01"
+"""Version of the two big lists. Source: specification/compute/resource-manager/Microsoft.Compute/ComputeRP/stable."""
+TIMEOUT_S = 60
+SIGN_IN = "Run: az login (or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AzureConnection:
-    """How to reach a subscription.
+class AzureAccess:
+    """How Azure is reached.
 
     Args:
-        endpoint: of the resource manager, "" for the public cloud's; ca: file with certificates to trust, "" for the system's.
+        subscriptions: ids; endpoint: of the management API; ca_file: an authority to trust instead of the system's, "" for those.
+        token: gives a ready access token; None: the identity of this machine or person is used.
     """
 
-    subscription: str
-    endpoint: str = ""
-    ca: str = ""
+    subscriptions: tuple[str, ...]
+    endpoint: str = PUBLIC
+    ca_file: str = ""
+    token: Callable[[], str] | None = None
 
 
-def connect(c: AzureConnection, credential: TokenCredential) -> ComputeManagementClient:
-    """Return a client; it logs in at its first call."""
-    from azure.mgmt.compute import ComputeManagementClient
+class AzureApi:
+    """Reads of one subscription."""
 
-    more: dict[str, Any] = {"connection_verify": c.ca} if c.ca else {}
-    if c.endpoint:
-        more |= {"base_url": c.endpoint, "credential_scopes": [f"{c.endpoint}/.default"]}
-    return ComputeManagementClient(credential, c.subscription, read_timeout=_READ_S, retry_total=3, **more)
+    def __init__(self, access: AzureAccess, subscription: str, credential: TokenCredential) -> None:
+        self.subscription = subscription
+        self.pace = Pace()
+        self._access = access
+        self._credential = credential
+        self._scope = f"{access.endpoint.rstrip('/')}/.default"
+        self._verify: Any = access.ca_file or True
+        self._raw = self._pipeline()
+
+    def compute(self) -> ComputeManagementClient:
+        """Return the compute client."""
+        from azure.mgmt.compute import ComputeManagementClient
+
+        return ComputeManagementClient(
+            self._credential,
+            self.subscription,
+            base_url=self._access.endpoint,
+            credential_scopes=[self._scope],
+            connection_verify=self._verify,
+            retry_policy=JitteredRetry(retry_total=RETRIES, retry_backoff_max=30),
+            per_retry_policies=[PacePolicy(self.pace)],
+            read_timeout=TIMEOUT_S,
+        )
+
+    def pages(self, path: str, **query: str) -> Iterator[list[Mapping[str, Any]]]:
+        """Yield the pages of a list of Microsoft.Compute, following nextLink, which may not lead away from the endpoint.
+
+        Raises:
+            CredentialsMissing, InventoryFailed: as `translated`.
+        """
+        from azure.core.exceptions import HttpResponseError
+        from azure.core.rest import HttpRequest
+
+        url = f"{self._access.endpoint.rstrip('/')}/subscriptions/{self.subscription}/providers/Microsoft.Compute/{path}"
+        params: dict[str, str] | None = {"api-version": COMPUTE_VERSION, **query}
+        seen = set()
+        while url:
+            seen.add(url)
+            response = self._raw.send_request(HttpRequest("GET", url, params=params))
+            if response.status_code != 200:
+                raise HttpResponseError(response=response)
+            body = json.loads(response.read())
+            yield [item for item in body.get("value", ()) if isinstance(item, dict)]
+            url, params = str(body.get("nextLink") or ""), None
+            if url and (url in seen or not url.startswith(self._access.endpoint.rstrip("/") + "/")):
+                raise InventoryFailed("inventory.azure_page", f"Azure's list of {path} leads on to {url[:120]!r}, which is not followed.")
+
+    def _pipeline(self) -> Any:
+        from azure.core.pipeline.policies import HeadersPolicy, RequestIdPolicy, UserAgentPolicy
+        from azure.core.pipeline.transport import RequestsTransport
+        from azure.mgmt.core import ARMPipelineClient
+        from azure.mgmt.core.policies import ARMChallengeAuthenticationPolicy
+
+        return ARMPipelineClient(
+            base_url=self._access.endpoint,
+            policies=[
+                RequestIdPolicy(),
+                HeadersPolicy({"Accept": "application/json"}),
+                UserAgentPolicy(sdk_moniker="fleetctl"),
+                JitteredRetry(retry_total=RETRIES, retry_backoff_max=30),
+                ARMChallengeAuthenticationPolicy(self._credential, self._scope),
+                PacePolicy(self.pace),
+            ],
+            transport=RequestsTransport(connection_verify=self._verify, read_timeout=TIMEOUT_S),
+        )
 
 
-def default_credential() -> TokenCredential:
-    """Return what azure-identity finds: environment, workload or managed identity, `az login`.
+def credential_of(access: AzureAccess) -> TokenCredential:
+    """Return what signs requests: the given token, else azure-identity's chain (environment, workload, managed identity, az)."""
+    if access.token is not None:
+        return _GivenToken(access.token)
+    from azure.identity import DefaultAzureCredential
 
-    Raises:
-        CredentialsMissing: credentials.azure where azure-identity is not installed.
-    """
-    try:
-        from azure.identity import DefaultAzureCredential
-    except ImportError as e:
-        text = "logging in to Azure needs the package azure-identity."
-        raise CredentialsMissing("credentials.azure", text, hint="Run: pip install azure-identity") from e
-    found: TokenCredential = DefaultAzureCredential(exclude_interactive_browser_credential=True)
-    return found
+    return DefaultAzureCredential(
+        exclude_interactive_browser_credential=True,
+        exclude_visual_studio_code_credential=True,
+        exclude_shared_token_cache_credential=True,
+        exclude_powershell_credential=True,
+        exclude_developer_cli_credential=True,
+    )
 
 
-class FixedToken:
-    """A credential for the lab double of Azure, which takes any token; never a real one."""
+class _GivenToken:
+    """A token that somebody else fetched; it is taken to last an hour, and a 401 tells when it does not."""
 
-    def get_token(self, *scopes: str, **_: object) -> Any:
-        """Return a token that says what it is."""
+    def __init__(self, token: Callable[[], str]) -> None:
+        self._token = token
+
+    def get_token(self, *scopes: str, **_: Any) -> Any:
         import time
 
         from azure.core.credentials import AccessToken
 
-        return AccessToken("lab-double", int(time.time()) + 3600)
-
-
-def is_loopback(c: AzureConnection) -> bool:
-    """Tell whether the endpoint is a lab double on this machine: no real credential is ever sent there."""
-    return c.endpoint.startswith("https://127.0.0.1:")
+        return AccessToken(self._token(), int(time.time()) + 3600)
 
 
 @contextmanager
-def told(what: str) -> Iterator[None]:
-    """Turn the client's errors into ours.
+def translated(what: str) -> Iterator[None]:
+    """Turn Azure's errors into fleetctl's.
 
     Raises:
-        CredentialsMissing: credentials.refused; CapacityUnavailable: capacity.unreachable.
+        CredentialsMissing: credentials.azure (none, or expired), credentials.azure_rights (a right is missing).
+        InventoryFailed: inventory.azure.
     """
-    from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+    from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError, ServiceRequestError
 
     try:
         yield
+    except FleetctlError:
+        raise
     except ClientAuthenticationError as e:
-        raise CredentialsMissing("credentials.refused", f"{what}: Azure refused the credentials: {_line(e)}", hint="Run: az login") from e
+        raise CredentialsMissing("credentials.azure", f"Azure does not accept a credential for {what}: {_said(e)}.", hint=SIGN_IN) from e
     except HttpResponseError as e:
-        if e.status_code in (401, 403):
-            hint = "Ask for the role that fleetctl init wrote (policies/azure). Run: fleetctl doctor"
-            raise CredentialsMissing("credentials.refused", f"{what}: Azure says no: {_line(e)}", hint=hint) from e
-        raise _unreachable(what, e) from e
-    except AzureError as e:
-        raise _unreachable(what, e) from e
+        if e.status_code == 401:
+            raise CredentialsMissing("credentials.azure", f"Azure's credential for {what} has expired: {_said(e)}.", hint=SIGN_IN) from e
+        if e.status_code == 403:
+            hint = "Give the role of inventory/NAME/access/azure-role.json to this identity"
+            raise CredentialsMissing("credentials.azure_rights", f"Azure refuses {what}: {_said(e)}.", hint=hint) from e
+        raise InventoryFailed("inventory.azure", f"Azure answers {e.status_code} for {what}: {_said(e)}{_later(e)}.") from e
+    except ServiceRequestError as e:
+        raise InventoryFailed("inventory.azure", f"Azure cannot be reached for {what}: {_said(e)}.") from e
+    except (AzureError, ValueError) as e:
+        raise InventoryFailed("inventory.azure", f"Azure's answer for {what} cannot be read: {_said(e)}.") from e
 
 
-def _unreachable(what: str, e: Exception) -> FleetctlError:
-    return CapacityUnavailable("capacity.unreachable", f"{what}: Azure did not answer: {_line(e)}", hint="Run: fleetctl doctor")
+def _said(e: Exception) -> str:
+    code = getattr(getattr(e, "error", None), "code", None)
+    message = getattr(getattr(e, "error", None), "message", None) or str(e)
+    first = str(message).strip().splitlines()[0] if str(message).strip() else type(e).__name__
+    return (f"{code}: " if code and str(code) not in first else "") + first.rstrip(".")[:240]
 
 
-def _line(e: Exception) -> str:
-    text = str(getattr(e, "message", "") or e)
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:300]
+def _later(e: Any) -> str:
+    headers = getattr(getattr(e, "response", None), "headers", None) or {}
+    after = headers.get("Retry-After", "")
+    return f" (try again in {after} s)" if str(after).isdigit() else ""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from fleetctl.adapters.azure.client import RESOURCES_API, told
+from fleetctl.adapters.azure.capacity_client import RESOURCES_API, told
 from fleetctl.domain.capacity import Leftover
 from fleetctl.errors import CapacityUnavailable
 

@@ -31,7 +31,8 @@ _LIBS = {
     "CUCOMPLEX": "cucomplex",
     "CUFILE": "cufile",
 }
-_ORDER = ("HIP_and_ROC", "HIP_and_MIOPEN", "HIP", "ROC", "MIOPEN")
+_ORDER = ("MIOPEN", "HIP_and_ROC", "HIP_and_MIOPEN", "HIP", "ROC")
+"""cuDNN's names count as MIOpen's, as in the shipped table: hipDNN has left HIPIFY's defaults with ROCm 7.0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +128,7 @@ def _columns(titles: list[str]) -> dict[str, int]:
     owner = "CUDA"
     for i, title in enumerate(titles):
         if title in {"HIP", "ROC", "MIOPEN"}:
-            owner = "ROC" if title == "MIOPEN" and "HIP" in titles else "HIP" if title == "HIP" else "ROC"
+            owner = "HIP" if title == "HIP" or (title == "MIOPEN" and "HIP" not in titles) else "ROC"
             found[owner] = i
         elif i and len(title) == 1:
             found[f"{owner}.{title}"] = i

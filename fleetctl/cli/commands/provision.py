@@ -53,7 +53,7 @@ def command(app: App, plan_id: str | None, check: bool, dry_run: bool, output: s
             app.note(line)
 
     with ProgressView(live=app.live and output != "json", title="provision") as on:
-        outcomes = provision(plan, w.fleet, run, w.capacity_ports(run, shown), on, apply=applies)
+        outcomes = provision(plan, w.fleet, run, w.capacity_ports(run, shown=shown), on, apply=applies)
     drift = {o.spec.pool: w.provisioner(o.spec).drift(o.spec.pool) for o in outcomes} if check else {}
     if output == "json":
         kept = ("changes", "done", "hosts", "place", "attempts", "orphans", "usd_per_hour")

@@ -71,9 +71,9 @@ def _worst(r: Stored) -> str:
 def _next(r: Stored) -> str:
     if r.ended:
         return r.hold_reason if r.ended != "complete" else ""
-    if r.hold_reason == "stale" or r.hold_reason.startswith("traffic."):  # no look was made, so the last one says nothing of it
+    if r.hold_reason == "stale" or r.hold_reason.startswith("traffic."):
         return f"HELD ({r.hold_reason}): fleetctl audit list {r.cell}"
-    return r.look.split("; ")[0] if r.look else "first look is due"
+    return r.look.removeprefix(f"{r.phase}: ").split("; ")[0] if r.look else "first look is due"
 
 
 def _watch(app: App) -> None:

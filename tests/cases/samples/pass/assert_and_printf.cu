@@ -2,6 +2,6 @@
 #include <cstdio>
 __global__ void check(int n) {
     int i = blockDim.x * blockIdx.x + threadIdx.x;
-    printf("[%d] %d, cudaNothing in a string\n", blockIdx.x, i);
+    printf("[%d] %d, cudaNothing in a string\n", i / int(blockDim.x), i);
     assert(i < n);
 }

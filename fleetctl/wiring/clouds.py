@@ -46,7 +46,7 @@ def source_of(stack: str, settings: Mapping[str, str], now: Callable[[], Instant
 
 
 def _azure(settings: Mapping[str, str]) -> ComputeManagementClient:
-    from fleetctl.adapters.azure.client import AzureConnection, FixedToken, connect, default_credential, is_loopback
+    from fleetctl.adapters.azure.capacity_client import AzureConnection, FixedToken, connect, default_credential, is_loopback
 
     connection = AzureConnection(
         subscription=settings.get("azure.subscription_id", ""),

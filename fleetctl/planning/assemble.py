@@ -1,0 +1,147 @@
+"""Plan, pure layer: from the fleet and the choices of its cells to a program of arrays. Never solves, never I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fleetctl.domain.catalog import Catalog
+from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.units import Instant
+from fleetctl.domain.workload import Cell, Workload
+from fleetctl.planning.candidates import Choice, Site, padded
+from fleetctl.planning.placement import SPREAD
+from fleetctl.planning.program import TINY, Floats, Ints, Program
+
+STAY_PENALTY_USD_PER_HOUR = 1e6
+"""Set on staying where a person asked for moves that are dearer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One cell as the program sees it.
+
+    Args:
+        choices: pools that may take it, () where it must stay; hours: both sides run; pinned: it may not stay.
+    """
+
+    cell: Cell
+    workload: Workload
+    source: int
+    choices: tuple[Choice, ...]
+    hours: float
+    pinned: bool
+
+
+def assemble(
+    fleet: Fleet, catalog: Catalog, sites: Sequence[Site], asked: Sequence[Asked], now: Instant, *, allow_dearer: bool
+) -> tuple[Program, tuple[str, ...]]:
+    """Return the program, and the names of its shared limits."""
+    cells, pools = len(asked), len(sites)
+    size = np.array([float(s.size) for s in sites])
+    price = np.array([float(s.price.amount) if s.price is not None else 0.0 for s in sites])
+    start = np.array([a.source for a in asked], dtype=np.int64)
+    load, least = np.zeros((cells, pools)), np.zeros((cells, pools))
+    allowed, move = np.zeros((cells, pools), bool), np.zeros((cells, pools))
+    spread = np.array([SPREAD if a.workload.replicas >= SPREAD else 1 for a in asked], dtype=np.int64)
+    at = np.arange(cells)
+    load[at, start], least[at, start] = _today(sites, asked, start, size)
+    allowed[at, start] = True
+    row = np.array([w for w, a in enumerate(asked) for _ in a.choices], dtype=np.int64)
+    column = np.array([c.pool for a in asked for c in a.choices], dtype=np.int64)
+    load[row, column] = [c.padded for a in asked for c in a.choices]
+    shrink = np.array([s.size / s.sku.accelerators if s.sku is not None else 1.0 for s in sites])
+    gpus = np.array([float(c.gpus) for a in asked for c in a.choices])
+    least[row, column] = gpus * shrink[column]
+    allowed[row, column] = True
+    hours = np.array([a.hours for a in asked])
+    horizon = fleet.policy.horizon.total_seconds() / 3600
+    move[row, column] = gpus * price[column] / size[column] * hours[row] / horizon
+    allowed[[w for w, a in enumerate(asked) if a.pinned], start[[w for w, a in enumerate(asked) if a.pinned]]] = False
+    if allow_dearer:
+        free = [w for w, a in enumerate(asked) if a.choices and not a.pinned]
+        move[free, start[free]] = STAY_PENALTY_USD_PER_HOUR
+    count = np.array([float(s.pool.count) for s in sites])
+    most = np.array([float(s.most) for s in sites])
+    base = np.bincount(start, weights=load[at, start], minlength=pools)
+    wide = np.zeros(pools)
+    np.maximum.at(wide, start, spread.astype(float))
+    needed = np.maximum(np.ceil(base / size - TINY), np.minimum(wide, count))
+    caps, limits, names = _caps(fleet, catalog, sites)
+    return (
+        Program(
+            load=load,
+            least_load=least if bool((np.abs(least - load)[allowed] > TINY).any()) else None,
+            allowed=allowed,
+            move=move,
+            start=start,
+            spread=spread,
+            size=size,
+            price=price,
+            count=count,
+            most=most,
+            idle=np.maximum(0.0, count - needed),
+            paid=np.minimum(_paid(fleet, sites, now), most),
+            caps=caps,
+            limits=np.maximum(limits, caps @ count) if len(limits) else limits,
+        ),
+        names,
+    )
+
+
+def _today(sites: Sequence[Site], asked: Sequence[Asked], start: Ints, size: Floats) -> tuple[Floats, Floats]:
+    """Return per cell the GPUs that it takes where it is: rounded up to what packs, and exactly."""
+    exact = np.array([float(a.workload.replicas * a.workload.accelerators_per_replica) for a in asked])
+    round_ = np.array(
+        [float(a.workload.replicas * padded(a.workload.accelerators_per_replica, sites[a.source].size)) for a in asked], dtype=np.float64
+    )
+    count = np.array([float(s.pool.count) for s in sites])
+    whole = np.array([float(s.sku.accelerators) if s.sku is not None else 0.0 for s in sites])
+    known = whole > 0
+    fits = np.bincount(start, weights=round_, minlength=len(sites)) <= size * count + TINY
+    shrink = np.where(known, size / np.where(known, whole, 1.0), 0.0)
+    return np.where(fits[start], round_, exact * shrink[start]) * known[start], exact * shrink[start]
+
+
+def _paid(fleet: Fleet, sites: Sequence[Site], now: Instant) -> Floats:
+    today = now.date().isoformat()
+    paid = dict.fromkeys((s.pool.id for s in sites), 0)
+    for c in fleet.commitments:
+        if c.until >= today and c.pool in paid:
+            paid[c.pool] += c.count
+    return np.array([float(paid[s.pool.id]) for s in sites])
+
+
+def _caps(fleet: Fleet, catalog: Catalog, sites: Sequence[Site]) -> tuple[Floats, Floats, tuple[str, ...]]:
+    rows: list[list[float]] = []
+    limits: list[float] = []
+    names: list[str] = []
+    policy = fleet.policy
+    for region, most in sorted(policy.power_kw.items()):
+        rows.append([vm_kw(s, catalog) if s.pool.region == region else 0.0 for s in sites])
+        limits.append(most)
+        names.append(f"power_kw of {region}")
+    if policy.target_gpus is not None:
+        rows.append([float(s.sku.accelerators) if s.sku is not None and s.pool.vendor == "amd" else 0.0 for s in sites])
+        limits.append(float(policy.target_gpus))
+        names.append("target_gpus")
+    if policy.budget_usd_per_hour is not None:
+        rows.append([float(s.price.amount) if s.price is not None else 0.0 for s in sites])
+        limits.append(policy.budget_usd_per_hour)
+        names.append("budget_usd_per_hour")
+    return np.array(rows, dtype=np.float64).reshape(len(rows), len(sites)), np.array(limits, dtype=np.float64), tuple(names)
+
+
+ALL_IN_OVER_TDP = 2.3
+"""Facility draw over the GPU's TDP where no all-in figure is known. Source: planning.md 3 (1.9 to 2.5; its middle, rounded up)."""
+
+
+def vm_kw(site: Site, catalog: Catalog) -> float:
+    """Return the all-in draw of one VM in kW; 0 where neither an all-in figure nor a TDP is known."""
+    gpu = catalog.gpu(site.sku.gpu) if site.sku is not None else None
+    if gpu is None or site.sku is None:
+        return 0.0
+    each = gpu.all_in_kw if gpu.all_in_kw is not None else (gpu.tdp_w or 0) * ALL_IN_OVER_TDP / 1000
+    return each * site.sku.accelerators

@@ -1,0 +1,28 @@
+"""Plan, pure layer: what a person may ask of a plan beyond the fleet file. Never I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fleetctl.domain.ids import CellId, PoolId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """How to plan.
+
+    Args:
+        allow_dearer: move what can move even where staying is cheaper.
+        both_vendors: cells may go to any pool of their regions, back to NVIDIA too (rebalancing).
+        migrating: cells on their way, and where to: they are not placed anew, and their pools are held.
+        amd_factor: multiplies the throughput of AMD accelerators (sensitivity), 1.0 as recorded.
+    """
+
+    allow_dearer: bool = False
+    both_vendors: bool = False
+    migrating: Mapping[CellId, PoolId] = field(default_factory=dict)
+    amd_factor: float = 1.0
+
+
+DEFAULT = PlanOptions()

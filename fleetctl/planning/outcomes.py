@@ -1,0 +1,178 @@
+"""Plan, pure layer: what is said of each cell: why it moves, stays or cannot, and what would change that. Never decides, never I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import isfinite
+
+from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.people import Reason
+from fleetctl.domain.plan import Assessment, Outcome
+from fleetctl.domain.pool import Sku
+from fleetctl.domain.units import Money
+from fleetctl.domain.workload import Cell, Workload
+from fleetctl.planning.candidates import Choice, Site
+from fleetctl.planning.cost import share
+from fleetctl.planning.evidence_need import LANE_LIMIT_HOURS
+
+
+def before_placing(
+    cell: Cell, workload: Workload, base: Outcome, site: Site, assessment: Assessment | None, *, may_return: bool
+) -> Outcome | None:
+    """Return the outcome of a cell that needs no placing, None for one that does."""
+
+    def stay(code: str, text: str, change: str) -> Outcome:
+        return replace(base, reason=Reason(code=code, text=text), change=change, cost_then=base.cost_now)
+
+    if cell.lane.kind == "stay":
+        text = f"Its lane is stay: {cell.lane.reason}." if cell.lane.reason else "Its lane is stay."
+        return stay("lane.stay", text.replace("..", "."), "Set another lane in the fleet file.")
+    if cell.target is None and site.pool.vendor == "amd" and not may_return:
+        return stay("vendor.already", f"It runs on AMD already ({site.pool.id}).", "Pin a target to move it elsewhere.")
+    if assessment is None:
+        return stay("assess.missing", f"Workload {workload.id} has no assessment.", "Run: fleetctl assess")
+    waived = {w.rule for w in assessment.waived}
+    blocking = [f for f in assessment.blocking if f.severity == "blocking" and f.rule not in waived]
+    if blocking:
+        more = f" (and {len(blocking) - 1} more)" if len(blocking) > 1 else ""
+        reason = Reason(code=f"assess.{blocking[0].rule}", text=f"{blocking[0].text}{more}.".replace("..", "."))
+        return replace(base, kind="infeasible", reason=reason, change="Choose another route, or waive the finding with a reason.")
+    if assessment.route == "stay":
+        return stay("route.stay", "Its route is stay.", "Declare another route for the workload.")
+    return None
+
+
+def too_slow(workload: Workload, base: Outcome, hours: float, twins: int) -> Outcome:
+    """Return the outcome of a cell whose own evidence would take too long; `twins`: other cells of its workload."""
+    rate = workload.traffic.requests_per_s
+    took = f"{hours:,.0f} h" if isfinite(hours) else "no end"
+    text = f"Own evidence at {rate:g} requests/s needs {took}, the limit is {LANE_LIMIT_HOURS:.0f} h."
+    pooled_hours = hours / (twins + 1)
+    if twins and pooled_hours <= LANE_LIMIT_HOURS:
+        change = f"Lane `pooled` with its {twins} equal cells would take {pooled_hours:,.0f} h."
+    else:
+        change = "Lane `accepted` (signed, with reason and actor) fits; so does `replay` of recorded traffic."
+    planned = round(hours, 6) if isfinite(hours) else None
+    return replace(base, kind="infeasible", reason=Reason(code="lane.too_slow", text=text), change=change, hours=planned)
+
+
+def moved(base: Outcome, choice: Choice, site: Site, why: str, hours: float) -> Outcome:
+    """Return the outcome of a cell that goes to `site`."""
+    sku, then = _sku(site), cost_on(choice, site)
+    gpus = f"{choice.replicas} replicas at {choice.speed.factor:.2f} x the speed ({choice.speed.kind}), " if _scaled(base, choice) else ""
+    return replace(
+        base,
+        kind="move",
+        target=site.pool.id,
+        fit=choice.fit,
+        cost_then=then,
+        hours=round(hours, 6) if isfinite(hours) else None,
+        target_replicas=choice.replicas,
+        speed=choice.speed,
+        reason=_move_reason(base.cost_now, then, f"{sku.gpu}, {gpus}{why}"),
+    )
+
+
+def _scaled(base: Outcome, choice: Choice) -> bool:
+    return choice.replicas != base.replicas
+
+
+def _move_reason(now: Money | None, then: Money | None, what: str) -> Reason:
+    if now is None or then is None:
+        return Reason(code="move.unpriced", text=f"{what}; the saving is unknown.")
+    delta = then.amount - now.amount
+    if delta > 0:
+        return Reason(code="move.dearer", text=f"{what}; costs {delta:.2f} USD/h more by its share of GPUs.")
+    return Reason(code="move.cheaper", text=f"{what}; saves {-delta:.2f} USD/h by its share of GPUs.")
+
+
+def cost_on(choice: Choice, site: Site) -> Money | None:
+    """Return what the cell costs there per hour by its share of the GPUs."""
+    return share(site.price, choice.gpus, _sku(site).accelerators) if site.price is not None else None
+
+
+def _sku(site: Site) -> Sku:
+    if site.sku is None:
+        raise ValueError(f"pool {site.pool.id} has no SKU in the catalogue, yet it is a choice")
+    return site.sku
+
+
+def full(base: Outcome, choice: Choice, site: Site) -> Outcome:
+    """Return the outcome of a cell that its target has no room for."""
+    pool = site.pool
+    if site.closed is not None:
+        text = f"No capacity for {pool.sku} in {pool.region}: {site.closed.reason}"
+        reason, change = Reason(code="capacity.no", text=f"{text}.".replace("..", ".")), "Reserve capacity, or pin a pool of another SKU."
+    else:
+        what = "count" if pool.provisioned_by == "existing" else "limit"
+        text = f"Pool {pool.id} is full: its {what} of {site.most} VMs leaves no room for {choice.gpus} more GPUs."
+        reason, change = Reason(code="pool.limit", text=text), f"Raise the {what} of pool {pool.id}."
+    return replace(base, kind="infeasible", reason=reason, change=change, fit=choice.fit)
+
+
+def stays(
+    base: Outcome,
+    choices: Sequence[Choice],
+    sites: Sequence[Site],
+    extra: Mapping[int, float],
+    rooms: Sequence[float],
+    capped: Mapping[int, str],
+) -> Outcome:
+    """Return why a cell stays that could have moved.
+
+    Args:
+        extra: USD/h per pool of the move itself, spread over the horizon; rooms: GPUs left per pool at the peak.
+        capped: the shared limit that keeps a pool from growing, by pool.
+    """
+    if base.cost_now is None:
+        reason = Reason(code="price.missing", text=f"No price is known for its own pool {base.source}, so a saving cannot be told.")
+        return replace(base, reason=reason, change=f"Declare price_usd_per_hour on pool {base.source}, or pin a target.")
+    now = float(base.cost_now.amount)
+    ranked = sorted(choices, key=lambda c: (_usd(c, sites) + extra[c.pool], c.pool))
+    best = ranked[0]
+    site, then = sites[best.pool], _usd(best, sites) + extra[best.pool]
+    sku = _sku(site)
+    base = replace(base, fit=best.fit, speed=best.speed, target_replicas=best.replicas)
+    if then >= now:
+        text = (
+            f"{sku.gpu} on {site.pool.id} would cost {then - now:.2f} USD/h more: {best.replicas} replicas for {base.replicas} "
+            f"({best.speed.factor:.2f} x the speed, {best.speed.kind}), {extra[best.pool]:.2f} for the move itself."
+        )
+        return replace(base, reason=Reason(code="price.dearer", text=text), change=_cheaper(best, site, now), cost_then=base.cost_now)
+    if rooms[best.pool] < best.padded:
+        return full(base, best, site)
+    if best.pool in capped:
+        text = f"{sku.gpu} on {site.pool.id} would save {now - then:.2f} USD/h, but {capped[best.pool]} is used up while both sides run."
+        return replace(
+            base, kind="infeasible", reason=Reason(code="limit", text=text), change=f"Raise {capped[best.pool]} in the fleet file's policy."
+        )
+    text = (
+        f"By its share of GPUs {sku.gpu} would save {now - then:.2f} USD/h, but VMs come whole: moving it frees none of {base.source}, "
+        f"or opens one of {site.pool.id} for {best.gpus} GPUs."
+    )
+    change = "More cells that may move together; or ask for it: fleetctl plan --allow-dearer"
+    return replace(base, reason=Reason(code="price.whole_vms", text=text), change=change, cost_then=base.cost_now)
+
+
+def _usd(choice: Choice, sites: Sequence[Site]) -> float:
+    cost = cost_on(choice, sites[choice.pool])
+    return float(cost.amount) if cost is not None else float("inf")
+
+
+def _cheaper(best: Choice, site: Site, now: float) -> str:
+    sku = _sku(site)
+    even = now / best.gpus * sku.accelerators
+    price = float(site.price.amount) if site.price is not None else 0.0
+    return (
+        f"It pays below {even:.2f} USD per VM and hour (now {price:.2f}), before the move's own cost; or with a measured target_speed; "
+        "or ask for it: fleetctl plan --allow-dearer, or pin a target."
+    )
+
+
+def twins_of(fleet: Fleet) -> dict[str, int]:
+    """Return the number of cells per workload."""
+    count: dict[str, int] = {}
+    for cell in fleet.cells:
+        count[cell.workload] = count.get(cell.workload, 0) + 1
+    return count

@@ -1,0 +1,272 @@
+"""Plan, pure layer: the cheapest assignment of a program that can be found in the time, with the prices that prove how near it is.
+
+Small programs: one mixed program over everything. Larger ones: (1) prices of pools from a linear program over all cells or an even
+sample of them; (2) each cell at its cheapest choice by those prices, the most decided first, keeping all limits; (3) mixed programs
+over the cells that hardly prefer one pool, whole VMs at last. Pool counts stay continuous in (1): branching on them wastes the time.
+
+Source: planning.md 5 (an optimum of the linear program splits at most one cell per pool and cap, so only these matter).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from fleetctl.planning.highs import Found, Model, run
+from fleetctl.planning.program import (
+    TINY,
+    Answer,
+    Bools,
+    Floats,
+    Ints,
+    Prices,
+    Program,
+    bound_of,
+    cost_of,
+    held,
+    is_feasible,
+    reduced,
+    vms_of,
+)
+
+EXACT_CHOICES = 600
+"""Up to so many choices (allowed cell and pool pairs) one mixed program decides all."""
+LINEAR_CELLS = 12_000
+"""Up to so many cells stand in the linear program; of more, an even sample of about so many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How long to try.
+
+    Args:
+        rounds: mixed programs at most; nodes: of each one's search tree; seconds: for each, a safety net for slow machines.
+        width: cells per pool decided anew in each; gap_pct: proven, enough to stop.
+    """
+
+    rounds: int = 2
+    nodes: int = 20
+    seconds: float = 20.0
+    width: int = 12
+    gap_pct: float = 0.05
+
+
+def solve(p: Program, effort: Effort | None = None) -> Answer:
+    """Return the best assignment found, its VMs and a proven lower bound.
+
+    The assignment of today (pins moved) must be feasible.
+    """
+    effort = effort or Effort()
+    if int(p.allowed.sum()) <= EXACT_CHOICES:
+        return _exact(p)
+    y, leaning = _prices(p)
+    costs = reduced(p, y)
+    bound = bound_of(p, y, costs)
+    pool = greedy(p, costs, leaning)
+    pool = _improve(p, pool, costs, bound, effort)
+    return _answer(p, pool, y, bound, "prices")
+
+
+def _answer(p: Program, pool: Ints, y: Prices, bound: float, proof: str) -> Answer:
+    then, peak = vms_of(p, pool)
+    cost = cost_of(p, pool, then)
+    return Answer(
+        pool=pool,
+        vms=np.rint(then).astype(np.int64),
+        peak=np.rint(peak).astype(np.int64),
+        cost=cost,
+        bound=min(bound, cost),
+        prices=y,
+        proof=proof,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """The cells that a program decides, with what the others hold.
+
+    Args:
+        rows: cells decided; choices: (rows, pools) what each may choose; scale: cells that each stands for.
+        stay, come: GPUs of the cells that are fixed; least: VMs that those need for spreading.
+    """
+
+    rows: Ints
+    choices: Bools
+    scale: float
+    stay: Floats
+    come: Floats
+    least: Floats
+
+
+def _model(p: Program, part: _Part, *, whole: bool) -> tuple[Model, Ints, Ints]:
+    """Return the program, and of its first columns the row within the part and the pool."""
+    r, c = np.nonzero(part.choices)
+    cells = part.rows[r]
+    n, pools, caps = len(r), p.pools, len(p.limits)
+    load = p.load[cells, c] * part.scale
+    stays = c == p.start[cells]
+    x, vm, top = np.arange(n), n + np.arange(pools), n + pools + np.arange(pools)
+    first = len(part.rows)
+    stay, both, peak, cap = first, first + pools, first + 2 * pools, first + 3 * pools
+    capped_row, capped_pool = np.nonzero(p.caps)
+    every = np.arange(pools)
+    entry_row = [r, stay + c[stays], both + c, peak + c[~stays], stay + every, both + every, peak + every, cap + capped_row]
+    entry_column = [x, x[stays], x, x[~stays], vm, vm, top, top[capped_pool]]
+    entry = [np.ones(n), -load[stays], -load, -load[~stays], p.size, p.size, p.size, p.caps[capped_row, capped_pool]]
+    low = np.concatenate((np.ones(first), p.size * p.idle + part.stay, part.stay + part.come, p.base + part.come, np.full(caps, -np.inf)))
+    high = np.concatenate((np.ones(first), np.full(3 * pools, np.inf), p.limits))
+    if whole:
+        need = np.minimum(p.spread[cells], np.where(stays, np.minimum(p.most, p.count)[c], p.most[c]))
+        wide = np.flatnonzero((need > 1) & ((part.stay + part.come < 2 * p.size) & (part.least < 2))[c])
+        row = len(low) + np.arange(len(wide))
+        entry_row += [row, row]
+        entry_column += [vm[c[wide]], x[wide]]
+        entry += [np.ones(len(wide)), -need[wide].astype(float)]
+        low, high = np.concatenate((low, np.zeros(len(wide)))), np.concatenate((high, np.full(len(wide), np.inf)))
+    model = Model(
+        cost=np.concatenate((p.move[cells, c] * part.scale, p.price, np.zeros(pools))),
+        low=np.concatenate((np.zeros(n), np.maximum(p.paid, part.least), p.count)),
+        high=np.concatenate((np.ones(n), np.maximum(p.most, p.count), np.maximum(p.most, p.count))),
+        row_low=low,
+        row_high=high,
+        entry_row=np.concatenate(entry_row),
+        entry_column=np.concatenate(entry_column),
+        entry=np.concatenate(entry),
+        whole=np.ones(n + 2 * pools, bool) if whole else None,
+    )
+    return model, r, c
+
+
+def _chosen(found: Found, part: _Part, r: Ints, c: Ints) -> Ints:
+    grid = np.full(part.choices.shape, -1.0)
+    grid[r, c] = 0.0 if found.values is None else found.values[: len(r)]
+    chosen: Ints = grid.argmax(axis=1).astype(np.int64)
+    return chosen
+
+
+def _everything(p: Program, rows: Ints, scale: float) -> _Part:
+    nothing = np.zeros(p.pools)
+    return _Part(rows=rows, choices=p.allowed[rows], scale=scale, stay=nothing, come=nothing, least=nothing)
+
+
+def _exact(p: Program) -> Answer:
+    part = _everything(p, np.arange(p.cells), 1.0)
+    model, r, c = _model(p, part, whole=True)
+    found = run(model, seconds=20.0)
+    y, _ = _prices(p)
+    proven = bound_of(p, y)
+    pool = greedy(p, reduced(p, y)) if found.values is None else _chosen(found, part, r, c)
+    exact = found.bound if np.isfinite(found.bound) and p.least_load is None else -np.inf
+    return _answer(p, pool, y, max(proven, exact), "branch and bound" if exact > proven + TINY else "prices")
+
+
+def _prices(p: Program) -> tuple[Prices, Ints]:
+    """Return multipliers from the linear program over all cells, or over an even sample that stands for all; and, of the cells that
+    it decided whole, the pool (-1 for the others)."""
+    own = p.load[np.arange(p.cells), p.start]
+    order = np.lexsort((own, p.start))
+    stride = max(1, -(-p.cells // LINEAR_CELLS))
+    rows = np.sort(order[stride // 2 :: stride])
+    part = _everything(p, rows, p.cells / len(rows))
+    model, r, c = _model(p, part, whole=False)
+    found = run(model, seconds=60.0)
+    duals = found.duals[len(rows) :]
+    stay, both, peak, caps = np.split(duals, [p.pools, 2 * p.pools, 3 * p.pools])
+    leaning = np.full(p.cells, -1, np.int64)
+    if found.values is not None:
+        whole = np.flatnonzero(found.values[: len(r)] > 1 - TINY)
+        leaning[rows[r[whole]]] = c[whole]
+    y = Prices(stay=np.maximum(stay, 0), both=np.maximum(both, 0), peak=np.maximum(peak, 0), caps=np.maximum(-caps, 0))
+    return y, leaning
+
+
+def greedy(p: Program, costs: Floats, leaning: Ints | None = None) -> Ints:
+    """Return a feasible assignment: each cell at its cheapest choice that has room, those with most to lose first."""
+    best = np.argsort(costs, axis=1)[:, :8]
+    at = np.arange(p.cells)
+    second = costs[at, best[:, 1]] if p.pools > 1 else np.full(p.cells, np.inf)
+    regret = np.where(np.isfinite(second), second, 1e12) - costs[at, best[:, 0]]
+    used, vms = p.base.tolist(), np.maximum(p.count, np.ceil(p.base / p.size - TINY)).tolist()
+    size, most = p.size.tolist(), p.most.tolist()
+    weights, left = p.caps.T.tolist(), (p.limits - p.caps @ np.array(vms)).tolist()
+    finite, start, load = np.isfinite(costs), p.start.tolist(), p.load
+    pool = p.start.copy()
+    if leaning is not None:
+        led = np.flatnonzero(leaning >= 0)
+        best[led, 0] = leaning[led]
+        regret[led] += 1e13
+    for w in np.argsort(-regret, kind="stable").tolist():
+        for q in best[w].tolist():
+            if q == start[w] or not finite[w, q]:
+                break
+            want = used[q] + float(load[w, q])
+            more = max(0.0, ceil(want / size[q] - TINY) - vms[q])
+            if vms[q] + more > most[q] + TINY or (more and any(a * more > b + TINY for a, b in zip(weights[q], left, strict=True) if a)):
+                continue
+            used[q], vms[q] = want, vms[q] + more
+            if more:
+                left = [b - a * more for a, b in zip(weights[q], left, strict=True)]
+            pool[w] = q
+            break
+    return pool
+
+
+def _improve(p: Program, pool: Ints, costs: Floats, bound: float, effort: Effort) -> Ints:
+    then, _ = vms_of(p, pool)
+    best = cost_of(p, pool, then)
+    width = effort.width
+    for _ in range(effort.rounds):
+        if best - bound <= effort.gap_pct / 100 * abs(best):
+            break
+        trial = _neighbour(p, pool, costs, width, effort)
+        then, peak = vms_of(p, trial)
+        cost = cost_of(p, trial, then)
+        if is_feasible(p, peak) and cost < best - 1e-9:
+            pool, best = trial, cost
+        else:
+            width *= 2
+    return pool
+
+
+def _openings(p: Program, pool: Ints, costs: Floats, width: int) -> tuple[Ints, Bools]:
+    """Return the cells to decide anew and their choices: per pool those that could come at the least loss, and all of near-empty pools."""
+    at = np.arange(p.cells)
+    loss = costs - costs[at, pool][:, None]
+    loss[at, pool] = np.inf
+    choices = np.zeros(p.allowed.shape, bool)
+    k = min(width, p.cells - 1)
+    rows = np.argpartition(loss, k, axis=0)[:k]
+    choices[rows, np.arange(p.pools)] = True
+    kept = np.bincount(pool, weights=p.load[at, pool], minlength=p.pools)
+    few = (kept > 0) & (kept <= p.size) & (np.bincount(pool, minlength=p.pools) <= width)
+    last = np.flatnonzero(few[pool])
+    if len(last):
+        nearest = np.argpartition(loss[last], min(2, p.pools - 1), axis=1)[:, :2]
+        choices[last[:, None], nearest] = True
+    choices &= np.isfinite(loss)
+    rows = np.flatnonzero(choices.any(axis=1))
+    choices[rows, pool[rows]] = True
+    return rows, choices[rows]
+
+
+def _neighbour(p: Program, pool: Ints, costs: Floats, width: int, effort: Effort) -> Ints:
+    """Decide anew the cells that are nearest to another pool, all others as they are."""
+    rows, choices = _openings(p, pool, costs, width)
+    fixed = np.ones(p.cells, bool)
+    fixed[rows] = False
+    stays = pool == p.start
+    stay = held(p, pool, fixed & stays)
+    come = held(p, pool, fixed & ~stays)
+    here = np.zeros(p.pools)
+    np.maximum.at(here, pool[fixed], p.spread[fixed].astype(float))
+    part = _Part(rows=rows, choices=choices, scale=1.0, stay=stay, come=come, least=np.minimum(here, np.minimum(p.most, p.count)))
+    model, r, c = _model(p, part, whole=True)
+    then, peak = vms_of(p, pool)
+    start = np.concatenate(((pool[rows][r] == c).astype(float), then, peak))
+    found = run(model, seconds=effort.seconds, gap=1e-5, start=start, nodes=effort.nodes)
+    out = pool.copy()
+    if found.values is not None:
+        out[rows] = _chosen(found, part, r, c)
+    return out

@@ -1,0 +1,122 @@
+"""Plan, pure layer: how fast a target accelerator is against the source's, per SLO class, from records. Never guesses above 1.
+
+factor = tokens/s per target GPU over tokens/s per source GPU, same model, precision, SLO class and round
+    measured  both have a record of the workload's own model
+    derived   they have records of another model: the least of the ratios of that class (else of the stricter classes)
+    bound     no record on one side: at most 1; less where the target has less bandwidth or FLOPS, or where it has a record against a
+              stronger source (then that ratio times what the stronger one has more)
+
+Source: MLPerf Inference: MI300X does 79 % of an H200 offline, 73 % as a server and 38 % interactively (planning.md 0), so one factor
+per pair of GPUs is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import ceil
+
+from fleetctl.domain.catalog import Catalog, Gpu, Performance
+from fleetctl.domain.plan import Speed
+from fleetctl.domain.pool import Sku
+from fleetctl.domain.workload import Workload
+
+SpeedOf = Callable[[Workload, Sku, Sku], Speed]
+EMULATED = Speed(factor=1.0, kind="emulated", source="emulated machines: replicas as declared")
+DECLARED_KEY = "target_speed"
+"""Key of a workload's serving section with the user's own measured factor."""
+
+
+class Speeds:
+    """Answers with a factor and where it comes from; the same question is answered once.
+
+    Args:
+        amd_factor: multiplies every AMD throughput (sensitivity), 1.0 as recorded.
+    """
+
+    def __init__(self, catalog: Catalog, *, amd_factor: float = 1.0) -> None:
+        self._catalog, self._amd = catalog, amd_factor
+        self._gpus = {g.name: g for g in catalog.gpus}
+        self._records: dict[tuple[str, str], list[Performance]] = {}
+        for record in catalog.performance:
+            self._records.setdefault((record.gpu, record.klass), []).append(record)
+        self._known: dict[tuple[str, ...], Speed] = {}
+
+    def __call__(self, workload: Workload, source: Sku, target: Sku) -> Speed:
+        """Return the factor of the target against the source for this workload."""
+        if "lab" in (source.cloud, target.cloud):
+            return EMULATED
+        declared = workload.serving.get(DECLARED_KEY, "") if (source.vendor, target.vendor) == ("nvidia", "amd") else ""
+        key = (workload.model.name, workload.model.precision, workload.klass, source.gpu, target.gpu, declared)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._swayed(self._find(workload, source.gpu, target.gpu, declared), source, target)
+        return found
+
+    def _swayed(self, speed: Speed, source: Sku, target: Sku) -> Speed:
+        sway = (self._amd if target.vendor == "amd" else 1.0) / (self._amd if source.vendor == "amd" else 1.0)
+        return speed if sway == 1.0 else Speed(factor=speed.factor * sway, kind=speed.kind, source=speed.source)
+
+    def _find(self, workload: Workload, source: str, target: str, declared: str) -> Speed:
+        if source == target:
+            return Speed(factor=1.0, kind="measured", source="the same accelerator")
+        try:
+            own = float(declared) if declared else 0.0
+        except ValueError:
+            own = 0.0
+        if own > 0:
+            return Speed(factor=own, kind="declared", source="the fleet file's target_speed")
+        for klass in _classes(workload.klass):
+            pairs = list(self._pairs(source, target, klass))
+            same = [(f, s) for f, s, model in pairs if model == _plain(workload.model.name)]
+            if same:
+                return Speed(factor=min(same)[0], kind="measured" if klass == workload.klass else "derived", source=min(same)[1])
+            if pairs:
+                factor, text, _ = min(pairs)
+                return Speed(factor=factor, kind="derived", source=text)
+        return self._bounded(workload.klass, source, target)
+
+    def _bounded(self, klass: str, source: str, target: str) -> Speed:
+        old, new = self._gpus.get(source), self._gpus.get(target)
+        factor = min(1.0, _roofline(old, new))
+        text = "no record: at most 1, less where bandwidth or FLOPS are less"
+        stronger = [g for g in self._gpus.values() if g.name != source and _roofline(old, g) >= 1 and (g.name, klass) in self._records]
+        for gpu in stronger:
+            for ratio, record, _ in self._pairs(gpu.name, target, klass):
+                least = min(1.0, ratio * _roofline(old, gpu))
+                if least < factor:
+                    factor, text = least, f"no record of {source}: from {gpu.name}, {record}"
+        return Speed(factor=factor, kind="bound", source=text)
+
+    def _pairs(self, source: str, target: str, klass: str) -> Iterator[tuple[float, str, str]]:
+        for new in self._records.get((target, klass), ()):
+            for old in self._records.get((source, klass), ()):
+                if (new.model, new.precision, new.as_of) == (old.model, old.precision, old.as_of):
+                    text = f"{new.model} {klass}, {new.precision}: {new.source}, {new.as_of}"
+                    yield new.tokens_per_s / old.tokens_per_s, text, _plain(new.model)
+
+
+def _classes(klass: str) -> tuple[str, ...]:
+    """Return the class, then those that promise no more than it (a looser class flatters, so it is never taken for a stricter one)."""
+    order = ("batch", "online", "realtime")
+    return order[order.index(klass) :] if klass in order else order
+
+
+def _plain(model: str) -> str:
+    name = model.lower().rsplit("/", 1)[-1]
+    return name.replace("llama-", "llama").replace("meta-", "").replace("-chat", "").replace("-instruct", "").replace("-hf", "")
+
+
+def _roofline(source: Gpu | None, target: Gpu | None) -> float:
+    """Return the lesser ratio of bandwidth and FLOPS, target over source; 1 where neither is known."""
+    ratios = []
+    if source is not None and target is not None:
+        if source.memory_bandwidth_tb_s and target.memory_bandwidth_tb_s:
+            ratios.append(target.memory_bandwidth_tb_s / source.memory_bandwidth_tb_s)
+        if source.bf16_dense_tflops and target.bf16_dense_tflops:
+            ratios.append(target.bf16_dense_tflops / source.bf16_dense_tflops)
+    return min(ratios, default=1.0)
+
+
+def replicas_on(workload: Workload, speed: Speed) -> int:
+    """Return the replicas that carry the same load at the same SLO; two stay two, since one lost replica is not to be all of them."""
+    return max(min(2, workload.replicas), ceil(workload.replicas / speed.factor - 1e-9))
