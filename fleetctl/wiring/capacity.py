@@ -123,7 +123,7 @@ class Capacity(Base):
             configurator: instead of the lab's; shown: called with every plan before it is applied.
         """
         from fleetctl.usecases.capacity import CapacityPorts
-        from fleetctl.wiring.clouds import is_gone, list_price, stop_here
+        from fleetctl.wiring.clouds import is_gone, list_price
 
         return CapacityPorts(
             store=self.store,
@@ -138,7 +138,6 @@ class Capacity(Base):
             places=self.places,
             price=list_price,
             shown=shown or (lambda *_: None),
-            reached=stop_here,
             is_gone=is_gone,
         )
 
