@@ -299,6 +299,10 @@ class Arm:
         place = re.search(r"/providers/microsoft.compute/locations/([^/]+)/usages$", low)
         if place:
             raise _Answer(200, {"value": usages(place[1], self.world.limits, self._used(place[1]))})
+        here = re.search(r"/providers/microsoft.compute/locations/([^/]+)/virtualmachines$", low)
+        if here:
+            hits = [r for r in self.world.resources.values() if r["type"].lower() == VM and r.get("location", "").lower() == here[1]]
+            raise _Answer(200, self._paged(low, hits, query))
         if low in {f"{_ROOT.lower()}/resources", f"{_ROOT.lower()}/resourcegroups"}:
             wanted = re.search(r"tagName eq '([^']+)' and tagValue eq '([^']+)'", query.get("$filter", ""))
             groups = low.endswith("groups")
