@@ -132,17 +132,6 @@ class Base:
         self.store.put(f"{read.lineage}-{read.serial}", read)
         return read
 
-    def _shown(self, path: Path) -> str:
-        return str(path.relative_to(self.workspace)) if path.is_relative_to(self.workspace) else str(path)
-
-    def _paths(self, text: str) -> tuple[Path, ...]:
-        return tuple(self.workspace / os.path.expanduser(word) for word in text.split())
-
-    def _secret(self, source: Connection, name: str) -> Callable[[], str] | None:
-        from fleetctl.adapters.secrets.files import FileSecrets
-
-        ref = source.secrets.get(name)
-        return None if ref is None else lambda: FileSecrets(self.workspace).resolve(ref)
 
     def run_folder(self, name: str) -> Path:
         """Make and return a new private run folder."""

@@ -84,75 +84,16 @@ class See(Base):
         Args:
             endpoints: of the fleet file's cells, for engines that are not named.
         """
-        from fleetctl.formats.sources import SOURCES
+        from fleetctl.wiring.sources import discovery_of
 
-        make = {
-            "azure": self._azure,
-            "aws": self._aws,
-            "ansible": self._ansible_inventories,
-            "engines": lambda s: self._engines(s, endpoints),
-            "prometheus": self._prometheus,
-            "table": self._tables,
-            "kubernetes": self._cluster,
-        }
-        assert set(make) == set(SOURCES), "each kind of source has an adapter"  # noqa: S101
-        return make[source.kind](source)
+        return discovery_of(source, self.workspace, self.clock.now, endpoints)
 
-    def _azure(self, source: Connection) -> PartedDiscovery:
-        from fleetctl.adapters.azure.client import PUBLIC, AzureAccess
-        from fleetctl.adapters.azure.discovery import AzureDiscovery
 
-        s = source.settings
-        access = AzureAccess(
-            subscriptions=tuple((s.get("subscriptions") or os.environ.get("AZURE_SUBSCRIPTION_ID", "")).split()),
-            endpoint=s.get("endpoint", PUBLIC),
-            ca_file=s.get("ca_file", ""),
-            token=self._secret(source, "token"),
-        )
-        every = s.get("every_vm") == "true"
-        return AzureDiscovery(source.name, access, self.clock.now, regions=tuple(s.get("regions", "").split()), every_vm=every)
 
-    def _aws(self, source: Connection) -> PartedDiscovery:
-        from fleetctl.adapters.aws.client import AwsAccess
-        from fleetctl.adapters.aws.discovery import AwsDiscovery
 
-        s = source.settings
-        access = AwsAccess(profile=s.get("profile", ""), endpoint=s.get("endpoint", ""))
-        every = s.get("every_vm") == "true"
-        return AwsDiscovery(source.name, access, self.clock.now, regions=tuple(s.get("regions", "").split()), every_vm=every)
 
-    def _ansible_inventories(self, source: Connection) -> PartedDiscovery:
-        from fleetctl.adapters.ansible_inventory import AnsibleDiscovery
 
-        return AnsibleDiscovery(source.name, self._paths(source.settings.get("inventories", "")), self.clock.now, os.environ)
 
-    def _engines(self, source: Connection, endpoints: tuple[str, ...]) -> PartedDiscovery:
-        from fleetctl.adapters.engines.discovery import EngineDiscovery
-
-        urls = tuple(source.settings.get("urls", "").split()) or endpoints
-        key = self._secret(source, "key")
-        return EngineDiscovery(source.name, urls, self.clock.now, key=key, ca_file=source.settings.get("ca_file", ""))
-
-    def _prometheus(self, source: Connection) -> PartedDiscovery:
-        from fleetctl.adapters.prometheus.client import PrometheusApi
-        from fleetctl.adapters.prometheus.discovery import PrometheusDiscovery
-
-        s = source.settings
-        api = PrometheusApi(s.get("url", ""), token=self._secret(source, "token"), ca_file=s.get("ca_file", ""))
-        return PrometheusDiscovery(source.name, api, self.clock.now, window=s.get("window", "24h"))
-
-    def _tables(self, source: Connection) -> PartedDiscovery:
-        from fleetctl.adapters.files import TableDiscovery
-
-        return TableDiscovery(source.name, self._paths(source.settings.get("files", "")), self.clock.now, shown=self._shown)
-
-    def _cluster(self, source: Connection) -> PartedDiscovery:
-        from fleetctl.adapters.kubernetes.client import ClusterAccess
-        from fleetctl.adapters.kubernetes.discovery import KubernetesDiscovery
-
-        s = source.settings
-        access = ClusterAccess(kubeconfig=s.get("kubeconfig", ""), context=s.get("context", ""))
-        return KubernetesDiscovery(source.name, access, self.clock.now)
 
     def ansible_inventory(self, hosts: Sequence[Host], fleet: Fleet, *, as_list: bool) -> str:
         """Return the Ansible inventory of these hosts, every string of theirs marked unsafe; as the answer to --list, or as YAML."""
