@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fleetctl.adapters.store.sqlite import SqliteStore
     from fleetctl.adapters.store.status import StatusRow
-    from fleetctl.domain.fleet import Connection, Fleet
+    from fleetctl.domain.fleet import Fleet
     from fleetctl.domain.people import Actor
     from fleetctl.ports.capacity import CapacitySource
     from fleetctl.ports.state import Clock
@@ -131,7 +131,6 @@ class Base:
             read = replace(read, serial=last.serial + 1)
         self.store.put(f"{read.lineage}-{read.serial}", read)
         return read
-
 
     def run_folder(self, name: str) -> Path:
         """Make and return a new private run folder."""

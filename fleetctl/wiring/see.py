@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -87,13 +86,6 @@ class See(Base):
         from fleetctl.wiring.sources import discovery_of
 
         return discovery_of(source, self.workspace, self.clock.now, endpoints)
-
-
-
-
-
-
-
 
     def ansible_inventory(self, hosts: Sequence[Host], fleet: Fleet, *, as_list: bool) -> str:
         """Return the Ansible inventory of these hosts, every string of theirs marked unsafe; as the answer to --list, or as YAML."""
