@@ -75,7 +75,7 @@ def test_a_failed_allocation_is_cleared_away_and_the_next_zone_taken(make: Calla
 
 
 def test_a_machine_that_failed_in_polling_is_removed_before_the_next_place(make: Callable[..., AzureBench], arm: ArmDouble) -> None:
-    bench = make({f"pool.{POOL}.regions": "westus3"})
+    bench = make({f"pool.{POOL}.regions": "westus3", f"pool.{POOL}.os_disk": '{"ephemeral": false}'})
     arm.refuse("AllocationFailed", how="polling", region="eastus2")
     pool = bench.provisioned()
     assert pool["place"]["region"] == "westus3"
@@ -84,6 +84,8 @@ def test_a_machine_that_failed_in_polling_is_removed_before_the_next_place(make:
     assert {m["properties"]["provisioningState"] for m in machines} == {"Succeeded"}
     assert bench.orphans() == []
     assert {c["location"] for c in arm.of("microsoft.network/networkinterfaces")} == {"westus3"}
+    assert len(arm.of("microsoft.compute/disks")) == len(machines), "the failed machine's disk is gone too"
+    assert "no changes" in bench.ok("provision"), "a disk in use is no orphan"
 
 
 def test_a_quota_is_found_before_anything_is_made(make: Callable[..., AzureBench], arm: ArmDouble) -> None:
