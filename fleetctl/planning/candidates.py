@@ -110,8 +110,7 @@ class Candidates:
         self._by_region: dict[str, list[int]] = {}
         for i, site in enumerate(all_sites):
             self._by_region.setdefault(site.pool.region, []).append(i)
-        self._known: dict[tuple[object, ...], tuple[tuple[Choice, ...], tuple[Refusal, ...]]] = {}
-        self._fits: dict[tuple[object, ...], Fit] = {}
+        self._rooms: dict[tuple[object, ...], tuple[tuple[tuple[int, Sku, Fit, int], ...], tuple[Refusal, ...]]] = {}
 
     def pinned(self, cell: Cell) -> PoolId | None:
         """Return the pool that the fleet file, or a migration under way, sends the cell to."""
@@ -132,30 +131,25 @@ class Candidates:
 
     def look(self, cell: Cell, workload: Workload) -> tuple[tuple[Choice, ...], tuple[Refusal, ...]]:
         """Return what could take the cell, and why the other pools could not, in the fleet's order."""
-        w = workload
+        w, pinned = workload, self.pinned(cell)
         source = self._sites[self._index[cell.source]]
-        where: tuple[object, ...] = (cell.region, cell.regions, source.pool.vendor, source.pool.id if self._options.both_vendors else "")
-        pinned = self.pinned(cell)
-        key = (pinned, where, source.pool.sku, w.replicas, w.klass, tuple(w.serving.items()), self._shape(w))
-        if key not in self._known:
-            answers = [self._answer(cell, w, source, i) for i in self.pools(cell)]
-            choices = tuple(a for a in answers if isinstance(a, Choice))
+        key = (pinned, cell.region, cell.regions, cell.source if self._options.both_vendors else source.pool.vendor, shape_of(w))
+        if key not in self._rooms:
+            answers = [self._room(cell, w, i) for i in self.pools(cell)]
+            rooms = tuple(a for a in answers if isinstance(a, tuple))
             refusals = tuple(a for a in answers if isinstance(a, Refusal))
-            self._known[key] = (choices, refusals) if answers else ((), (_nowhere(cell),))
-        return self._known[key]
+            self._rooms[key] = (rooms, refusals) if answers else ((), (_nowhere(cell),))
+        rooms, refusals = self._rooms[key]
+        return tuple(self._choice(w, source, *room) for room in rooms), refusals
 
-    @staticmethod
-    def _shape(w: Workload) -> tuple[object, ...]:
-        tokens = w.traffic.input_tokens + w.traffic.output_tokens
-        return (w.model, w.accelerators_per_replica, w.concurrency, w.adapters, tokens)
+    def _choice(self, w: Workload, source: Site, i: int, sku: Sku, fit: Fit, each: int) -> Choice:
+        speed = self._speed_of(w, source.sku if source.sku is not None else sku, sku)
+        replicas = replicas_on(w, speed)
+        gpus = replicas * w.accelerators_per_replica
+        return Choice(pool=i, replicas=replicas, gpus=gpus, padded=replicas * each, fit=fit, speed=speed)
 
-    def _fit(self, w: Workload, sku: Sku) -> Fit:
-        key = (sku.name, self._shape(w))
-        if key not in self._fits:
-            self._fits[key] = self._fit_of(w, sku)
-        return self._fits[key]
-
-    def _answer(self, cell: Cell, w: Workload, source: Site, i: int) -> Choice | Refusal:
+    def _room(self, cell: Cell, w: Workload, i: int) -> tuple[int, Sku, Fit, int] | Refusal:
+        """Return pool, SKU, fit and the GPUs that a replica is counted with, or why the pool cannot take the cell."""
         site = self._sites[i]
         pool, sku, k = site.pool, site.sku, w.accelerators_per_replica
         if pool.region != cell.region and pool.region not in cell.regions:
@@ -166,16 +160,34 @@ class Candidates:
         if site.price is None:
             text = f"No price is known for {pool.sku} in {pool.region}."
             return refusal("price.missing", text, f"Declare price_usd_per_hour on pool {pool.id}.")
-        fit = self._fit(w, sku)
+        fit = self._fit_of(w, sku)
         if k > sku.accelerators:
             text = f"A replica needs {k} GPUs, one VM of {sku.name} has {sku.accelerators}."
             return refusal("fit.gpus", text, "Use a SKU with more GPUs per VM, or fewer GPUs per replica.", fit)
         if fit.needed_gib > fit.available_gib:
             text = f"A replica needs {fit.needed_gib:g} GiB, its {k} {sku.gpu} have {fit.available_gib:g}."
             return refusal("fit", text, "More GPUs per replica, a smaller precision, context or concurrency.", fit)
-        speed = self._speed_of(w, source.sku if source.sku is not None else sku, sku)
-        replicas = replicas_on(w, speed)
-        return Choice(pool=i, replicas=replicas, gpus=replicas * k, padded=replicas * padded(k, site.size), fit=fit, speed=speed)
+        return i, sku, fit, padded(k, site.size)
+
+
+def shape_of(w: Workload) -> tuple[object, ...]:
+    """Return all of a workload that its memory depends on."""
+    tokens = w.traffic.input_tokens + w.traffic.output_tokens
+    return (w.model, w.accelerators_per_replica, w.concurrency, w.adapters, tokens)
+
+
+def once(fit_of: FitOf) -> FitOf:
+    """Return the same function that works out each shape on each SKU once."""
+    known: dict[tuple[str, tuple[object, ...]], Fit] = {}
+
+    def fit(w: Workload, sku: Sku) -> Fit:
+        key = (sku.name, shape_of(w))
+        found = known.get(key)
+        if found is None:
+            found = known[key] = fit_of(w, sku)
+        return found
+
+    return fit
 
 
 def _nowhere(cell: Cell) -> Refusal:

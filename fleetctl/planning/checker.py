@@ -345,16 +345,27 @@ class _Offers:
 
     def __init__(self, facts: Mapping[PoolId, _PoolFacts], g: Ground, horizon_hours: float) -> None:
         self._facts, self._g, self._horizon = facts, g, horizon_hours
-        self._known: dict[tuple[object, ...], list[tuple[PoolId, float, float]]] = {}
+        self._known: dict[tuple[object, ...], list[tuple[PoolId, Sku, float, float]]] = {}
 
     def of(self, cell: Cell, w: Workload) -> list[tuple[PoolId, float, float]]:
-        """Return the offers for one cell; equal cells are worked out once."""
+        """Return the offers for one cell."""
         traffic = w.traffic.input_tokens + w.traffic.output_tokens
-        size = (w.replicas, w.accelerators_per_replica, w.concurrency, w.adapters, traffic, w.klass, tuple(w.serving.items()))
+        size = (w.accelerators_per_replica, w.concurrency, w.adapters, traffic)
         key = (cell.source, cell.region, cell.regions, _pin(cell, self._g), w.model, size)
-        if key not in self._known:
-            self._known[key] = [self._offer(cell, w, f) for f in self._facts.values() if self._may(cell, w, f)]
-        return self._known[key]
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = [self._offer(f, f.sku) for f in self._facts.values() if f.sku is not None and self._may(cell, w, f)]
+        source = self._facts[cell.source].sku
+        least, k = min(2, w.replicas), w.accelerators_per_replica
+        out = []
+        for pool, sku, part, usd in known:
+            replicas = max(least, ceil(w.replicas / _speed(w, source, sku, self._g).factor - 1e-9))
+            out.append((pool, replicas * k * part, usd))
+        return out
+
+    def _offer(self, f: _PoolFacts, sku: Sku) -> tuple[PoolId, Sku, float, float]:
+        part = f.size / sku.accelerators
+        return f.pool.id, sku, part, float(f.price or 0) / part / f.size / self._horizon
 
     def _may(self, cell: Cell, w: Workload, f: _PoolFacts) -> bool:
         pin = _pin(cell, self._g)
@@ -365,14 +376,6 @@ class _Offers:
             return pin == f.pool.id
         vendor = f.pool.vendor == "amd" or self._g.both_vendors
         return vendor and w.accelerators_per_replica <= f.sku.accelerators and _fits(w, f.sku, self._g)
-
-    def _offer(self, cell: Cell, w: Workload, f: _PoolFacts) -> tuple[PoolId, float, float]:
-        if f.sku is None:
-            return f.pool.id, 0.0, 0.0  # never asked for: `_may` has refused it
-        factor = _speed(w, self._facts[cell.source].sku, f.sku, self._g).factor
-        replicas = max(min(2, w.replicas), ceil(w.replicas / factor - 1e-9))
-        gpus = replicas * w.accelerators_per_replica * f.size / f.sku.accelerators
-        return f.pool.id, gpus, float(f.price or 0) * f.sku.accelerators / f.size / f.size / self._horizon
 
 
 def _check(name: str, bad: list[str], good: str) -> Check:

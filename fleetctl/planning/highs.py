@@ -44,12 +44,12 @@ class Found:
     infeasible: bool
 
 
-def run(m: Model, *, seconds: float, gap: float = 0.0, start: Floats | None = None, interior: bool = False) -> Found:
+def run(m: Model, *, seconds: float, gap: float = 0.0, start: Floats | None = None, nodes: int | None = None) -> Found:
     """Minimise.
 
     Args:
         seconds: limit; gap: relative, above 0 to stop early; start: a feasible point to begin from.
-        interior: by interior points, for wide programs.
+        nodes: of the search tree at most: a limit that a busy machine does not move.
     """
     lp = highspy.HighsLp()
     columns, rows = len(m.cost), len(m.row_low)
@@ -75,8 +75,8 @@ def run(m: Model, *, seconds: float, gap: float = 0.0, start: Floats | None = No
     }
     options |= {"mip_heuristic_effort": 0.3, "mip_allow_restart": False, "mip_detect_symmetry": False}
     options |= {"mip_pool_soft_limit": 20, "mip_pool_age_limit": 1}
-    if interior:
-        options |= {"solver": "ipm", "run_crossover": "on"}
+    if nodes is not None:
+        options["mip_max_nodes"] = nodes
     for name, value in options.items():
         h.setOptionValue(name, value)
     h.passModel(lp)

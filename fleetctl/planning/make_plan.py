@@ -7,7 +7,7 @@ the plan carries the proof, and the checker (fleetctl.planning.checker) must agr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache
 from math import isfinite
@@ -24,7 +24,7 @@ from fleetctl.domain.provision import CapacityVerdict
 from fleetctl.domain.units import Instant, Money
 from fleetctl.domain.workload import Cell, Workload
 from fleetctl.errors import FleetctlError
-from fleetctl.planning.candidates import Candidates, Choice, Site, refuse_overfull, sites
+from fleetctl.planning.candidates import Candidates, Choice, Site, once, refuse_overfull, sites
 from fleetctl.planning.checker import Ground, check_plan
 from fleetctl.planning.checks import make_checks
 from fleetctl.planning.cost import CENT, Cost, fleet_cost, share
@@ -62,6 +62,7 @@ class _Inputs:
     twins: Mapping[str, int]
     options: PlanOptions
     now: Instant
+    known_steps: dict[tuple[object, ...], tuple[StepNeed, ...]] = field(default_factory=dict)
 
 
 def make_plan(
@@ -91,7 +92,7 @@ def make_plan(
     Raises:
         ConfigInvalid: plan.pool_overfull; FleetctlError: plan.refused, where the checker does not agree.
     """
-    verdicts = tuple(capacity)
+    verdicts, fit_of = tuple(capacity), once(fit_of)
     everywhere = sites(fleet, catalog, verdicts)
     refuse_overfull(fleet, everywhere)
     given = _Inputs(
@@ -206,7 +207,7 @@ def _early(cell: Cell, workload: Workload, given: _Inputs, steps: dict[CellId, t
     )
     if early is not None:
         return early, ()
-    mine = step_needs(cell, workload, given.fleet.policy, baseline_of(workload, given.baselines), given.requests_for)
+    mine = _steps(cell, workload, given)
     hours = hours_to_soak(mine)
     if cell.lane.kind == "own" and hours > LANE_LIMIT_HOURS:
         return too_slow(workload, base, hours, given.twins[workload.id] - 1), ()
@@ -218,6 +219,14 @@ def _early(cell: Cell, workload: Workload, given: _Inputs, steps: dict[CellId, t
     if base.cost_now is None and given.candidates.pinned(cell) is None:
         return stays(base, choices, given.sites, {}, (), {}), ()
     return base, choices
+
+
+def _steps(cell: Cell, w: Workload, given: _Inputs) -> tuple[StepNeed, ...]:
+    baseline = baseline_of(w, given.baselines)
+    key = (cell.lane.kind, w.guardrails, w.traffic, w.shadow, baseline)
+    if key not in given.known_steps:
+        given.known_steps[key] = step_needs(cell, w, given.fleet.policy, baseline, given.requests_for)
+    return given.known_steps[key]
 
 
 def _admitted(given: _Inputs, outcomes: dict[CellId, Outcome], asked: list[Asked]) -> tuple[Asked, ...]:

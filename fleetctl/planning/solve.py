@@ -33,7 +33,7 @@ from fleetctl.planning.program import (
 
 EXACT_CHOICES = 600
 """Up to so many choices (allowed cell and pool pairs) one mixed program decides all."""
-LINEAR_CELLS = 4_000
+LINEAR_CELLS = 12_000
 """Up to so many cells stand in the linear program; of more, an even sample of about so many."""
 
 
@@ -42,11 +42,13 @@ class Effort:
     """How long to try.
 
     Args:
-        rounds: mixed programs at most; seconds: for each; width: cells per pool decided anew in each; gap_pct: proven, enough to stop.
+        rounds: mixed programs at most; nodes: of each one's search tree; seconds: for each, a safety net for slow machines.
+        width: cells per pool decided anew in each; gap_pct: proven, enough to stop.
     """
 
-    rounds: int = 6
-    seconds: float = 3.0
+    rounds: int = 2
+    nodes: int = 20
+    seconds: float = 20.0
     width: int = 12
     gap_pct: float = 0.05
 
@@ -87,7 +89,7 @@ class _Part:
 
     Args:
         rows: cells decided; choices: (rows, pools) what each may choose; scale: cells that each stands for.
-        stay, come: GPUs of the cells that are fixed; least_then, least_peak: VMs that those need for spreading.
+        stay, come: GPUs of the cells that are fixed; least: VMs that those need for spreading.
     """
 
     rows: Ints
@@ -115,9 +117,9 @@ def _model(p: Program, part: _Part, *, whole: bool) -> tuple[Model, Ints, Ints]:
     entry = [np.ones(n), -load[stays], -load, -load[~stays], p.size, p.size, p.size, p.caps[capped_row, capped_pool]]
     low = np.concatenate((np.ones(first), p.size * p.idle + part.stay, part.stay + part.come, p.base + part.come, np.full(caps, -np.inf)))
     high = np.concatenate((np.ones(first), np.full(3 * pools, np.inf), p.limits))
-    if whole and len(part.rows) <= EXACT_CHOICES:
-        need = np.minimum(p.spread[cells], p.most[c])
-        wide = np.flatnonzero(need > 1)
+    if whole:
+        need = np.minimum(p.spread[cells], np.where(stays, np.minimum(p.most, p.count)[c], p.most[c]))
+        wide = np.flatnonzero((need > 1) & ((part.stay + part.come < 2 * p.size) & (part.least < 2))[c])
         row = len(low) + np.arange(len(wide))
         entry_row += [row, row]
         entry_column += [vm[c[wide]], x[wide]]
@@ -257,11 +259,13 @@ def _neighbour(p: Program, pool: Ints, costs: Floats, width: int, effort: Effort
     stays = pool == p.start
     stay = held(p, pool, fixed & stays)
     come = held(p, pool, fixed & ~stays)
-    part = _Part(rows=rows, choices=choices, scale=1.0, stay=stay, come=come, least=np.zeros(p.pools))
+    here = np.zeros(p.pools)
+    np.maximum.at(here, pool[fixed], p.spread[fixed].astype(float))
+    part = _Part(rows=rows, choices=choices, scale=1.0, stay=stay, come=come, least=np.minimum(here, np.minimum(p.most, p.count)))
     model, r, c = _model(p, part, whole=True)
     then, peak = vms_of(p, pool)
     start = np.concatenate(((pool[rows][r] == c).astype(float), then, peak))
-    found = run(model, seconds=effort.seconds, gap=1e-5, start=start)
+    found = run(model, seconds=effort.seconds, gap=1e-5, start=start, nodes=effort.nodes)
     out = pool.copy()
     if found.values is not None:
         out[rows] = _chosen(found, part, r, c)

@@ -45,11 +45,12 @@ class Speeds:
         """Return the factor of the target against the source for this workload."""
         if "lab" in (source.cloud, target.cloud):
             return EMULATED
-        declared = workload.serving.get(DECLARED_KEY, "")
+        declared = workload.serving.get(DECLARED_KEY, "") if (source.vendor, target.vendor) == ("nvidia", "amd") else ""
         key = (workload.model.name, workload.model.precision, workload.klass, source.gpu, target.gpu, declared)
-        if key not in self._known:
-            self._known[key] = self._swayed(self._find(workload, source.gpu, target.gpu, declared), source, target)
-        return self._known[key]
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._swayed(self._find(workload, source.gpu, target.gpu, declared), source, target)
+        return found
 
     def _swayed(self, speed: Speed, source: Sku, target: Sku) -> Speed:
         sway = (self._amd if target.vendor == "amd" else 1.0) / (self._amd if source.vendor == "amd" else 1.0)

@@ -14,7 +14,11 @@ from tests.doubles.arm import ArmDouble
 from tests.lab.azure_bench import POOL, AzureBench
 
 pytest.importorskip("tf", reason="the package tf (a development dependency) is not installed")
-pytestmark = [pytest.mark.lab, pytest.mark.skipif(shutil.which("terraform") is None, reason="terraform is not on PATH")]
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(shutil.which("terraform") is None, reason="terraform is not on PATH"),
+]
 SKU = "Standard_ND96isr_MI300X_v5"
 STEPS = ("intent", "planned", "applied", "compensating", "compensated", "done")
 ZONES = {f"pool.{POOL}.zones": "1,2,3"}
@@ -83,8 +87,8 @@ def test_a_machine_that_failed_in_polling_is_removed_before_the_next_place(make:
 
 
 def test_a_quota_is_found_before_anything_is_made(make: Callable[..., AzureBench], arm: ArmDouble) -> None:
-    arm.world.limits[("eastus2", "standardNDISv5MI300XFamily")] = 0
     bench = make()
+    arm.world.limits[("eastus2", "standardNDISv5MI300XFamily")] = 0
     status, _, err = bench.run("provision")
     assert status == 1
     assert "capacity" in err
@@ -94,6 +98,8 @@ def test_a_quota_is_found_before_anything_is_made(make: Callable[..., AzureBench
     place = json.loads(out)["items"][0]["places"][0]
     assert place["kind"] == "no"
     assert "standardNDISv5MI300XFamily" in place["reason"]
+    bench.ok("plan")
+    assert "Nothing to make" in bench.ok("provision"), "a plan made now does not count on that pool"
 
 
 def test_throttling_is_waited_out(make: Callable[..., AzureBench], arm: ArmDouble) -> None:
@@ -120,7 +126,7 @@ def test_a_missing_provider_is_named(make: Callable[..., AzureBench], tmp_path: 
 
 
 def _killed_then_converges(bench: AzureBench, arm: ArmDouble, step: str) -> None:
-    status, _, err = bench.run("provision", FLEETCTL_TEST_KILL_AT=step)
+    status, _, err = bench.run("provision", module="tests.lab.killed", KILL_AT=step)
     assert status == -9, err
     bench.ok("provision")
     assert set(arm.machines().values()) == {"Succeeded"}

@@ -1,0 +1,203 @@
+"""Bench: planning generated fleets: time of solving, checking and writing, proven gap, memory; Mélange's instances; churn under noise.
+
+Usage: python -m tests.bench.plan [WORKLOADS ...]   (1000 10000 100000 by default). Last line: one JSON object.
+Each fleet is planned in a process of its own, so that peak memory is its own. Mélange's inputs and optima lie in tests/bench/data.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+DATA = Path(__file__).parent / "data"
+SIZES = (1_000, 10_000, 100_000)
+NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
+NOISE = 0.03
+WEEKS = 6
+
+
+def plan_one(workloads: int) -> dict[str, Any]:
+    """Write a generated fleet as JSON Lines, read it, plan it, and write the plan."""
+    from fleetctl.analysis.power import planned_requests
+    from fleetctl.assess import declared, memory_fit
+    from fleetctl.catalog import load_catalog
+    from fleetctl.domain.canonical import canonical
+    from fleetctl.planning.make_plan import make_plan
+    from fleetctl.planning.options import PlanOptions
+    from tests.cases.generated_fleet import Shape, generated_fleet
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "fleet.jsonl"
+        _write(generated_fleet(Shape(workloads=workloads)), path)
+        begin = time.perf_counter()
+        fleet = _read(path)
+        read = time.perf_counter() - begin
+        begin, cpu = time.perf_counter(), time.process_time()
+        plan = make_plan(
+            fleet,
+            load_catalog(),
+            [declared(w, NOW) for w in fleet.workloads],
+            (),
+            NOW,
+            fleet_digest=_sha(path),
+            fit_of=memory_fit,
+            requests_for=planned_requests,
+            options=PlanOptions(both_vendors=True),
+        )
+        (Path(folder) / "plan.json").write_bytes(canonical(plan))
+        seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
+    return {
+        "workloads": workloads,
+        "pools": len(fleet.pools),
+        "seconds": round(seconds, 2),
+        "cpu_seconds": round(cpu, 2),
+        "read_seconds": round(read, 2),
+        "gap_pct": plan.gap_pct,
+        "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        "checker_ok": all(c.ok for c in plan.checks if c.name in {"places", "whole VMs", "limits", "cash", "proof"}),
+        "moves": sum(o.kind == "move" for o in plan.outcomes),
+    }
+
+
+def _write(fleet: Any, path: Path) -> None:
+    from fleetctl.domain.canonical import canonical
+
+    head = replace(fleet, pools=(), workloads=(), cells=())
+    with path.open("wb") as out:
+        for value in (head, *fleet.pools, *fleet.workloads, *fleet.cells):
+            out.write(canonical(value) + b"\n")
+
+
+def _read(path: Path) -> Any:
+    from fleetctl.domain.canonical import decode
+    from fleetctl.domain.fleet import Fleet
+    from fleetctl.domain.pool import Pool
+    from fleetctl.domain.workload import Cell, Workload
+
+    kinds: dict[str, Any] = {"Fleet": Fleet, "Pool": Pool, "Workload": Workload, "Cell": Cell}
+    found: dict[str, list[Any]] = {name: [] for name in kinds}
+    with path.open("rb") as lines:
+        for line in lines:
+            row = json.loads(line)
+            found[row["_"]].append(decode(kinds[row["_"]], row))
+    return replace(found["Fleet"][0], pools=tuple(found["Pool"]), workloads=tuple(found["Workload"]), cells=tuple(found["Cell"]))
+
+
+def _sha(path: Path) -> Any:
+    import hashlib
+
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def melange() -> dict[str, int]:
+    """Solve every reference instance; count those dearer than slice 4 and those equal to the free split, and slower ones."""
+    import numpy as np
+
+    from fleetctl.planning.buckets import cheapest_mix
+
+    given = json.loads((DATA / "melange_reference_inputs.json").read_text("utf-8"))
+    rate = np.array([np.ravel(given["max_requests_per_s"][gpu]) for gpu in ("A40", "A100")])
+    counts = {"melange_instances": 0, "melange_dearer": 0, "melange_equal_free_split": 0, "melange_slower": 0}
+    with (DATA / "melange_reference_optima.csv").open(encoding="utf-8") as rows:
+        for row in csv.DictReader(rows):
+            demand = np.ravel(given["distributions"][row["mix"]]) * float(row["requests_per_s"])
+            price = np.array([float(row["usd_h_a40"]), float(row["usd_h_a100"])])
+            begin = time.perf_counter()
+            mix = cheapest_mix(demand, rate, price)
+            seconds = time.perf_counter() - begin
+            counts["melange_instances"] += 1
+            counts["melange_dearer"] += mix.cost > float(row["slice4_cost"]) + 1e-6
+            counts["melange_equal_free_split"] += abs(mix.cost - float(row["cont_cost"])) < 1e-6
+            counts["melange_slower"] += seconds > float(row["slice4_seconds"])
+    return counts
+
+
+def churn(workloads: int = 1_000, horizon_hours: float = 2160.0) -> dict[str, float]:
+    """Plan again for six weeks of 3 % price noise: moves a week, and what holding still costs against moving freely."""
+    import numpy as np
+
+    from fleetctl.planning.program import cost_of, vms_of
+    from fleetctl.planning.solve import solve
+
+    rng = np.random.default_rng(5)
+    p, hours = _program(workloads)
+    gpu_price = p.load / p.size
+    at = np.arange(p.cells)
+    pool = solve(p).pool
+    free = pool
+    moved, held, loose = [], 0.0, 0.0
+    for _ in range(WEEKS):
+        price = p.price * (1 + NOISE * rng.standard_normal(p.pools))
+        then, _ = vms_of(p, pool)
+        move = gpu_price * price * hours / horizon_hours
+        move[at, pool] = 0.0
+        week = replace(p, price=price, start=pool, move=move, count=then, most=np.maximum(p.most, then), idle=np.zeros(p.pools))
+        answer = solve(week)
+        moved.append(float((answer.pool != pool).mean() * 100))
+        pool = answer.pool
+        held += cost_of(replace(week, move=np.zeros_like(move)), pool, answer.vms.astype(float))
+        then, _ = vms_of(p, free)
+        freely = replace(week, start=free, move=np.zeros_like(move), count=then, most=np.maximum(p.most, then))
+        answer = solve(freely)
+        free = answer.pool
+        loose += answer.cost
+    return {"churn_pct": round(float(np.mean(moved)), 2), "churn_cost_pct": round((held - loose) / loose * 100, 3)}
+
+
+def _program(workloads: int) -> tuple[Any, float]:
+    from fleetctl.planning import solve as solver
+    from fleetctl.planning.program import Program
+
+    caught: list[Program] = []
+    kept = solver.solve
+
+    def catch(p: Program, effort: object = None) -> object:
+        caught.append(p)
+        return kept(p)
+
+    solver.solve = catch  # type: ignore[assignment]
+    try:
+        plan_one(workloads)
+    finally:
+        solver.solve = kept
+    return caught[0], 173.0
+
+
+def _rows(sizes: tuple[int, ...]) -> Iterator[dict[str, Any]]:
+    for size in sizes:
+        argv = [sys.executable, "-m", "tests.bench.plan", "--one", str(size)]
+        done = subprocess.run(argv, stdout=subprocess.PIPE, check=True, text=True)
+        row = json.loads(done.stdout.splitlines()[-1])
+        print(json.dumps(row), flush=True)
+        yield row
+
+
+def main() -> None:
+    """Measure and print."""
+    if sys.argv[1:2] == ["--one"]:
+        print(json.dumps(plan_one(int(sys.argv[2]))))
+        return
+    sizes = tuple(int(a) for a in sys.argv[1:]) or SIZES
+    rows = list(_rows(sizes))
+    out: dict[str, Any] = {"rows": rows, **melange(), **churn()}
+    if len(rows) > 1:
+        a, b = rows[0], rows[-1]
+        scale = math.log(b["workloads"] * math.log(b["workloads"]) / (a["workloads"] * math.log(a["workloads"])))
+        out["growth_exponent"] = round(math.log(b["seconds"] / a["seconds"]) / scale, 3)
+        print(f"time grows as (n log n)^{out['growth_exponent']}")
+    print(json.dumps(out))
+
+
+if __name__ == "__main__":
+    main()
