@@ -2,24 +2,30 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
-STAMP = $(VENV)/.installed
+RUN_STAMP = $(VENV)/.installed
+DEV_STAMP = $(VENV)/.installed-dev
+PIP = $(BIN)/pip install --quiet --disable-pip-version-check --use-pep517
 PYTEST = $(BIN)/python -m pytest
 
-.PHONY: help setup demo test test-fast test-full lint bench-plan bench-start clean
+.PHONY: $(shell grep -hoE '^[a-z-]+:' $(lastword $(MAKEFILE_LIST)) | tr -d :)
 
 help:  ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-$(STAMP): pyproject.toml
+$(RUN_STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "python3 3.11 or newer is needed (PYTHON=/path/to/python3 make ...)"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' || { echo "python3 lacks venv: install your system's python3-venv package"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[lab,dev]'
+	$(PIP) --editable '.[lab]'
 	@touch $@
 
-setup: $(STAMP)  ## Make .venv with everything in it
+$(DEV_STAMP): $(RUN_STAMP)
+	$(PIP) --editable '.[lab,dev]'
+	@touch $@
 
-demo: setup  ## The first migration, end to end, on this machine; writes an HTML report
+setup: $(DEV_STAMP)  ## Make .venv with everything in it
+
+demo: $(RUN_STAMP)  ## The first migration, end to end, on this machine; writes an HTML report
 	@$(BIN)/python -m fleetctl.lab.demo
 
 test: setup lint  ## Every check, with seeded subsets of the long ones
@@ -37,11 +43,17 @@ lint: setup  ## Formatting, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench-plan: setup  ## Planning times, proven gaps, Mélange instances, churn; last line is one JSON object
+bench-plan: $(RUN_STAMP)  ## Planning times, proven gaps, Mélange instances, churn; last line is one JSON object
 	@$(BIN)/python -m tests.bench.plan
 
-bench-start: setup  ## Start-up time of --help and status; last line is one JSON object
+bench-start: $(RUN_STAMP)  ## Start-up time of --help and status; last line is one JSON object
 	@$(BIN)/python -m tests.bench.start
+
+bench-scan: setup  ## Source lines per CPU second, hazards found, names that agree; last line is one JSON object
+	@$(BIN)/python -m tests.bench.scan
+
+bench-configure: $(RUN_STAMP)  ## What fleetctl adds to plain ansible-playbook; last line is one JSON object
+	@$(BIN)/python -m tests.bench.configure
 
 clean:  ## Remove what was made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -6,6 +6,7 @@ Usage: python docs/generate.py [--check]
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import re
 import sys
@@ -242,21 +243,58 @@ def _type(field: dict[str, Any]) -> str:
     return {"object": "mapping", "string": "text", "integer": "whole number"}.get(kind, str(kind))
 
 
+def rules_page() -> str:
+    """Return assessment-rules.md: every rule and every package with what it means and its evidence."""
+    from fleetctl.assess.collected import STALE_AFTER
+    from fleetctl.catalog.portability import load_rule_book
+
+    book = load_rule_book()
+    lines = ["# Assessment rules", "", MADE, ""]
+    lines += [f"CUDA names: {len(book.names):,}, from {book.names_from}. `fleetctl assess --import-names CHECKOUT` refreshes them.", ""]
+    lines += [
+        f"Rules checked more than {STALE_AFTER.days} days before an assessment are marked in it. *Least route*: the first that copes.",
+        "",
+    ]
+    for kind in dict.fromkeys(r.kind for r in book.rules.values()):
+        lines += [f"## {kind}", "", "| rule | signal | grade | least route | means | why | holds | evidence | as of |"]
+        lines += ["| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+        for r in (r for r in book.rules.values() if r.kind == kind):
+            holds = ", ".join(x for x in (f"from {r.since}" if r.since else "", f"until {r.until}" if r.until else "") if x)
+            cells = (f"<a id={r.id.lower()}></a>{r.id}", r.signal, r.grade, r.least, r.effect, r.why, holds, r.evidence, r.as_of)
+            lines.append(f"| {cells[0]} | {' | '.join(_cell(c) for c in cells[1:])} |")
+        lines.append("")
+    lines += ["## packages", "", "| rule | packages | status | move | what to do | holds | evidence | as of |"]
+    lines += ["| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for p in book.packages:
+        holds = ", ".join(x for x in (f"from {p.since}" if p.since else "", f"until {p.until}" if p.until else "") if x)
+        cells = (p.id, " ".join(f"`{n}`" for n in p.names), p.status, p.move, p.action, holds, p.evidence, p.as_of)
+        lines.append(f"| {' | '.join(_cell(c) for c in cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def pages() -> dict[Path, str]:
     """Return every page that this makes, by file."""
     from fleetctl.formats import example
 
+    spec = importlib.util.spec_from_file_location("docs_generate_nodes", ROOT / "docs" / "generate_nodes.py")
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError("docs/generate_nodes.py")
+    nodes = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(nodes)
     inventory = ROOT / "inventory" / "example"
-    return {
+    about_nodes: dict[Path, str] = nodes.node_pages(REFERENCE)
+    return about_nodes | {
         REFERENCE / "commands.md": commands_page(),
         REFERENCE / "errors.md": errors_page(),
         REFERENCE / "settings.md": settings_page(),
         REFERENCE / "fleet-file.md": fleet_file_page(),
+        REFERENCE / "assessment-rules.md": rules_page(),
         REFERENCE / "fleet.schema.json": example.schema_text(),
         inventory / "fleet.yaml": example.fleet_text("example", example.EXAMPLE_LINEAGE),
         inventory / "fleet.schema.json": example.schema_text(),
         inventory / "access" / "azure-role.json": example.azure_role_text(),
         inventory / "access" / "aws-policy.json": example.aws_policy_text(),
+        inventory / "access" / "kubernetes-role.yaml": example.kubernetes_role_text(),
     }
 
 

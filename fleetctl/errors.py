@@ -11,6 +11,7 @@ FleetctlError                 1   <topic>.<what>
 ├── StillPending              8   pending.*
 ├── Interrupted             130   interrupted
 ├── CapacityUnavailable       1   capacity.*
+├── InventoryFailed           1   inventory.*
 ├── ProvisionFailed           1   provision.*
 ├── ConfigureFailed           1   configure.*
 ├── EvidenceUnavailable       1   evidence.*
@@ -113,6 +114,10 @@ class Interrupted(FleetctlError):
 
 class CapacityUnavailable(FleetctlError):
     """The capacity that was asked for is not to be had."""
+
+
+class InventoryFailed(FleetctlError):
+    """A source of the inventory cannot be read at all."""
 
 
 class ProvisionFailed(FleetctlError):

@@ -35,6 +35,8 @@ STEPS = 6
 """Steps that share the FAIL capital unless the caller says otherwise. Source: evidence.md 3."""
 LEAST_BLOCK = 16
 """Attempts of both arms together that make a block; fewer wait for the next look (tiny blocks waste what the share's chance moves)."""
+_SHOWN_RUNG = LADDER.index(0.95)
+"""A latency verdict's look shows how many requests were slower than the baseline's p95."""
 _PROVIDER = frozenset({"nan", "reset", "down", "mislabelled", "same_series"})
 
 
@@ -187,7 +189,7 @@ def _all(
     return Verdict(
         kind=kind,
         guardrail=ALL,
-        e_value=lowest if kind == "PASS" else whole,
+        e_value=whole,
         pass_e_value=lowest,
         look=_look(e, "errors"),
         missing=max(missing) if missing and len(missing) == len(parts) else None,
@@ -223,7 +225,7 @@ def _one(
     effect = clusters.design_effect(memory.clusters) if spec.name == "errors" else 1.0
     missing = _missing(e, spec, banks, effect)
     if all(b.reached for b in banks) and e.arms["canary"].attempts >= LEAST_CANARY:
-        return replace(base, kind="PASS", e_value=passed, missing=0)
+        return replace(base, kind="PASS", missing=0)
     detail = f"fail evidence {base.e_value:.3g} alone, the whole is below {FAIL_BOUND:.0f}" if base.e_value >= FAIL_BOUND else ""
     return replace(base, missing=missing, detail=detail)
 
@@ -247,7 +249,7 @@ def _look(e: Evidence, name: str) -> Look:
     total = base.attempts + canary.attempts
     if name == LATENCY:
         plain = ladder_key(1.0)
-        events = [sum(c.ladders.get(plain, ())) for c in (base, canary)]
+        events = [c.ladders[plain][_SHOWN_RUNG] if len(c.ladders.get(plain, ())) > _SHOWN_RUNG else 0 for c in (base, canary)]
         counts = [base.timed, canary.timed]
     else:
         rates = [guardrails.share_counts(name, c) for c in (base, canary)]

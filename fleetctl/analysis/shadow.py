@@ -132,7 +132,7 @@ def shadow_verdict(pairs: Sequence[Pair], spec: ShadowSpec, at: Instant | None =
     return Verdict(
         kind=kind,
         guardrail=QUALITY,
-        e_value=pass_e if kind == "PASS" else fail_e,
+        e_value=fail_e,
         pass_e_value=pass_e,
         fail_bound=FAIL_BOUND,
         pass_bound=PASS_BOUND,

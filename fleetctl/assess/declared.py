@@ -20,10 +20,12 @@ def declared(workload: Workload, as_of: Instant) -> Assessment:
     """
     route = workload.route
     if route not in get_args(Route):
-        finding = Finding(rule="route.unknown", severity="blocking", text=f"route {route!r} is not known", where=workload.id)
+        finding = Finding(
+            rule="route.unknown", severity="blocking", text=f"route {route!r} is not known", where=workload.id, grade="blocker"
+        )
         return Assessment(workload=workload.id, route="stay", as_of=as_of, blocking=(finding,))
     blocking: tuple[Finding, ...] = ()
     if route == "zluda":
         text = "ZLUDA cannot run on MI300X: it needs 32-wide wavefronts and MI300X has 64-wide ones only"
-        blocking = (Finding(rule="route.zluda", severity="blocking", text=text, where=workload.id),)
+        blocking = (Finding(rule="route.zluda", severity="blocking", text=text, where=workload.id, grade="blocker"),)
     return Assessment(workload=workload.id, route=cast(Route, route), as_of=as_of, blocking=blocking)

@@ -20,9 +20,11 @@ GROUPS = ("See", "Move", "Home", "Tools")
 
 COMMANDS: dict[str, Entry] = {
     "inventory": Entry("See", "What runs where: traffic, cost, and where each cell would go."),
+    "assess": Entry("See", "How a workload, a tree or an image can move, and what blocks it."),
     "plan": Entry("See", "Save and print a plan: waves, fit, cost, evidence needed."),
     "show": Entry("See", "Print a saved plan."),
     "status": Entry("See", "Where each cell stands now; --watch follows."),
+    "capacity": Entry("See", "Where machines may be had, and why not."),
     "report": Entry("See", "Write one HTML file: shares, latency, evidence, events, costs."),
     "audit": Entry("See", "List and verify the hash-chained log of what happened."),
     "approve": Entry("Move", "Say yes to exactly one plan."),

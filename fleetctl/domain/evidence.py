@@ -102,7 +102,8 @@ class Evidence:
     Args:
         share: real share of attempts that started on the canary, 0 to 1 (never the declared one).
         served_bp: the same in basis points over the last seconds; None without traffic.
-        canary_outcomes: canary attempts since the cursor in order of start, "." good and "x" failed, for the one-arm breaker.
+        canary_outcomes: newest canary attempts since the cursor in the order in which they ended, "." good and "x" failed, for the
+            one-arm breaker; the last of them are new since an earlier look by the growth of the canary's `attempts`.
         baseline_recent_errors, baseline_recent: of the newest seconds, to see whether the baseline is failing too.
     """
 
@@ -179,7 +180,8 @@ class Verdict:
     """One guardrail's answer at one look.
 
     Args:
-        e_value: of the side that decided (FAIL side unless PASS), at least 0; pass_e_value: non-inferiority side.
+        e_value: that the target is worse (FAIL at fail_bound); pass_e_value: that it is not worse than the margin (PASS at pass_bound).
+            Both at least 0.
         fail_bound, pass_bound: what each must reach (100 and 20).
         interval: of the canary's metric minus (or over) the baseline's, None where it cannot be had.
         missing: canary requests still needed for a PASS if both arms are equal, None where unknown.

@@ -125,6 +125,7 @@ class Fleet:
     commitments: tuple[Commitment, ...] = ()
     provenance: tuple[Facts, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
+    sources: tuple[Connection, ...] = ()
 
     def pool(self, id_: PoolId) -> Pool:
         """Return the pool of that name. Raises KeyError."""

@@ -18,6 +18,7 @@ class WayHome:
 
     Args:
         paper: raw commands for a person when fleetctl itself is gone.
+        baseline_backend, canary_backend: names in the router, "" for the usual ones.
     """
 
     fleet: str
@@ -31,6 +32,8 @@ class WayHome:
     cap_bp: int
     paper: tuple[str, ...]
     made_at: Instant
+    baseline_backend: str = ""
+    canary_backend: str = ""
     format_version: int = 1
 
 

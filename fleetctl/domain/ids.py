@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import NewType
 
@@ -32,3 +33,12 @@ def require_id(text: str) -> str:
     if not is_id(text):
         raise ValueError(f"{text!r} is not a name: use 1 to 63 of a-z, 0-9 and '-', not starting or ending with '-'")
     return text
+
+
+def as_id(text: str) -> str:
+    """Return an identifier for discovered text: itself where it is one, else its letters and digits and 8 digits of its hash."""
+    if is_id(text):
+        return text
+    kept = re.sub(r"[^a-z0-9]+", "-", text.casefold()).strip("-")[-50:].strip("-")
+    mark = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]
+    return f"{kept}-{mark}" if kept else f"x-{mark}"

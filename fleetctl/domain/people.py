@@ -20,7 +20,12 @@ class Actor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What one source said of one subject, and when; a sidecar of the fleet, not a wrapper of its fields."""
+    """What one source said of one subject, and when; a sidecar of the fleet, not a wrapper of its fields.
+
+    Args:
+        values: the first names the subject: its kind and its id, such as {"machine": "i-0abc", "sku": "p5.48xlarge"}.
+        source: its kind, then its name and part, such as "aws prod/us-east-1".
+    """
 
     values: Mapping[str, Scalar]
     source: str
@@ -29,11 +34,17 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """What a source could not tell, and why; stated instead of left out."""
+    """What a source could not tell, and why; stated instead of left out.
+
+    Args:
+        code: of the error behind it, such as "credentials.missing"; mend: what to do about it.
+    """
 
     scope: str
     reason: str
     source: str
+    code: str = ""
+    mend: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,31 +14,71 @@ from fleetctl.domain.units import Instant, Money
 from fleetctl.domain.workload import Guardrail, Requests
 
 Route = Literal["native", "rebuild", "hipify", "scale", "zluda", "stay"]
+Grade = Literal["blocker", "rework", "risk", "perf", "info"]
+"""What a finding costs: no way round it, work, danger of wrong answers, speed, nothing."""
 PLAN_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that stands in the way of a move, with its evidence."""
+    """One thing that stands in the way of a move, with its evidence.
+
+    Args:
+        where: the first place, as `path:line`; places: a few more; count: of all.
+        subject: what it is about (a name, a package), "" where the rule says it all.
+        grade: what it costs; least: the first route that copes with it, "" where it says nothing about routes.
+        evidence: where the rule comes from; as_of: when it was last checked, ISO date; is_stale: that was over 180 days ago.
+        is_guarded: its owners have a branch for AMD around it.
+    """
 
     rule: str
     severity: Literal["info", "warning", "blocking"]
     text: str
     where: str = ""
+    subject: str = ""
+    grade: Grade = "info"
+    least: Route | Literal[""] = ""
+    evidence: str = ""
+    as_of: str = ""
+    is_stale: bool = False
+    is_guarded: bool = False
+    count: int = 1
+    places: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiver:
-    """A person's decision to accept a finding, with a reason that is kept."""
+    """A person's decision to accept a finding, with a reason that is kept.
+
+    Args:
+        rule: an id such as "R038", or "R036:cudaFoo" for one subject of it.
+    """
 
     rule: str
     reason: str
     actor: Actor
+    at: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteVerdict:
+    """Why one route is open or not; `blocked_by` names findings as "rule" or "rule:subject"."""
+
+    route: Route
+    is_open: bool
+    reason: str
+    blocked_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """Whether and how a workload can run on the other platform."""
+    """Whether and how a workload can run on the other platform.
+
+    Args:
+        blocking: what must be mended, replaced or waived before it may move; findings: all, the blocking ones included.
+        routes: every route in the order they were tried; subject: what was read; target: accelerator architecture.
+        lines: source lines read; licence: the acceptance that the route rests on, "" where it needs none.
+    """
 
     workload: WorkloadId
     route: Route
@@ -46,6 +86,13 @@ class Assessment:
     blocking: tuple[Finding, ...] = ()
     waived: tuple[Waiver, ...] = ()
     kind: Literal["declared", "found"] = "declared"
+    findings: tuple[Finding, ...] = ()
+    routes: tuple[RouteVerdict, ...] = ()
+    subject: str = ""
+    target: str = "gfx942"
+    lines: int = 0
+    files: int = 0
+    licence: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

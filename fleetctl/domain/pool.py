@@ -82,6 +82,7 @@ class PoolSpec:
     Args:
         count: VMs wanted.
         hold: nothing of this pool may be destroyed or replaced.
+        zone: of the cloud, "" for any; intent: tag of everything that is made for it, "" for none.
     """
 
     pool: PoolId
@@ -92,6 +93,8 @@ class PoolSpec:
     priority: Priority = "regular"
     hold: bool = False
     stack: str = ""
+    zone: str = ""
+    intent: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,11 +85,13 @@ class ProvisionFailure:
 
     Args:
         code: stable, such as "provision.apply_failed" or "provision.interrupted".
+        details: every complaint in full, for the classifier of errors.
     """
 
     code: str
     text: str
     made: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +123,11 @@ class HostResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityVerdict:
-    """Whether capacity is to be had; "unknown" is an answer."""
+    """Whether capacity is to be had; "unknown" is an answer.
+
+    Args:
+        reason: the first of `reasons`, which holds all that were found; zone: "" for the region.
+    """
 
     sku: str
     region: str
@@ -129,6 +135,8 @@ class CapacityVerdict:
     priority: Priority
     kind: Literal["yes", "no", "unknown"]
     reason: str
+    zone: str = ""
+    reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,9 +68,10 @@ class Rollout:
         settled_at: when the router was seen to show this step's weight (None: not yet); evidence counts from here.
         since: cursor of this step's evidence.
         step_done: this step's gate has passed and `until` or a freeze keeps it here.
+        promoted: a person accepted this step as it is; stands until the step is left, whatever holds it meanwhile.
         latched: the FAIL that ended it; never cleared.
         lost_since: since when there has been no evidence, None while there is.
-        deadline: when this step becomes INCONCLUSIVE.
+        deadline: when this step becomes INCONCLUSIVE: its bake time and the policy's step_deadline after it was settled.
         hold_reason: code of what holds it here, or (once ended) why it ended; home_for: what sent it home, if no verdict did.
     """
 
@@ -87,6 +88,7 @@ class Rollout:
     settled_at: Instant | None = None
     since: Cursor | None = None
     step_done: bool = False
+    promoted: bool = False
     latched: Verdict | None = None
     lost_since: Instant | None = None
     deadline: Instant | None = None

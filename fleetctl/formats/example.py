@@ -43,6 +43,15 @@ def aws_policy_text() -> str:
     return json.dumps(AWS_POLICY, indent=2) + "\n"
 
 
+def kubernetes_role_text() -> str:
+    """Return the read-only cluster role, as `kubectl apply -f FILE` takes it."""
+    import yaml
+
+    from fleetctl.formats.access import kubernetes_role
+
+    return str(yaml.safe_dump_all(kubernetes_role(), sort_keys=False))
+
+
 _SETTINGS = """\
 # Settings of this workspace. Flags and FLEETCTL_* variables win over this file. All of them: fleetctl help settings
 
@@ -81,6 +90,12 @@ routers:
       pin_key:                                # lets fleetctl's own probes choose a side
         kind: file                            # a file readable by its owner alone, or kind: env
         name: /etc/fleetctl/pin.key
+
+# Sources: what fleetctl inventory scan asks, read-only. Rights for security: access/. One page per kind: docs/how-to/inventory-*.md.
+sources: {}
+#   prod:
+#     kind: azure                             # also: aws, ansible, engines, prometheus, table, kubernetes
+#     settings: {subscriptions: 00000000-0000-0000-0000-000000000000}
 
 # Pools: machines of one SKU in one region.
 pools:

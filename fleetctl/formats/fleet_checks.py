@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from fleetctl.formats import quantities as q
-from fleetctl.formats.fleet_schema import CellShape, CommitmentShape, PolicyShape, PoolShape, RouterShape, StepShape, WorkloadShape
+from fleetctl.formats.fleet_schema import (
+    CellShape,
+    CommitmentShape,
+    PolicyShape,
+    PoolShape,
+    RouterShape,
+    SourceShape,
+    StepShape,
+    WorkloadShape,
+)
+from fleetctl.formats.sources import check_source
 from fleetctl.formats.yaml_source import Path
 
 Finding = tuple[Path, str]
@@ -27,6 +37,7 @@ class Parts:
     policy: PolicyShape | None
     steps: Mapping[int, StepShape]
     names: Mapping[str, frozenset[str]]
+    sources: Mapping[str, SourceShape]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -40,6 +51,9 @@ def check(parts: Parts) -> Iterator[Finding]:
     yield from _pools(parts)
     for name, cell in parts.cells.items():
         yield from _cell(name, cell, parts)
+    for name, source in parts.sources.items():
+        for place, text in check_source(source.kind, source.settings, source.secrets):
+            yield ("sources", name, *place), text
     yield from _same_place(parts)
     for i, commitment in parts.commitments.items():
         yield from _known("pools", commitment.pool, ("commitments", i, "pool"), parts)
@@ -152,7 +166,7 @@ def _twice(items: Iterable[str], path: Path) -> Iterator[Finding]:
 
 def _policy(policy: PolicyShape) -> Iterator[Finding]:
     yield from _twice(policy.order, ("policy", "order"))
-    for key in ("weight_lease", "step_deadline", "lost_evidence_home"):
+    for key in ("weight_lease", "step_deadline", "lost_evidence_home", "horizon"):
         if getattr(policy, key).total_seconds() < 1:
             yield ("policy", key), "must be at least 1s"
     for i, window in enumerate(policy.freeze):

@@ -21,7 +21,17 @@ from fleetctl.domain.workload import (
     Workload,
 )
 from fleetctl.formats.fleet_checks import EXISTING, existing_targets, read_margin
-from fleetctl.formats.fleet_schema import CellShape, FleetShape, MarginShape, PolicyShape, PoolShape, RouterShape, StepShape, WorkloadShape
+from fleetctl.formats.fleet_schema import (
+    CellShape,
+    FleetShape,
+    MarginShape,
+    PolicyShape,
+    PoolShape,
+    RouterShape,
+    SourceShape,
+    StepShape,
+    WorkloadShape,
+)
 from fleetctl.formats.presets import DEFAULT_PRESET, PRESETS, default_fail_margin, default_guardrail, holds_back, preflight
 
 
@@ -38,6 +48,7 @@ def to_fleet(shape: FleetShape, serial: int) -> Fleet:
         cells=tuple(_cell(name, cell, shape) for name, cell in shape.cells.items()),
         policy=to_policy(shape.policy, guardrails),
         routers=tuple(_router(name, router) for name, router in shape.routers.items()),
+        sources=tuple(_router(name, source) for name, source in shape.sources.items()),
         hosts=tuple(host for name, pool in shape.pools.items() for host in _hosts(name, pool)),
         commitments=tuple(Commitment(pool=PoolId(c.pool), count=c.count, hourly=c.hourly, until=c.until) for c in shape.commitments),
         settings=dict(shape.settings),
@@ -72,7 +83,7 @@ def _hosts(pool: str, p: PoolShape) -> tuple[Host, ...]:
     )
 
 
-def _router(name: str, r: RouterShape) -> Connection:
+def _router(name: str, r: RouterShape | SourceShape) -> Connection:
     secrets = {key: SecretRef(kind=s.kind, name=s.name) for key, s in r.secrets.items()}
     return Connection(name=name, kind=r.kind, settings=dict(r.settings), secrets=secrets)
 
@@ -140,6 +151,7 @@ def _cell(name: str, c: CellShape, shape: FleetShape) -> Cell:
         affinity=AffinityKey(kind=c.affinity.kind, name=c.affinity.name) if c.affinity else None,
         lane=lane,
         wave=c.wave,
+        regions=tuple(c.regions),
     )
 
 
@@ -170,6 +182,10 @@ def to_policy(p: PolicyShape, guardrails: tuple[Guardrail, ...]) -> Policy:
         weight_lease=p.weight_lease,
         freeze=tuple(FreezeWindow(name=f.name, start=f.start, end=f.end) for f in p.freeze),
         order=tuple(p.order),
+        power_kw=dict(p.power_kw),
+        target_gpus=p.target_gpus,
+        budget_usd_per_hour=p.budget_usd_per_hour,
+        horizon=p.horizon,
     )
 
 

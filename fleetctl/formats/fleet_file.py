@@ -23,6 +23,7 @@ from fleetctl.formats.fleet_schema import (
     PolicyShape,
     PoolShape,
     RouterShape,
+    SourceShape,
     StepShape,
     WorkloadShape,
 )
@@ -31,7 +32,7 @@ from fleetctl.formats.presets import DEFAULT_PRESET, expand_steps
 from fleetctl.formats.yaml_source import Document, Mistake, Path, read_yaml
 
 M = TypeVar("M", bound=BaseModel)
-_SECTIONS = ("pools", "workloads", "cells", "routers")
+_SECTIONS = ("pools", "workloads", "cells", "routers", "sources")
 
 
 def read_fleet(path: FilePath, *, serial: int = 1, shown_as: str = "") -> Fleet:
@@ -105,6 +106,7 @@ def _parts(value: Mapping[str, Any], shape: FleetShape | None) -> Parts:
         workloads=_each(WorkloadShape, sections["workloads"]),
         cells=_each(CellShape, sections["cells"]),
         routers=_each(RouterShape, sections["routers"]),
+        sources=_each(SourceShape, sections["sources"]),
         commitments=_listed(CommitmentShape, value.get("commitments")),
         policy=shape.policy if shape else _salvaged(PolicyShape, _mapping(value.get("policy"))),
         steps=_steps(value, shape),

@@ -191,4 +191,9 @@ def _whoami(environment: Mapping[str, str]) -> str:
     for name in ("USER", "LOGNAME"):
         if environment.get(name):
             return environment[name]
-    return f"uid-{os.getuid()}"
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid-{os.getuid()}"

@@ -199,7 +199,7 @@ policy:
   warm_up: 3s
   weight_lease: 180s        # a weight that nobody renews goes home after this
   lost_evidence_home: 30s
-  step_deadline: 10m
+  step_deadline: 30m
   order: [batch, online, realtime]
   steps:
     - {phase: preflight}

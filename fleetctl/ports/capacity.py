@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from fleetctl.domain.capacity import Leftover, SkuReading
 from fleetctl.domain.ids import HostId, PoolId, Token
 from fleetctl.domain.people import Diagnostic, Facts, Gap
 from fleetctl.domain.pool import Host, PoolSpec, Priority
@@ -18,6 +19,7 @@ from fleetctl.domain.provision import (
     ProvisionPlan,
     ReleasePermit,
 )
+from fleetctl.domain.scan import Scan
 
 
 class Discovery(Protocol):
@@ -28,11 +30,59 @@ class Discovery(Protocol):
         ...
 
 
+class PartedDiscovery(Discovery, Protocol):
+    """A source that is asked part by part (a region of an account), each by its own `scan(part)`, at once and from several threads."""
+
+    @property
+    def name(self) -> str:
+        """Return the name it has among the sources, such as "azure prod"."""
+        ...
+
+    def parts(self) -> tuple[str, ...]:
+        """Return its parts. Raises CredentialsMissing (credentials.*) and InventoryFailed (inventory.*)."""
+        ...
+
+
+class ScanRecords(Protocol):
+    """Keeps the last looks at all sources. Raises StoreUnavailable (store.*)."""
+
+    def newest(self, back: int = 0) -> Scan | None:
+        """Return the newest look, or the one that many before it; None where there is none."""
+        ...
+
+    def save(self, scan: Scan) -> Scan:
+        """Keep a look and return it with its number; only the newest few are kept."""
+        ...
+
+
 class Capacity(Protocol):
     """Says whether capacity is to be had."""
 
     def verdict(self, sku: str, region: str, count: int, priority: Priority) -> CapacityVerdict:
         """Answer yes, no or unknown with a reason; never raises for a cloud that does not answer."""
+        ...
+
+
+class CapacitySource(Protocol):
+    """Reads what a cloud says of a size in a region."""
+
+    def read(self, sku: str, region: str) -> SkuReading:
+        """Read restrictions, quota and reservations now; what cannot be read is a gap of the reading, never an exception."""
+        ...
+
+
+class Leftovers(Protocol):
+    """Finds and removes what carries an intent's tag.
+
+    Raises CapacityUnavailable (capacity.unreachable) and CredentialsMissing (credentials.refused).
+    """
+
+    def find(self, tag: str) -> tuple[Leftover, ...]:
+        """Return everything in the cloud that carries the tag, and disks of its machines; () where there is nothing."""
+        ...
+
+    def remove(self, one: Leftover) -> None:
+        """Remove it and wait until it is gone; gone already is done."""
         ...
 
 
@@ -49,6 +99,10 @@ class Provisioner(Protocol):
 
     def outputs(self, pool: PoolId) -> tuple[Host, ...]:
         """Return the pool's hosts as the state has them; () where there is none."""
+        ...
+
+    def ids(self, pool: PoolId) -> frozenset[str]:
+        """Return the cloud's ids, lower case, of everything that the pool's state holds; what exists beside them is an orphan."""
         ...
 
     def drift(self, pool: PoolId) -> tuple[Diagnostic, ...]:

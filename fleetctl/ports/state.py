@@ -64,12 +64,16 @@ class Store(Protocol):
         """Give the lease back; nothing happens where it was lost already."""
         ...
 
+    def evict(self, held: Held) -> None:
+        """Free the lease of a holder that is known to be dead; nothing happens where it has changed hands since."""
+        ...
+
     def start(self, rollout: Rollout, events: Sequence[Event]) -> None:
         """Make this the current rollout of its cell. Raises LeaseHeld (lease.active) where one has not ended."""
         ...
 
     def due(self, limit: int) -> tuple[CellId, ...]:
-        """Return cells whose look_again has passed and that nobody holds, oldest first."""
+        """Return cells whose look_again has passed and that nobody holds, oldest first; an ended one only with an open order."""
         ...
 
     def load(self, c: CellId) -> Rollout | None:
@@ -98,6 +102,10 @@ class Store(Protocol):
 
     def cells(self) -> tuple[CellId, ...]:
         """Return every cell that has a rollout."""
+        ...
+
+    def holding(self, *codes: str) -> int:
+        """Count the current rollouts that have not ended and whose hold_reason is one of `codes`; cheap, for every tick."""
         ...
 
 

@@ -36,15 +36,19 @@ PROVIDER_CELLS = 3
 QUIET_GRACE = timedelta(seconds=10)
 """How long a new step may show no request before that counts as no evidence."""
 
-BROKEN_STATES = frozenset({"nan", "down", "mislabelled", "same_series"})
+BROKEN_STATES = frozenset({"nan", "down", "mislabelled", "same_series", "reset"})
 QUIET_STATES = frozenset({"empty", "stale"})
+BLIND = "the evidence source cannot be read"
+STALE = "stale"
+"""Hold reason of a cell whose router has seen a newer writer; latched until a person reconciles or resumes."""
 PHASE_ORDER = ("preflight", "shadow", "canary", "ramp", "full", "soak", "complete", "release")
 
 
 def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     """Decide what happens next to a cell.
 
-    Priority: nothing after an end; orders; going home; a FAIL; lost evidence; a foreign write; pause and freeze; the step's gate.
+    Priority: nothing after an end; orders; a FAIL and going home; a newer or foreign writer; the step's weight; lost evidence; the
+    step's gate, then pause, `until` and freeze.
 
     Args:
         r: the current rollout with its unobeyed orders.
@@ -66,15 +70,20 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
         r = replace(r, latched=failed, direction="home", hold_reason="")
     if r.direction == "home":
         return _go_home(r, seen)
+    if r.hold_reason == STALE:
+        why = Reason(code=STALE, text="a newer writer was at the router. Run: fleetctl fallback --reconcile")
+        return _held(r, seen, why, now, page=False)
     if seen.foreign_write:
         return _held(r, seen, Reason(code="foreign_write", text=seen.foreign_write), now, page=True)
+    if _was_lowered(r, seen, now):
+        text = f"somebody else set {seen.split.target_bp / 100:g} % where {r.weight_bp / 100:g} % was; resume or abort it"
+        return _held(r, seen, Reason(code="foreign_write", text=text), now, page=True)
+    if r.settled_at is None or not _shows(r, seen):
+        return _settle(r, seen, now)
     lost = _lost(r, seen, now)
     if lost:
         return _without_evidence(r, seen, lost, now)
-    r = replace(r, lost_since=None)
-    if r.settled_at is None or not _shows(r, seen):
-        return _settle(r, seen, now)
-    return _at_step(r, seen, now)
+    return _at_step(replace(r, lost_since=None), seen, now)
 
 
 def _obey(r: Rollout, now: Instant) -> Rollout:
@@ -95,9 +104,12 @@ def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
         case "pause":
             return replace(r, paused=True)
         case "resume":
-            return replace(r, paused=False)
+            if r.hold_reason == STALE:
+                return replace(r, hold_reason="")  # a pause stands: reconciling thaws nothing
+            lowered = r.hold_reason == "foreign_write"
+            return replace(r, paused=False, settled_at=None if lowered else r.settled_at, hold_reason="" if lowered else r.hold_reason)
         case "promote":
-            return replace(r, step_done=True, paused=False, hold_reason="promoted") if r.direction == "forward" else r
+            return replace(r, step_done=True, paused=False, promoted=True) if r.direction == "forward" else r
         case "advance":
             until = order.until or "complete"
             further = PHASE_ORDER.index(until) > PHASE_ORDER.index(r.until)
@@ -107,7 +119,9 @@ def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
 
 
 def _failure(verdicts: tuple[Verdict, ...]) -> Verdict | None:
-    return next((v for v in verdicts if v.kind == "FAIL"), None)
+    """Return the FAIL that decides, by the name of its guardrail where one is named beside the whole."""
+    failed = [v for v in verdicts if v.kind == "FAIL"]
+    return next((v for v in failed if v.guardrail != "all"), failed[0] if failed else None)
 
 
 def _home_kind(r: Rollout) -> Ended:
@@ -145,11 +159,11 @@ def _go_home(r: Rollout, seen: Observation) -> Decision:
 
 def _lost(r: Rollout, seen: Observation, now: Instant) -> str:
     """Say why there is no evidence though customers are on the target; empty where there is, or none is needed."""
-    if seen.split.target_bp == 0 or r.settled_at is None or r.since is None or now < r.settled_at:
+    if seen.split.target_bp == 0 or r.settled_at is None or now < r.settled_at:
         return ""
     e = seen.evidence
     if e is None:
-        return "the evidence source cannot be read"
+        return BLIND
     broken = [f"{arm} is {s}" for arm, s in e.state.items() if s in BROKEN_STATES]
     if broken:
         return ", ".join(broken)
@@ -185,6 +199,11 @@ def _held(r: Rollout, seen: Observation, why: Reason, now: Instant, *, page: boo
     return Decision(next=replace(r, hold_reason=why.code), effects=_renewal(r, seen, now) + notice, why=why, look_again=MOVING)
 
 
+def _was_lowered(r: Rollout, seen: Observation, now: Instant) -> bool:
+    """Tell whether somebody else lowered the weight: it is never raised again by itself. The guard lowers too, but only a lapsed lease."""
+    return r.settled_at is not None and seen.split.target_bp < r.weight_bp and seen.split.lease_until > now
+
+
 def _shows(r: Rollout, seen: Observation) -> bool:
     return seen.split.target_bp == r.weight_bp
 
@@ -202,33 +221,67 @@ def _settle(r: Rollout, seen: Observation, now: Instant) -> Decision:
     phase = r.spec.phases[r.step]
     r = replace(r, weight_bp=phase.weight_bp)
     if not _shows(r, seen):
-        if seen.window.active and phase.weight_bp > seen.split.target_bp:
-            return _held(r, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
+        if phase.weight_bp > seen.split.target_bp and (held := _may_not_raise(r, seen, now)):
+            return held
         text = f"{phase.phase}: setting {phase.weight_bp / 100:g} %"
         moved = replace(r, settled_at=None)
         return Decision(
             next=moved, effects=(SetSplit(target_bp=phase.weight_bp),), why=Reason(code="step.set", text=text), look_again=SETTLING
         )
+    if seen.mark is None:
+        return _blind(r, seen, now)
     first = phase.weight_bp > 0 and not any(p.weight_bp > 0 for p in r.spec.phases[: r.step])
     begins = now + (r.spec.warm_up if first else timedelta(0))
-    since = r.since
-    if seen.mark is not None:
-        since = replace(seen.mark, since=begins, thresholds=seen.mark.thresholds or (r.since.thresholds if r.since else None))
-    settled = replace(r, settled_at=begins, since=since, deadline=begins + r.spec.step_deadline, hold_reason="")
+    since = replace(seen.mark, since=begins, thresholds=seen.mark.thresholds or (r.since.thresholds if r.since else None))
+    deadline = begins + phase.bake + r.spec.step_deadline
+    settled = replace(r, settled_at=begins, since=since, deadline=deadline, lost_since=None, hold_reason="")
     effects: tuple[Effect, ...] = (Hold(pool=r.spec.source),) if phase.phase == "preflight" else ()
     text = f"{phase.phase}: router shows {phase.weight_bp / 100:g} %"
     return Decision(next=settled, effects=effects, why=Reason(code="step.shown", text=text), look_again=SETTLING)
 
 
+def _may_not_raise(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
+    """Hold a weight that the router lost (a guard, a crash between set and record): a raise needs evidence to be there to judge it."""
+    if seen.window.active:
+        return _held(r, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
+    if seen.source_ready is not None and seen.source_ready < 1.0:
+        return _source_not_ready(r, seen, now)
+    if seen.mark is not None:
+        return None
+    if r.settled_at is not None:
+        why = Reason(code="step.lost", text=f"{r.phase}: the router shows {seen.split.target_bp / 100:g} %, not {r.weight_bp / 100:g} %")
+        return Decision(next=replace(r, settled_at=None), effects=(), why=why, look_again=SETTLING)
+    return _blind(r, seen, now)
+
+
+def _blind(r: Rollout, seen: Observation, now: Instant) -> Decision:
+    """Begin no step that nobody could judge: its evidence needs a place to begin, never the place where the step before began."""
+    if seen.split.target_bp > 0:
+        return _without_evidence(r, seen, BLIND, now)
+    return _held(r, seen, Reason(code="evidence.lost", text=f"{BLIND}; not raising"), now, page=False)
+
+
+def _source_not_ready(r: Rollout, seen: Observation, now: Instant) -> Decision:
+    text = f"source answers on {seen.source_ready or 0.0:.0%} of its replicas; not raising above what can come home"
+    return _held(r, seen, Reason(code="source.not_ready", text=text), now, page=True)
+
+
 def _enter(r: Rollout, step: int, now: Instant) -> Rollout:
     phase = r.spec.phases[step]
     return replace(
-        r, step=step, step_done=False, weight_bp=phase.weight_bp, settled_at=None, hold_reason="", deadline=now + r.spec.step_deadline
+        r,
+        step=step,
+        step_done=False,
+        promoted=False,
+        weight_bp=phase.weight_bp,
+        settled_at=None,
+        hold_reason="",
+        deadline=now + r.spec.step_deadline,
     )
 
 
 def _at_step(r: Rollout, seen: Observation, now: Instant) -> Decision:
-    verdict = Gate(open=True, why="promoted by a person") if r.hold_reason == "promoted" and r.step_done else gate(r, seen, now)
+    verdict = Gate(open=True, why="promoted by a person") if r.promoted else gate(r, seen, now)
     renewal = _renewal(r, seen, now)
     effects = renewal + verdict.effects
     phase = r.phase
@@ -260,6 +313,8 @@ def _advance(r: Rollout, seen: Observation, now: Instant, verdict: Gate, renewal
     if seen.window.active:
         return _held(passed, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
     raised = min(following.weight_bp, r.spec.cap_bp)
+    if raised > seen.split.target_bp and seen.source_ready is not None and seen.source_ready < 1.0:
+        return _source_not_ready(passed, seen, now)
     entered = _enter(r, r.step + 1, now)
     effects: tuple[Effect, ...] = (SetSplit(target_bp=raised),) if raised != seen.split.target_bp else ()
     why = Reason(code="step.advance", text=f"{r.phase} done ({verdict.why}); next {following.phase} at {raised / 100:g} %")

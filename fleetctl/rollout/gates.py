@@ -41,10 +41,10 @@ def gate(r: Rollout, seen: Observation, now: Instant) -> Gate:
 
 
 def _preflight(r: Rollout, seen: Observation) -> Gate:
+    if seen.source_ready is not None and seen.source_ready < 1.0:
+        return Gate(open=False, why=f"source answers on {seen.source_ready:.0%} of its replicas")
     if seen.source_ready is None or seen.target_ready is None:
         return Gate(open=False, why="asking both pools for real completions")
-    if seen.source_ready < 1.0:
-        return Gate(open=False, why=f"source answers on {seen.source_ready:.0%} of its replicas")
     if seen.target_ready < 1.0:
         return Gate(open=False, why=f"target answers on {seen.target_ready:.0%} of its replicas")
     latency = any(g.name == "latency" and g.judged for p in r.spec.phases for g in p.guardrails)
@@ -77,6 +77,8 @@ def _weighted(r: Rollout, seen: Observation, now: Instant) -> Gate:
     if r.spec.lane.kind == "accepted":
         if e.arms["canary"].attempts == 0:
             return Gate(open=False, why="no canary request yet (lane accepted)")
+        if e.state["canary"] != "ok":
+            return Gate(open=False, why=f"canary is {e.state['canary']} (lane accepted)")
         return _bake(left, f"lane accepted, no FAIL in {e.arms['canary'].attempts} canary requests")
     waiting = _not_passed(r, seen)
     if waiting:
@@ -90,6 +92,11 @@ def _not_passed(r: Rollout, seen: Observation) -> list[str]:
     """Name every judged guardrail of this step that has not passed, and what it misses."""
     by_name = {v.guardrail: v for v in seen.verdicts}
     waiting = []
+    whole = by_name.get(Guardrail("all"))
+    if whole is not None and whole.kind in ("NO_DATA", "PROVIDER_ERROR"):
+        return [whole.detail or whole.kind]
+    if whole is not None and whole.kind != "PASS" and r.phase in PASS_NEEDED:
+        waiting.append(whole.detail or "the whole has not passed")
     for spec in r.spec.phases[r.step].guardrails:
         if not spec.judged or (r.phase not in PASS_NEEDED and spec.name != Guardrail("errors")):
             continue

@@ -1,26 +1,26 @@
-"""Provision and configure, use-case layer: make the plan's pools and prepare their hosts. Never imports an adapter."""
+"""Provision and configure, use-case layer: what both touch, and preparing hosts. Never imports an adapter."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
+from decimal import Decimal
 
+from fleetctl.domain.capacity import Attempt, Candidate, Leftover
 from fleetctl.domain.event import Event
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import PoolId
 from fleetctl.domain.people import Actor, Diagnostic
 from fleetctl.domain.plan import Plan
 from fleetctl.domain.pool import Host, PoolSpec
-from fleetctl.domain.provision import HostResult, Progress, Provisioned, ProvisionFailure, ProvisionPlan
-from fleetctl.errors import ConfigureFailed, LeaseHeld, ProvisionFailed
-from fleetctl.planning.check_provision import check_provision
-from fleetctl.ports.capacity import Configurator, Provisioner
+from fleetctl.domain.provision import HostResult, Progress, Provisioned, ProvisionPlan
+from fleetctl.errors import ConfigureFailed, LeaseHeld
+from fleetctl.ports.capacity import CapacitySource, Configurator, Leftovers, Provisioner
 from fleetctl.ports.state import Clock, Held, Lease, Records, Store
 
 POOL_TTL = timedelta(minutes=60)
-"""Longest that one run on a pool is expected to hold it; released at its end."""
+"""Longest that one run on a pool is expected to hold it; released at its end, and taken from a holder that is dead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,18 +33,59 @@ class PoolHosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvisionOutcome:
-    """What one pool's run came to; `done` is None where only shown or nothing had to change."""
+    """What one pool's run came to; `done` is None where only shown or nothing had to change.
+
+    Args:
+        place: where it is, or would be; attempts: of this run, failed ones too; orphans: what was found beside the state.
+        usd_per_hour: what the plan adds to the bill, None where a price is not known.
+    """
 
     spec: PoolSpec
     shown: ProvisionPlan
     findings: tuple[Diagnostic, ...]
     done: Provisioned | None
     hosts: tuple[Host, ...]
+    place: Candidate | None = None
+    attempts: tuple[Attempt, ...] = ()
+    orphans: tuple[Leftover, ...] = ()
+    usd_per_hour: Decimal | None = None
+
+
+Shown = Callable[[PoolSpec, ProvisionPlan, Decimal | None], None]
+
+
+class NoLeftovers:
+    """`Leftovers` where nothing is tagged, as in the lab."""
+
+    def find(self, tag: str) -> tuple[Leftover, ...]:
+        """Return nothing."""
+        return ()
+
+    def remove(self, one: Leftover) -> None:
+        """Do nothing."""
+
+
+def only_place(spec: PoolSpec) -> tuple[Candidate, ...]:
+    """Return the place that was asked for and no other."""
+    return (Candidate(sku=spec.sku, region=spec.region, zone=spec.zone, priority=spec.priority),)
+
+
+def no_source(spec: PoolSpec) -> CapacitySource | None:
+    """Return that nobody can be asked."""
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityPorts:
-    """All that provision and configure touch."""
+    """All that provision and configure touch.
+
+    Args:
+        leftovers, source: of the cloud that a pool is in; places: where it may be made, what was asked for first.
+        price: of one machine, USD per hour, None where unknown.
+        shown: called with every plan before it is applied.
+        is_gone: tells whether the holder of a lease is known to be dead.
+        reached: called with the name of each step of the saga once it is on record (tests stop there).
+    """
 
     store: Store
     records: Records
@@ -53,6 +94,13 @@ class CapacityPorts:
     configurator: Configurator
     holder: str
     actor: Actor
+    leftovers: Callable[[PoolSpec], Leftovers] = lambda _: NoLeftovers()
+    source: Callable[[PoolSpec], CapacitySource | None] = no_source
+    places: Callable[[PoolSpec], tuple[Candidate, ...]] = only_place
+    price: Callable[[Candidate], Decimal | None] = lambda _: None
+    shown: Shown = lambda *_: None
+    reached: Callable[[str], None] = lambda _: None
+    is_gone: Callable[[str], bool] = lambda _: False
 
 
 def held_pools(plan: Plan, fleet: Fleet) -> frozenset[PoolId]:
@@ -68,69 +116,13 @@ def take(ports: CapacityPorts, scope: str) -> Lease:
         LeaseHeld: lease.held, somebody else works on it.
     """
     lease = ports.store.acquire(scope, ports.holder, POOL_TTL)
+    if isinstance(lease, Held) and ports.is_gone(lease.holder):
+        ports.store.evict(lease)
+        lease = ports.store.acquire(scope, ports.holder, POOL_TTL)
     if isinstance(lease, Held):
         text = f"{lease.holder} works on {scope} until {lease.until:%H:%M:%S} UTC."
         raise LeaseHeld("lease.held", text, hint="Wait for it, then run the same command again")
     return lease
-
-
-def provision(
-    plan: Plan, fleet: Fleet, run: Path, ports: CapacityPorts, on: Callable[[Progress], None], *, apply: bool = True
-) -> tuple[ProvisionOutcome, ...]:
-    """Plan, show, check and apply each of the plan's pools; a rerun goes on where the last one stopped.
-
-    Args:
-        run: folder for the saved plan files.
-        apply: False only shows.
-
-    Raises:
-        ProvisionFailed: provision.refused with every finding, or what Terraform said.
-    """
-    return tuple(_provision_one(spec, plan, fleet, run, ports, on, apply) for spec in plan.pools)
-
-
-def _provision_one(
-    spec: PoolSpec, plan: Plan, fleet: Fleet, run: Path, ports: CapacityPorts, on: Callable[[Progress], None], apply: bool
-) -> ProvisionOutcome:
-    lease = take(ports, spec.pool)
-    try:
-        provisioner = ports.provisioner(spec)
-        shown = provisioner.plan((spec,), run)
-        findings = check_provision(shown, held_pools(plan, fleet))
-        errors = tuple(f for f in findings if f.severity == "error")
-        if errors:
-            raise ProvisionFailed(
-                "provision.refused",
-                f"the Terraform plan of {spec.pool} would harm what serves; nothing was applied.",
-                hint="Look at it: fleetctl provision --dry-run",
-                details=tuple(f"{f.path}: {f.text}" for f in errors),
-            )
-        done: Provisioned | None = None
-        if apply and not shown.is_empty:
-            done = _apply(spec, shown, provisioner, lease, ports, on)
-        hosts = provisioner.outputs(spec.pool)
-        if apply:
-            ports.records.put(spec.pool, PoolHosts(pool=spec.pool, hosts=hosts))
-        return ProvisionOutcome(spec=spec, shown=shown, findings=findings, done=done, hosts=hosts)
-    finally:
-        ports.store.release(lease)
-
-
-def _apply(
-    spec: PoolSpec, shown: ProvisionPlan, provisioner: Provisioner, lease: Lease, ports: CapacityPorts, on: Callable[[Progress], None]
-) -> Provisioned:
-    _note(ports, "provision.apply", f"{spec.pool}: applying plan file {shown.digest[:12]}", pool=spec.pool, digest=shown.digest)
-    done = provisioner.apply(shown, lease.token, on)
-    if isinstance(done, ProvisionFailure):
-        _note(ports, "provision.failed", f"{spec.pool}: {done.text}", pool=spec.pool)
-        raise ProvisionFailed(
-            done.code,
-            f"provisioning {spec.pool} failed: {done.text}",
-            hint="What was made is kept in the state; mend the cause, then run: fleetctl provision",
-            details=tuple(f"made: {m}" for m in done.made),
-        )
-    _note(ports, "provision.applied", f"{spec.pool}: {done.added} added", pool=spec.pool, added=done.added)
-    return done
 
 
 def known_hosts(records: Records, pools: Sequence[PoolId]) -> tuple[Host, ...]:
@@ -145,8 +137,12 @@ def configure(
     variables: Callable[[Sequence[Host]], Mapping[str, object]],
     play: str,
     on: Callable[[Progress], None],
+    choose: Callable[[Sequence[Host]], tuple[Host, ...]] = tuple,
 ) -> tuple[HostResult, ...]:
     """Prepare every host of the plan's pools; running it again changes nothing.
+
+    Args:
+        choose: takes the hosts that are wanted out of all.
 
     Raises:
         ConfigureFailed: configure.no_hosts, configure.failed (with one line per host that is not well).
@@ -154,14 +150,17 @@ def configure(
     hosts = known_hosts(ports.records, [p.pool for p in plan.pools])
     if not hosts:
         raise ConfigureFailed("configure.no_hosts", "no host of this plan has been provisioned.", hint="Run: fleetctl provision")
-    leases = [take(ports, p.pool) for p in plan.pools]
+    hosts = choose(hosts)
+    leases: list[Lease] = []
     try:
+        for spec in plan.pools:  # one that is held frees those taken before it
+            leases.append(take(ports, spec.pool))
         results = ports.configurator.run(play, hosts, variables(hosts), max(lease.token for lease in leases), on)
     finally:
         for lease in leases:
             ports.store.release(lease)
     bad = [r for r in results if r.state != "ok"]
-    _note(ports, "configure.failed" if bad else "configure.done", f"{len(results) - len(bad)} of {len(results)} hosts ready")
+    note(ports, "configure.failed" if bad else "configure.done", f"{len(results) - len(bad)} of {len(results)} hosts ready")
     if bad:
         raise ConfigureFailed(
             "configure.failed" if any(r.state == "failed" for r in bad) else f"configure.{bad[0].state}",
@@ -172,5 +171,6 @@ def configure(
     return results
 
 
-def _note(ports: CapacityPorts, kind: str, text: str, **data: str | int) -> None:
+def note(ports: CapacityPorts, kind: str, text: str, **data: str | int) -> None:
+    """Add an event to the fleet's own chain."""
     ports.store.append((Event(at=ports.clock.now(), kind=kind, actor=ports.actor, text=text, data=data),))

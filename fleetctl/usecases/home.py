@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from fleetctl.domain.event import Event
 from fleetctl.domain.home import HOME_TOKEN_STEP, Returned, WayHome
 from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.people import Actor
-from fleetctl.domain.rollout import Order
+from fleetctl.domain.rollout import Order, OrderKind
 from fleetctl.domain.split import Split, Stale
 from fleetctl.errors import FleetctlError, StoreUnavailable, TrafficNotApplied, UnsafeFallback
 from fleetctl.ports.home import Mark, WaysHome
@@ -72,7 +72,7 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
         )
     token, reported = _set_zero(router, way)
     done = ports.clock.now()
-    ports.ways.mark(way.cell, token, done, actor)
+    reported = "; ".join(filter(None, (reported, _mark(way, token, ports, actor))))
     return Returned(
         cell=way.cell,
         ms_to_zero=(done - began) / timedelta(milliseconds=1),
@@ -81,6 +81,15 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
         source_proven=proven,
         reported=reported,
     )
+
+
+def _mark(way: WayHome, token: Token, ports: HomePorts, actor: Actor) -> str:
+    """Note the return for the store; return why it could not be (the cell is home all the same), "" where it was."""
+    try:
+        ports.ways.mark(way.cell, token, ports.clock.now(), actor)
+    except FleetctlError as e:
+        return f"home, but not noted for the store: {e.message} Then run: fleetctl fallback --reconcile"
+    return ""
 
 
 def _prove(way: WayHome, ports: HomePorts) -> bool:
@@ -112,7 +121,27 @@ def fallback(ways: Sequence[WayHome], ports: HomePorts, actor: Actor, *, unprove
             return Failure(cell=way.cell, error=e)
 
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
-        return tuple(pool.map(one, ways))
+        results = tuple(pool.map(one, ways))
+    was_home = [isinstance(r, Returned) and r.was_bp == 0 for r in results]
+    return tuple(_keep_home(w, r, ports, actor) if zero else r for w, r, zero in zip(ways, results, was_home, strict=True))
+
+
+def _keep_home(way: WayHome, found: Returned | Failure, ports: HomePorts, actor: Actor) -> Returned | Failure:
+    """Fence a cell that was at zero, so that a rollout still before its first step cannot raise it a second later."""
+    if isinstance(found, Failure) or any(m.cell == way.cell for m in ports.ways.marks()):
+        return found
+    try:
+        rollout = ports.store().load(way.cell)
+        if rollout is None or rollout.ended:
+            return found
+    except StoreUnavailable:
+        pass
+    try:
+        token, reported = _set_zero(ports.router(way), way)
+    except FleetctlError as e:
+        return Failure(cell=way.cell, error=e)
+    reported = "; ".join(filter(None, (reported, _mark(way, token, ports, actor))))
+    return replace(found, token=token, reported=reported or "was home already; its rollout ends")
 
 
 def reconcile(ports: HomePorts) -> tuple[tuple[CellId, ...], str]:
@@ -150,6 +179,31 @@ def _reconcile_one(store: Store, mark: Mark) -> None:
     rollout = store.load(mark.cell)
     if rollout is not None and rollout.ended in ("", "complete"):
         store.order(mark.cell, Order(kind="fallback", actor=mark.actor, at=mark.at, note="reconciled"))
+
+
+def catch_up(ways: Sequence[WayHome], ports: HomePorts, actor: Actor) -> tuple[CellId, ...]:
+    """Raise the store's token of every rollout that found the router ahead of it, though no mark tells why (a store from a backup).
+
+    One whose cell is home on the router ends as fallen back; any other goes on.
+
+    Raises:
+        StoreUnavailable: the store is not back yet; TrafficNotApplied: the router does not answer.
+    """
+    store = ports.store()
+    done: list[CellId] = []
+    for way in ways:
+        r = store.load(way.cell)
+        if r is None or r.ended or r.hold_reason != "stale":
+            continue
+        shown = ports.router(way).read(way.cell)
+        store.raise_token(way.cell, shown.token)
+        text = f"{way.cell}: the store takes over the router's token {shown.token}"
+        event = Event(at=ports.clock.now(), kind="fallback.reconciled", actor=actor, text=text, cell=way.cell, data={"token": shown.token})
+        store.append((event,))
+        kind: OrderKind = "fallback" if shown.target_bp == 0 else "resume"
+        store.order(way.cell, Order(kind=kind, actor=actor, at=ports.clock.now(), note="reconciled"))
+        done.append(way.cell)
+    return tuple(done)
 
 
 def readable(ways: WaysHome) -> tuple[tuple[WayHome, ...], tuple[Failure, ...]]:

@@ -1,20 +1,23 @@
 """Inventory, use case layer: what runs where, what it costs, and where each fact came from. Read-only: never changes a fleet.
 
-Sources are asked by the port Discovery; this release asks the fleet file and the lab, and states a gap where a source could not tell.
+Sources are asked by the port Discovery; a source that could not tell is stated as a gap. What the fleet file leaves out, discovery fills
+in; where they contradict each other both are shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.merge import Conflict
 from fleetctl.domain.people import Facts, Gap
 from fleetctl.domain.pool import Pool
 from fleetctl.domain.units import Money
 from fleetctl.domain.workload import Cell, Existing, Workload
 from fleetctl.ports.capacity import Discovery
+from fleetctl.usecases.inventory_found import CellFacts, Found
 
 Price = Callable[[Workload, Pool], Money | None]
 """USD per hour of one workload's replicas on a pool; None where no price is known."""
@@ -26,6 +29,7 @@ class InventoryRow:
 
     Args:
         target: the pool it would go to, "" where the plan chooses; usd_per_hour: of its replicas on the source, None where unknown.
+        p95_ms, gpu_use: measured, None where nobody measures; origin: where a fact that is not the fleet file's comes from.
     """
 
     cell: str
@@ -47,11 +51,19 @@ class InventoryRow:
     cost_centre: str
     tenant: str
     data_class: str
+    engine_version: str = ""
+    adapters: str = ""
+    autoscaler: str = ""
+    gitops: str = ""
+    p95_ms: float | None = None
+    gpu_use: float | None = None
+    origin: Mapping[str, str] = field(default_factory=dict)
+    conflicts: tuple[Conflict, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """The whole answer: rows (most expensive first), gaps, and provenance."""
+    """The whole answer: rows (most expensive first, then most called), gaps, provenance, and what was found beside the fleet file."""
 
     fleet: str
     lineage: str
@@ -61,6 +73,7 @@ class Inventory:
     unpriced: int
     gaps: tuple[Gap, ...]
     provenance: tuple[Facts, ...]
+    found: Found = field(default_factory=Found)
 
 
 def scan_fleet(fleet: Fleet, sources: Sequence[Discovery], scope: str = "") -> tuple[Fleet, tuple[Gap, ...]]:
@@ -76,11 +89,12 @@ def scan_fleet(fleet: Fleet, sources: Sequence[Discovery], scope: str = "") -> t
     return replace(fleet, provenance=(*fleet.provenance, *facts)), tuple(gaps)
 
 
-def list_inventory(fleet: Fleet, price: Price, gaps: Iterable[Gap] = ()) -> Inventory:
-    """Return every cell, the most expensive first; cells without a price come last, then by name."""
+def list_inventory(fleet: Fleet, price: Price, gaps: Iterable[Gap] = (), found: Found | None = None) -> Inventory:
+    """Return every cell, the most expensive first, then the most called; cells without a price come last, then by name."""
+    found = found or Found()
     workloads, pools = {w.id: w for w in fleet.workloads}, {p.id: p for p in fleet.pools}
-    rows = [_row(cell, workloads[cell.workload], pools[cell.source], price) for cell in fleet.cells]
-    rows.sort(key=lambda r: (r.usd_per_hour is None, -(r.usd_per_hour or Decimal(0)), r.cell))
+    rows = [_row(cell, workloads[cell.workload], pools[cell.source], price, found.by_cell.get(cell.id)) for cell in fleet.cells]
+    rows.sort(key=lambda r: (r.usd_per_hour is None, -(r.usd_per_hour or Decimal(0)), -r.requests_per_s, r.cell))
     return Inventory(
         fleet=fleet.name,
         lineage=fleet.lineage,
@@ -90,30 +104,44 @@ def list_inventory(fleet: Fleet, price: Price, gaps: Iterable[Gap] = ()) -> Inve
         unpriced=sum(r.usd_per_hour is None for r in rows),
         gaps=tuple(gaps),
         provenance=fleet.provenance,
+        found=found,
     )
 
 
-def _row(cell: Cell, workload: Workload, source: Pool, price: Price) -> InventoryRow:
+def _row(cell: Cell, workload: Workload, source: Pool, price: Price, facts: CellFacts | None) -> InventoryRow:
+    facts = facts or CellFacts(chosen={}, others={})
     cost = price(workload, source)
     target = cell.target.pool if isinstance(cell.target, Existing) else cell.target or ""
     return InventoryRow(
         cell=cell.id,
         workload=workload.id,
-        model=workload.model.name,
+        model=facts.text("model", workload.model.name),
         klass=workload.klass,
         region=cell.region,
         source=cell.source,
         target=target,
         existing_target=isinstance(cell.target, Existing),
-        requests_per_s=workload.traffic.requests_per_s,
+        requests_per_s=_known(facts.number("requests_per_s"), workload.traffic.requests_per_s),
         usd_per_hour=None if cost is None else cost.amount,
         replicas=workload.replicas,
         accelerators_per_replica=workload.accelerators_per_replica,
-        engine=workload.engine,
+        engine=facts.text("software", workload.engine),
         router=cell.router.name,
         lane=cell.lane.kind,
-        owner=workload.owner,
-        cost_centre=workload.cost_centre,
-        tenant=workload.tenant,
-        data_class=workload.data_class,
+        owner=facts.text("owner", workload.owner),
+        cost_centre=facts.text("cost_centre", workload.cost_centre),
+        tenant=facts.text("tenant", workload.tenant),
+        data_class=facts.text("data_class", workload.data_class),
+        engine_version=facts.text("engine_version", workload.engine_version),
+        adapters=facts.text("adapters", " ".join(workload.adapters)),
+        autoscaler=facts.text("autoscaler"),
+        gitops=facts.text("gitops"),
+        p95_ms=facts.number("p95_ms"),
+        gpu_use=facts.number("gpu_use"),
+        origin={name: said.source for name, said in sorted(facts.chosen.items()) if not said.source.startswith("file ")},
+        conflicts=tuple(Conflict(field=name, chosen=facts.chosen[name], others=others) for name, others in sorted(facts.others.items())),
     )
+
+
+def _known(found: float | None, declared: float) -> float:
+    return declared if found is None else found

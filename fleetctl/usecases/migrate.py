@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
@@ -16,7 +16,7 @@ from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Approval, Plan, Wave
 from fleetctl.domain.rollout import Order, Rollout
 from fleetctl.domain.units import Instant
-from fleetctl.errors import FleetctlError, PlanStale, StillPending
+from fleetctl.errors import FleetctlError, PlanStale, StillPending, TrafficNotApplied
 from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.ports.state import Clock, Held, Lease, Lost, Records, Store
 from fleetctl.rollout.decide import PHASE_ORDER
@@ -26,6 +26,10 @@ TICKER = "ticker"
 """Scope of the lease that says who ticks: the resident ticker, or a `migrate` in the foreground."""
 
 TICKER_TTL = timedelta(seconds=6)
+"""Outlasts one slow tick: a probe waits 5 s for a replica, a router 5 s for an answer; the lease is renewed between slow ticks."""
+
+SLOW = timedelta(seconds=1)
+"""A tick that took longer waited for something: its cell comes last, and no two such ticks are made in a row while others are due."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +109,7 @@ def chosen_cells(plan: Plan, store: Store, names: Sequence[str]) -> tuple[CellId
     if names:
         unknown = [n for n in names if n not in moving and n not in {workload[c] for c in moving}]
         if unknown:
-            raise FleetctlError("migrate.unknown", f"plan {plan.id} moves no {', '.join(unknown)}.", hint="Run: fleetctl plan --show")
+            raise FleetctlError("migrate.unknown", f"plan {plan.id} moves no {', '.join(unknown)}.", hint="Run: fleetctl show")
         return tuple(c for c in moving if c in names or workload[c] in names)
     wave = current_wave(plan, store)
     if wave is not None:
@@ -161,7 +165,7 @@ def reached(r: Rollout | None, until: Phase, goal: Goal) -> bool:
     """Tell whether a cell is as far as the command was asked to bring it."""
     if r is None:
         return False
-    if r.ended:
+    if r.ended or is_lowered(r, until):
         return True
     at = PHASE_ORDER.index(r.phase)
     if goal == "phase":
@@ -169,6 +173,21 @@ def reached(r: Rollout | None, until: Phase, goal: Goal) -> bool:
     if goal == "soak":
         return at >= PHASE_ORDER.index("soak") and r.settled_at is not None
     return False
+
+
+def is_lowered(r: Rollout, until: Phase) -> bool:
+    """Tell whether a person's rollback has since set a nearer end than the command asked for."""
+    nearer = PHASE_ORDER.index(r.until) < PHASE_ORDER.index(until)
+    return nearer and not r.ended and not any(o.kind == "advance" for o in r.orders)
+
+
+STUCK = ("traffic.", "config.", "credentials.", "home.source_not_ready", "stale")
+"""How the reasons begin that keep any order from being obeyed."""
+
+
+def is_stuck(r: Rollout | None) -> bool:
+    """Tell whether no order can be obeyed now: the router or the source does not answer, or a newer writer was there."""
+    return r is not None and not r.ended and r.hold_reason.startswith(STUCK)
 
 
 def needs_person(r: Rollout | None) -> bool:
@@ -182,12 +201,14 @@ class Driver:
 
     Args:
         ports, settings: for the ticks; on_tick: told of every tick made here.
+        slow: cells whose last tick was slow.
     """
 
     ports: TickPorts
     settings: TickSettings
     on_tick: Callable[[TickResult], None]
     lease: Lease | None = None
+    slow: set[CellId] = field(default_factory=set)
 
     def is_ticking(self) -> bool:
         """Take or renew the ticker's lease; False while a resident ticker has it."""
@@ -200,11 +221,17 @@ class Driver:
             self.lease = None if isinstance(got, Held) else got
         return self.lease is not None
 
-    def step(self, limit: int = 64) -> int:
-        """Tick every due cell once; returns how many were ticked."""
-        due = self.ports.store.due(limit)
-        for c in due:
+    def step(self, limit: int = 1_000) -> int:
+        """Tick due cells once each, those known to be slow last, up to and with the first that is slow; returns how many were ticked."""
+        clock = self.ports.clock
+        due = sorted(self.ports.store.due(limit), key=lambda c: c in self.slow)
+        for ticked, c in enumerate(due, start=1):
+            began = clock.now()
             self.on_tick(tick(c, self.ports, self.settings))
+            if clock.now() - began > SLOW:
+                self.slow.add(c)
+                return ticked
+            self.slow.discard(c)
         return len(due)
 
     def stop(self) -> None:
@@ -237,11 +264,49 @@ def follow(
         clock.wait(clock.now() + timedelta(milliseconds=200), stop)
 
 
+STUCK_FOR = timedelta(seconds=5)
+"""How long an order waits for a router that does not answer before the command says so; the order stands."""
+
+
+def follow_order(driver: Driver, cells: Sequence[CellId], done: Callable[[Rollout | None], bool]) -> tuple[Rollout | None, ...]:
+    """Tick or watch until every cell has obeyed.
+
+    Raises:
+        TrafficNotApplied: traffic.order_waits, where the router does not answer or has seen a newer writer; the orders stand.
+    """
+    clock = driver.ports.clock
+    since: dict[CellId, Instant] = {}
+
+    def is_over(r: Rollout | None) -> bool:
+        if r is None or done(r):
+            return True
+        if not is_stuck(r):
+            since.pop(r.cell, None)
+            return False
+        return clock.now() - since.setdefault(r.cell, clock.now()) >= STUCK_FOR
+
+    rollouts = follow(driver, cells, is_over, lambda _: None, lambda: False)
+    stuck = [r for r in rollouts if r is not None and not done(r) and is_stuck(r)]
+    if stuck:
+        names = ", ".join(r.cell for r in stuck)
+        stale = any(r.hold_reason == "stale" for r in stuck)
+        raise TrafficNotApplied(
+            "traffic.order_waits",
+            f"the order for {names} stands and is obeyed once the router can be set ({stuck[0].hold_reason}).",
+            hint="Run: fleetctl fallback --reconcile" if stale else f"Look: fleetctl doctor. To go home at once: fleetctl fallback {names}",
+        )
+    return rollouts
+
+
 def take_home(driver: Driver, cells: Sequence[CellId], actor: Actor, why: str) -> tuple[Rollout | None, ...]:
-    """Abort cells that have not ended and tick until they have; what Ctrl-C does where nobody else ticks."""
+    """Abort cells that have not ended and tick until they have; what Ctrl-C does where nobody else ticks.
+
+    Raises:
+        TrafficNotApplied: traffic.order_waits.
+    """
     store, clock = driver.ports.store, driver.ports.clock
     for c in cells:
         r = store.load(c)
         if r is not None and not r.ended:
             store.order(c, Order(kind="abort", actor=actor, at=clock.now(), note=why))
-    return follow(driver, cells, lambda r: r is None or bool(r.ended), lambda _: None, lambda: False)
+    return follow_order(driver, cells, lambda r: r is None or bool(r.ended))

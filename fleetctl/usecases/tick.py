@@ -34,16 +34,19 @@ from fleetctl.domain.rollout import (
 )
 from fleetctl.domain.split import Split, Stale
 from fleetctl.domain.units import Instant, Scalar
-from fleetctl.errors import EvidenceUnavailable, FleetctlError, TrafficNotApplied
+from fleetctl.errors import EvidenceUnavailable, FleetctlError, StoreUnavailable, TrafficNotApplied
 from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store, Trail
 from fleetctl.ports.traffic import EvidenceSource, Holds, Prober, Router, Shadow
-from fleetctl.rollout.decide import decide
+from fleetctl.rollout.decide import STALE, decide
 
 FOR_GOOD = timedelta(days=36_500)
 """Lease of a weight whose migration is complete: nobody needs to tick it any more."""
 
 THRESHOLD_LEAST = 1_000
 """Baseline requests from which latency quantiles are frozen. Source: p99 of fewer rests on under 10 requests."""
+
+WITHOUT_EVIDENCE = ("evidence.lost", "evidence.provider")
+"""Hold reasons of a cell that has no evidence."""
 
 JUDGE = Actor(kind="judge", name="judge", via="timer")
 BREAKER = Actor(kind="breaker", name="breaker", via="timer")
@@ -109,8 +112,10 @@ def tick(c: CellId, ports: TickPorts, settings: TickSettings) -> TickResult:
         if isinstance(split, Stale):
             return _found_stale(r, lease, split, ports)
         return _observe_and_act(r, lease, split, ports, settings)
-    except TrafficNotApplied as e:
-        return _router_failed(r, lease, e, ports)
+    except StoreUnavailable:
+        raise
+    except FleetctlError as e:
+        return _cannot_act(r, lease, e, ports)
 
 
 def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, settings: TickSettings) -> TickResult:
@@ -118,13 +123,14 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
     before, r = r, _with_thresholds(r, ports)
     seen = observe(r, split, ports, settings, now)
     decision = decide(r, seen, now)
-    if decision.next.direction == "home" and seen.source_ready is None and split.target_bp > 0:
-        seen = replace(seen, source_ready=_source_ready(r, seen.evidence, ports))
+    if seen.source_ready is None and (_goes_home(decision, split) or _raises(decision, split)):
+        proof = seen.evidence if _goes_home(decision, split) else None  # a raise must be able to come home: every replica is asked
+        seen = replace(seen, source_ready=_source_ready(r, proof, ports))
         decision = decide(r, seen, now)
     events = list(_events(r, decision, seen, now))
     failed = _apply(r, decision, lease, ports, settings, events)
     if failed is not None:
-        return _router_failed(r, lease, failed, ports)
+        return _cannot_act(r, lease, failed, ports)
     look = LookRow(
         cell=r.cell,
         at=now,
@@ -142,6 +148,14 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
     return TickResult(cell=r.cell, kind="ticked", why=decision.why.text, rollout=decision.next, look=look, look_again=decision.look_again)
 
 
+def _goes_home(decision: Decision, split: Split) -> bool:
+    return decision.next.direction == "home" and split.target_bp > 0
+
+
+def _raises(decision: Decision, split: Split) -> bool:
+    return any(isinstance(e, SetSplit) and e.target_bp > split.target_bp for e in decision.effects)
+
+
 def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, now: Instant) -> Observation:
     """Gather what one decision may look at; a source that fails becomes a missing value, never an exception."""
     phase = r.spec.phases[r.step]
@@ -157,7 +171,8 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
             judged, verdicts = judge(r.judge, evidence, phase.guardrails)
     elif phase.phase == "preflight":
         source = ports.prober(r.cell).ready(r.spec.source, r.cell).share
-        target = ports.prober(r.cell).ready(r.spec.target, r.cell).share
+        if source >= 1.0:  # one dead side is waited for at a time: other cells wait for this tick
+            target = ports.prober(r.cell).ready(r.spec.target, r.cell).share
     elif phase.phase == "shadow" and r.spec.shadow is not None:
         pairs = ports.shadow(r.cell).pairs(r.cell, r.since)
         verdicts = (shadow_verdict(pairs, r.spec.shadow),)
@@ -170,7 +185,7 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         target_ready=target,
         window=open_window(settings.freeze, now),
         pairs=pairs,
-        providers_lost=_lost_cells(ports) if r.lost_since is not None else 0,
+        providers_lost=ports.store.holding(*WITHOUT_EVIDENCE) if r.lost_since is not None else 0,
         mark=mark,
     )
 
@@ -206,11 +221,6 @@ def scales_of(spec: RolloutSpec) -> tuple[float, ...]:
     """Return the factors at which the ladder must be counted: 1, 1.5 and one plus every latency margin of any step."""
     margins = [g for p in spec.phases for g in p.guardrails if g.name == "latency"]
     return tuple(sorted({1.0, 1.5} | {round(1 + m, 4) for g in margins for m in (g.margin, g.fail_margin)}))
-
-
-def _lost_cells(ports: TickPorts) -> int:
-    rollouts = (ports.store.load(c) for c in ports.store.cells())
-    return sum(1 for r in rollouts if r is not None and not r.ended and r.lost_since is not None)
 
 
 def _source_ready(r: Rollout, evidence: Evidence | None, ports: TickPorts) -> float:
@@ -303,21 +313,22 @@ def _look(v: Verdict) -> dict[str, Scalar]:
 def _found_stale(r: Rollout, lease: Lease, split: Stale, ports: TickPorts) -> TickResult:
     """A newer writer was at the router (a return home without the store): hold, page once, touch nothing."""
     text = f"the router of {r.cell} has seen token {split.seen}, ours is {lease.token}. Run: fleetctl fallback --reconcile"
-    return _park(r, lease, ports, "stale", text)
+    return _park(r, lease, ports, STALE, text)
 
 
-def _router_failed(r: Rollout, lease: Lease, e: FleetctlError, ports: TickPorts) -> TickResult:
-    """The router does not answer: traffic stays as it is (P9); hold and page once."""
+def _cannot_act(r: Rollout, lease: Lease, e: FleetctlError, ports: TickPorts) -> TickResult:
+    """The router does not answer, or its key or the cell is gone: traffic stays as it is (P9); hold, page once, spare the other cells."""
     return _park(r, lease, ports, e.code, e.message)
 
 
 def _park(r: Rollout, lease: Lease, ports: TickPorts, code: str, text: str) -> TickResult:
     now = ports.clock.now()
-    events: list[Event] = []
-    if r.hold_reason != code:
-        events.append(_event(r, now, "rollout.hold", text))
-        ports.notifier.send(_event(r, now, "notify.page", f"{r.cell}: {text}"))
-    parked = replace(r, hold_reason=code)
+    is_new = r.hold_reason not in (code, STALE)  # what a newer writer left is held until a person says so, whatever else fails since
+    events = (_event(r, now, "rollout.hold", text),) if is_new else ()
+    parked = replace(r, hold_reason=code) if is_new else r
     if ports.store.record(lease, replace(r, orders=()), parked, events, timedelta(seconds=1)) is not None:
         text = f"{text}; another writer took over"
-    return TickResult(cell=r.cell, kind="stale" if code == "stale" else "failed", why=text, rollout=parked)
+    elif is_new:
+        ports.notifier.send(_event(r, now, "notify.page", f"{r.cell}: {text}"))
+        ports.trail.add(LookRow(cell=r.cell, at=now, phase=r.phase, target_bp=r.weight_bp, served_bp=None, arms={}, verdicts=(), why=text))
+    return TickResult(cell=r.cell, kind="stale" if code == STALE else "failed", why=text, rollout=parked)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 
 from fleetctl.usecases.inventory import Inventory, InventoryRow
-from fleetctl.views.output import Column, Table
+from fleetctl.views.inventory_found import conflict_lines, gap_lines
+from fleetctl.views.output import Column, Table, clean
 
 COLUMNS = (
     Column(title="CELL", shrink=1, middle=True),
@@ -32,7 +33,8 @@ BY_PLAN = "(plan)"
 def inventory_table(inventory: Inventory) -> Table:
     """Return the inventory as a table; a target that the plan chooses is shown as "(plan)"."""
     foot = ["", f"{_count(len(inventory.rows), 'cell')}, {_usd(inventory.usd_per_hour)} USD an hour" + _unpriced(inventory.unpriced)]
-    foot += [f"Not known: {gap.scope}: {gap.reason} ({gap.source})" for gap in inventory.gaps]
+    foot += _beside(inventory)
+    foot += gap_lines(inventory.gaps)
     return Table(
         columns=COLUMNS, rows=tuple(_cells(row) for row in inventory.rows), foot=tuple(foot), empty="The fleet file declares no cells."
     )
@@ -56,7 +58,12 @@ def cell_text(row: InventoryRow) -> str:
         "requests/s": _rate(row.requests_per_s),
         "USD/h": _usd(row.usd_per_hour),
         "replicas": f"{row.replicas} x {_count(row.accelerators_per_replica, 'GPU')}",
-        "engine": row.engine,
+        "engine": f"{row.engine} {row.engine_version}".strip(),
+        "adapters": row.adapters,
+        "p95 ms": "" if row.p95_ms is None else f"{row.p95_ms:g}",
+        "GPU use": "" if row.gpu_use is None else f"{row.gpu_use:.0%}",
+        "autoscaler": row.autoscaler,
+        "owned by": row.gitops,
         "router": row.router,
         "lane": row.lane,
         "owner": row.owner,
@@ -64,7 +71,33 @@ def cell_text(row: InventoryRow) -> str:
         "tenant": row.tenant,
         "data class": row.data_class,
     }
-    return "\n".join(f"{key:<12} {value or '-'}" for key, value in shown.items())
+    origin = {_ORIGIN.get(name, name.replace("_", " ")): source for name, source in row.origin.items()}
+    lines = [_line(key, clean(value), origin.get(key, "")) for key, value in shown.items()]
+    return "\n".join([*lines, *conflict_lines(row.conflicts)])
+
+
+_ORIGIN = {"requests_per_s": "requests/s", "software": "engine", "p95_ms": "p95 ms", "gpu_use": "GPU use", "gitops": "owned by"}
+
+
+def _line(key: str, value: str, source: str) -> str:
+    return f"{key:<12} {value or '-'}" + (f"  ({clean(source)})" if source and value else "")
+
+
+def _beside(inventory: Inventory) -> list[str]:
+    """Return what was found and stands nowhere in the fleet file."""
+    loose = [p for p in inventory.found.pools if not p.pool]
+    lines = []
+    if loose:
+        cost = sum((p.usd_per_hour for p in loose if p.usd_per_hour is not None), Decimal(0))
+        text = f"Not in the fleet file: {_count(sum(p.vms for p in loose), 'machine')} with {_count(sum(p.gpus for p in loose), 'GPU')}"
+        lines.append(f"{text}, {_usd(cost)} USD an hour at list prices. See: fleetctl inventory list --what pools")
+    if inventory.found.unclaimed:
+        servers = _count(len(inventory.found.unclaimed), "running engine")
+        lines.append(f"Not in the fleet file: {servers}. See: fleetctl inventory list --what engines")
+    contrary = sum(bool(r.conflicts) for r in inventory.rows)
+    if contrary:
+        lines.append(f"Sources contradict each other about {_count(contrary, 'cell')}. See: fleetctl inventory show CELL")
+    return lines
 
 
 def _cells(row: InventoryRow) -> tuple[str, ...]:

@@ -13,6 +13,18 @@ if TYPE_CHECKING:
     from fleetctl.domain.rollout import Rollout
 
 
+_HOLDS = {
+    "traffic.router_down": "the router does not answer; traffic stays as it is",
+    "stale": "a newer writer was at the router. Run: fleetctl fallback --reconcile",
+    "step.inconclusive": "evidence stays INCONCLUSIVE; a person must look. Run: fleetctl promote or abort",
+    "evidence.lost": "no evidence arrives",
+    "evidence.provider": "many cells have no evidence: the provider is at fault",
+    "home.source_not_ready": "the source does not answer real completions",
+    "freeze": "a freeze window is open",
+}
+"""What holds a cell, in words; any other reason is shown as its code."""
+
+
 class MigrateView:
     """Shows rollouts as they move.
 
@@ -59,12 +71,12 @@ class MigrateView:
 
 
 def line(r: Rollout) -> str:
-    """Return one sentence about a cell, at most 80 columns for usual names."""
+    """Return one sentence about a cell, with the code of what holds it."""
     if r.ended:
         return f"{r.cell:<14} {r.ended.replace('_', ' ')}" + (f": {r.hold_reason}" if r.hold_reason else "")
     going = " going home" if r.direction == "home" else ""
     done = " done" if r.step_done else ""
-    hold = f" holding: {r.hold_reason}" if r.hold_reason else ""
+    hold = f" holding: {_HOLDS.get(r.hold_reason, r.hold_reason)} [{r.hold_reason}]" if r.hold_reason else ""
     return f"{r.cell:<14} {r.phase:<9} {r.weight_bp / 100:>5g} %{going}{done}{hold}"
 
 

@@ -223,7 +223,7 @@ def evidence_charts(story: CellStory) -> tuple[Chart, Chart]:
         Line(
             name=_spoken(n),
             style=_guardrail_style(n),
-            points=tuple((at, _edge(v.e_value)) for at, v in seen if v.guardrail == n and v.kind != "PASS"),
+            points=tuple((at, _edge(v.e_value)) for at, v in seen if v.guardrail == n),
         )
         for n in names
     )
@@ -267,7 +267,7 @@ def _guardrail_style(guardrail: str) -> str:
 
 
 def _pass_value(v: Verdict) -> float:
-    return v.e_value if v.kind == "PASS" and v.pass_e_value <= 0 else v.pass_e_value
+    return v.pass_e_value
 
 
 def _edge(value: float) -> float:

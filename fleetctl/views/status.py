@@ -74,7 +74,7 @@ def fleet_verdict(rows: Iterable[StatusRow]) -> str:
         parts.insert(0, f"{len(waiting)} waiting for evidence")
     if moving:
         parts.append(f"{len(moving)} under way")
-    word = "FAIL" if failing else "WAIT" if waiting else "HOME" if set(ended) - {"complete"} else "OK"
+    word = "FAIL" if failing else "WAIT" if waiting else "HOME" if set(ended) - {"complete"} and not moving else "OK"
     return f"{word}: {counted(len(listed), 'cell')}: {', '.join(parts)}"
 
 

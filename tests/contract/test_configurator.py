@@ -31,14 +31,14 @@ class Stage:
 
     def only(self, *hosts: str) -> dict[str, object]:
         """Return the variables of a run over these hosts."""
-        return {"lab_serving_service": world.STUB_SERVICE, "by_host": {h: self.by_host[h] for h in hosts}}
+        return {"by_host": {h: self.by_host[h] for h in hosts}}
 
 
 @pytest.fixture(params=["fake", pytest.param("ansible", marks=pytest.mark.lab)])
 def stage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     monkeypatch.setenv("PYTHONPATH", str(world.ROOT))
     hosts = (world.local_host(tmp_path / "hosts", "host-1"), world.local_host(tmp_path / "hosts", "host-2"))
-    by_host: dict[str, dict[str, object]] = {h.id: {"lab_serving_units": [world.unit(f"chat-lab-c{n}")]} for n, h in enumerate(hosts, 1)}
+    by_host: dict[str, dict[str, object]] = {h.id: {"lab_serving_units": [world.unit(h, f"chat-lab-c{n}")]} for n, h in enumerate(hosts, 1)}
     away = world.closed_host("host-away")
     made: Configurator = FakeConfigurator(states={away.id: "unreachable"})
     if request.param == "ansible":

@@ -237,3 +237,9 @@ def test_drift_is_what_the_last_plan_still_would_do(bench: Bench) -> None:
 def test_an_unknown_pool_has_no_hosts_and_no_drift(bench: Bench) -> None:
     assert bench.provisioner.outputs(PoolId("nobody")) == ()
     assert bench.provisioner.drift(PoolId("nobody")) == ()
+
+
+def test_ids_are_those_of_what_was_made_and_none_before(bench: Bench) -> None:
+    assert bench.provisioner.ids(POOL) == frozenset()
+    _applied(bench, "1")
+    assert len(bench.provisioner.ids(POOL)) == 2

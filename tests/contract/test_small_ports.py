@@ -127,7 +127,7 @@ def test_inline_jobs_wait_by_the_clock_and_name_unknown_work() -> None:
 def test_notices_are_kept_or_logged_and_never_raise(caplog: pytest.LogCaptureFixture) -> None:
     kept = KeptNotices()
     log = LogNotifier()
-    page = replace(event(text="home\nforged line \x1b[2J"), data={"level": "page"})
+    page = replace(event(text="home\nforged line \x1b[2J"), kind="notify.page")
     with caplog.at_level(logging.INFO):
         for notifier in (kept, log):
             as_port: Notifier = notifier
@@ -135,7 +135,7 @@ def test_notices_are_kept_or_logged_and_never_raise(caplog: pytest.LogCaptureFix
             as_port.send(event(None))
     assert kept.sent == [page, event(None)]
     assert [r.levelname for r in caplog.records] == ["ERROR", "INFO"]
-    assert caplog.messages[0] == "chat-lab rollout.step by ann: home\\nforged line \\x1b[2J"
+    assert caplog.messages[0] == "chat-lab notify.page by ann: home\\nforged line \\x1b[2J"
     assert caplog.messages[1].startswith("fleet ")
     log.send(None)  # type: ignore[arg-type]
 

@@ -259,3 +259,24 @@ def test_big_judge_state_comes_back_exact(store: AnyStore) -> None:
     back = store.load(CHAT)
     assert back is not None
     assert back.judge.numbers == bytes(range(256)) * 40
+
+
+def test_an_ended_rollout_is_due_only_while_an_order_waits(store: AnyStore) -> None:
+    first = rollout()
+    store.start(first, ())
+    ended = dataclasses.replace(first, ended="complete")
+    assert store.record(held(store), first, ended, (), NONE) is None
+    assert store.due(10) == (), "it would be taken and given back for ever"
+    store.order(CHAT, order("fallback"))
+    assert store.due(10) == (CHAT,)
+
+
+def test_a_dead_holder_is_evicted_once_and_a_new_one_is_not(store: AnyStore) -> None:
+    first = held(store)
+    seen = store.acquire(CHAT, "b@host:2", LONG)
+    assert isinstance(seen, Held)
+    store.evict(seen)
+    second = held(store, holder="b@host:2")
+    assert second.token == first.token + 1
+    store.evict(seen)
+    assert isinstance(store.acquire(CHAT, "c@host:3", LONG), Held)

@@ -17,7 +17,6 @@ from fleetctl.domain.pool import Host
 ROOT = Path(__file__).resolve().parents[2]
 PLAYBOOKS = ROOT / "playbooks"
 SERVER = ROOT / "tests" / "fakes" / "completion_server.py"
-STUB_SERVICE = "tests.fakes.unit_service"
 POOL = PoolId("mi300x-lab")
 
 SLOW = """\
@@ -64,12 +63,16 @@ def closed_host(name: str) -> Host:
     )
 
 
-def unit(name: str, *, model: str = "m", tokens: int = 1, env: dict[str, str] | None = None) -> dict[str, object]:
+def unit(host: Host, name: str, *, model: str = "m", tokens: int = 1, env: dict[str, str] | None = None) -> dict[str, object]:
     """Return a serving unit that answers one token."""
     config = {"port": free_port(), "model": model, "tokens": tokens}
     return {
         "name": name,
-        "content": {"argv": [sys.executable, str(SERVER), "--config", f"{name}.json"], "env": env or {}, "config": config},
+        "content": {
+            "argv": [sys.executable, str(SERVER), "--config", str(Path(dict(host.variables)["folder"]) / f"{name}.json")],
+            "env": env or {},
+            "config": config,
+        },
     }
 
 
@@ -84,7 +87,7 @@ def slow_playbooks(folder: Path) -> Path:
 def stop_units(folder: Path) -> None:
     """End every unit of every host below the folder."""
     for pid in folder.glob("*/*.pid"):
-        argv = [sys.executable, "-m", STUB_SERVICE, "stop", str(pid.parent), pid.stem]
+        argv = [sys.executable, "-m", "fleetctl.lab.service", "stop", str(pid.parent), pid.stem]
         subprocess.run(argv, cwd=ROOT, check=True, capture_output=True)
 
 

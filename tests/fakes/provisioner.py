@@ -103,6 +103,10 @@ class FakeProvisioner:
         state = self._states.get(pool, _State())
         return tuple(Host(id=i, pool=pool, address="127.0.0.1", connection="local", variables=_variables(i, state)) for i in state.named)
 
+    def ids(self, pool: PoolId) -> frozenset[str]:
+        """Return the hosts that were made."""
+        return frozenset(self._states.get(pool, _State()).hosts)
+
     def drift(self, pool: PoolId) -> tuple[Diagnostic, ...]:
         """Compare with what was last planned."""
         state = self._states.get(pool)

@@ -71,6 +71,12 @@ class MemoryStore:
         if self._is_writer(lease):
             self._leases[lease.scope] = ("", lease.token, START)
 
+    def evict(self, held: Held) -> None:
+        self._check()
+        holder, token, until = self._leases.get(held.scope, ("", 0, START))
+        if (holder, until) == (held.holder, held.until):
+            self._leases[held.scope] = ("", token, START)
+
     def raise_token(self, scope: str, at_least: Token) -> None:
         self._check()
         if at_least > self._leases.get(scope, ("", 0, START))[1]:
@@ -80,7 +86,7 @@ class MemoryStore:
         self._check()
         past = self._rollouts.setdefault(rollout.cell, [])
         if past and not past[-1].ended:
-            raise LeaseHeld("lease.active", f"{rollout.cell} already has a rollout.", hint=f"Run: fleetctl status {rollout.cell}")
+            raise LeaseHeld("lease.active", f"{rollout.cell} already has a rollout.", hint="Run: fleetctl status")
         past.append(_copy(dataclasses.replace(rollout, orders=())))
         self._orders[rollout.cell] = list(rollout.orders)
         self._look_at[rollout.cell] = self._now()
@@ -89,7 +95,8 @@ class MemoryStore:
     def due(self, limit: int) -> tuple[CellId, ...]:
         self._check()
         now = self._now()
-        ready = [c for c, at in self._look_at.items() if at <= now and not self._is_held(c)]
+        asked = [c for c, past in self._rollouts.items() if past and (not past[-1].ended or self._orders.get(c))]
+        ready = [c for c in asked if self._look_at[c] <= now and not self._is_held(c)]
         return tuple(sorted(ready, key=lambda c: self._look_at[c])[:limit])
 
     def load(self, c: CellId) -> Rollout | None:
@@ -124,6 +131,10 @@ class MemoryStore:
     def cells(self) -> tuple[CellId, ...]:
         self._check()
         return tuple(sorted(self._rollouts))
+
+    def holding(self, *codes: str) -> int:
+        self._check()
+        return sum(1 for rs in self._rollouts.values() if rs and not rs[-1].ended and rs[-1].hold_reason in codes)
 
     def append(self, events: Sequence[Event]) -> None:
         self._check()

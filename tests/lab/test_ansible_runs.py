@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.adapters.ansible import settings
 from fleetctl.adapters.ansible.configurator import AnsibleConfigurator
+from fleetctl.adapters.ansible.inventory import LocalPlace, inventory_list
 from fleetctl.domain.ids import HostId, Token
 from fleetctl.domain.pool import Host
 from fleetctl.domain.provision import HostResult, Progress
@@ -43,7 +45,7 @@ class Served:
 
     def run(self, play: str, token: int, units: Sequence[dict[str, object]] | None = None, *, check: bool = False) -> HostResult:
         made = AnsibleConfigurator(world.PLAYBOOKS, self.folder / "run", sys.executable, timeout_s=120, check=check)
-        variables: dict[str, object] = {"lab_serving_service": world.STUB_SERVICE, "health_gate_retries": 2, "health_gate_delay": 0}
+        variables: dict[str, object] = {"health_gate_retries": 2, "health_gate_delay": 0}
         if units is not None:
             variables["by_host"] = {self.host.id: {"lab_serving_units": units}}
         self.results = made.run(play, [self.host], variables, Token(token), self._see)
@@ -58,8 +60,11 @@ class Served:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("served")
     payload = f"m{{{{ lookup('pipe', 'touch {folder}/owned-by-model') }}}}"
-    units = [world.unit("chat-lab-c1", model=payload, env={"TOKEN": SECRET, "THREADS": "1", "OTHER": f"$(touch {folder}/owned-by-shell)"})]
-    s = Served(folder=folder, host=world.local_host(folder / "hosts", "host-1"), units=units)
+    host = world.local_host(folder / "hosts", "host-1")
+    units = [
+        world.unit(host, "chat-lab-c1", model=payload, env={"TOKEN": SECRET, "THREADS": "1", "OTHER": f"$(touch {folder}/owned-by-shell)"})
+    ]
+    s = Served(folder=folder, host=host, units=units)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(world.ROOT))
         patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
@@ -108,7 +113,7 @@ def test_the_manifest_names_versions_and_digests(served: Served) -> None:
 
 
 def test_check_mode_predicts_and_changes_nothing_then_the_run_replaces(served: Served) -> None:
-    new = [world.unit("chat-lab-c2")]
+    new = [world.unit(served.host, "chat-lab-c2")]
     before = {p: p.read_bytes() for p in served.host_folder.glob("*.json")}
     predicted = served.run("serving", 2, new, check=True)
     assert (predicted.state, predicted.changed, predicted.failed) == ("ok", 2, 0)
@@ -128,11 +133,12 @@ def test_check_mode_predicts_and_changes_nothing_then_the_run_replaces(served: S
 
 
 def test_an_answer_without_a_token_does_not_pass_the_gate(served: Served) -> None:
-    result = served.run("serving", 4, [world.unit("chat-lab-c3", tokens=0)])
+    result = served.run("serving", 4, [world.unit(served.host, "chat-lab-c3", tokens=0, env={"TOKEN": SECRET})])
     assert result.state == "failed"
     assert "completion" in result.detail
     assert not (served.host_folder / "manifest.json").exists()
     assert "running" in {p.state for p in served.seen}
+    assert not [p for p in (served.folder / "run").rglob("*") if p.is_file() and SECRET.encode() in p.read_bytes()]
 
 
 def _slow(folder: Path, seconds: Callable[[], float] = time.monotonic) -> tuple[AnsibleConfigurator, Host]:
@@ -196,3 +202,20 @@ def test_a_playbook_that_cannot_be_read_is_broken_with_its_reason(tmp_path: Path
         made.run("slow", [host], {}, Token(1), lambda _: None)
     assert caught.value.code == "configure.broken"
     assert "taskz" in caught.value.message
+
+
+def test_a_template_stays_letters_in_the_list_form_too(tmp_path: Path) -> None:
+    texts = {"a": f"{{{{ lookup('pipe', 'touch {tmp_path}/owned') }}}}", "b": "1", "c": "null"}
+    host = Host(id=HostId("host-1"), pool=world.POOL, address="127.0.0.1", connection="local", variables=tuple(texts.items()))
+    place = LocalPlace(python=sys.executable, tmp=str(tmp_path / "tmp"))
+    script, book, found = tmp_path / "hosts.py", tmp_path / "book.yml", tmp_path / "found.json"
+    script.write_text(f"#!{sys.executable}\nprint({inventory_list([host], local=place)!r})\n")
+    script.chmod(0o700)
+    task = {"name": "Keep", "ansible.builtin.copy": {"dest": str(found), "content": "{{ [a, b, c] | to_json }}", "mode": "0600"}}
+    book.write_text(json.dumps([{"hosts": "pool_mi300x_lab", "gather_facts": False, "tasks": [task]}]))
+    env = settings.environment(settings.write_settings(tmp_path, world.PLAYBOOKS, forks=1), tmp_path / "events.jsonl", os.environ)
+    env["ANSIBLE_INVENTORY_ENABLED"] = "ansible.builtin.script"
+    done = subprocess.run([settings.find_program(), "-i", script, book], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(found.read_bytes()) == list(texts.values())
+    assert not (tmp_path / "owned").exists()

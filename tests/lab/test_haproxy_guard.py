@@ -6,12 +6,16 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from fleetctl.adapters.haproxy.prober import HaproxyProber
-from fleetctl.domain.ids import CellId, PoolId
+from fleetctl.adapters.haproxy.wire import AdminSocket, Deadline
+from fleetctl.domain.home import HOME_TOKEN_STEP
+from fleetctl.domain.ids import CellId, PoolId, Token
+from fleetctl.domain.split import Stale
 from fleetctl.errors import TrafficNotApplied
 from tests.lab.haproxy_lab import CELL, PIN_KEY, SOURCE, STREAM, TARGET, Backend, Rig, put, rig, until
 
@@ -213,3 +217,18 @@ def test_a_slow_or_dead_collector_costs_copies_and_no_client_anything(own: Rig, 
     print(f"median without tee {plain * 1_000:.1f} ms, with a {fault} collector {sorted(teed)[75] * 1_000:.1f} ms, {counts}")
     assert sorted(teed)[75] < plain * 2 + 0.005
     assert max(teed) < 1
+
+
+def test_the_paper_way_home_makes_every_live_controller_stale_and_survives_a_restart(own: Rig) -> None:
+    own.healthy()
+    router = own.router()
+    put(router, 5_000, token=1)
+    socket = AdminSocket(own.process.socket, "edge")
+    assert socket.ask(f"fleetctl home {CELL}", Deadline()).startswith("ok 0 ")
+    shown = router.read(CELL)
+    assert (shown.target_bp, shown.token) == (0, 1 + HOME_TOKEN_STEP)
+    assert isinstance(router.set(replace(shown, target_bp=5_000, token=Token(1))), Stale)
+    assert isinstance(router.fence(CELL, Token(2)), Stale)
+    assert socket.ask("fleetctl home nobody", Deadline()).strip() == "unknown"
+    own.process.restart()
+    assert router.read(CELL).target_bp == 0

@@ -263,7 +263,7 @@ def test_a_read_only_stack_is_copied_and_strange_files_do_not_stay(bench: Terraf
     plan = bench.provisioner.plan([spec(1)], bench.run("2"))
     assert [c.address for c in plan.changes] == ['terraform_data.host["mi300x-lab-1"]']
     assert {p.name for p in folder.glob("*.tf")} == {p.name for p in STACK.glob("*.tf")}
-    assert sorted(p.name for p in STACK.iterdir()) == ["main.hosts.tf", "outputs.tf", "variables.tf", "versions.tf"]
+    assert sorted(p.name for p in STACK.iterdir()) == ["README.md", "main.hosts.tf", "outputs.tf", "variables.tf", "versions.tf"]
 
 
 def test_a_plan_of_another_tool_or_stack_is_refused(bench: TerraformBench) -> None:

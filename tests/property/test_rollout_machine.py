@@ -43,6 +43,7 @@ class RolloutMachine(RuleBasedStateMachine):
         orders=st.lists(ORDERS, max_size=2),
         seconds=st.integers(1, 90),
         weight_lost=st.integers(0, 20),
+        blind=st.booleans(),
     )
     def anything(
         self,
@@ -56,6 +57,7 @@ class RolloutMachine(RuleBasedStateMachine):
         orders: list[str],
         seconds: int,
         weight_lost: int,
+        blind: bool,
     ) -> None:
         self.now += timedelta(seconds=seconds)
         if weight_lost == 0:
@@ -73,10 +75,14 @@ class RolloutMachine(RuleBasedStateMachine):
             source_ready=source,
             providers_lost=lost,
             window=Freeze(active=frozen, name="w"),
+            **({"mark": None} if blind else {}),
         )
         before = replace(self.r, orders=tuple(order(o, self.now) for o in orders))  # type: ignore[arg-type]
         d = decide(before, seen, self.now)
         self._check(before, d.next, [e for e in d.effects if isinstance(e, SetSplit)], verdicts, orders, frozen)
+        assert not (blind and self.r.settled_at is None and d.next.settled_at is not None), (
+            "no step begins without a place for its evidence"
+        )
         assert d.look_again > timedelta(0)
         assert decode(Rollout, canonical(d.next)) == d.next
         self.r = d.next

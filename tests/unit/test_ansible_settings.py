@@ -28,6 +28,7 @@ def test_the_settings_keep_host_keys_checked_and_everything_inside_the_folder(tm
 
 def test_the_environment_has_no_credential_and_nothing_of_the_users_ansible(tmp_path: Path) -> None:
     ours = {
+        "PYTHONPATH": ".:/x",
         "PATH": "/bin",
         "HOME": "/h",
         "AWS_SECRET_ACCESS_KEY": "s",
@@ -36,7 +37,8 @@ def test_the_environment_has_no_credential_and_nothing_of_the_users_ansible(tmp_
         "SSH_AUTH_SOCK": "/a",
     }
     env = settings.environment(tmp_path / "ansible.cfg", tmp_path / "e", ours)
-    assert {k for k in env if k in ours} == {"PATH", "HOME", "SSH_AUTH_SOCK"}
+    assert {k for k in env if k in ours} == {"PATH", "HOME", "SSH_AUTH_SOCK", "PYTHONPATH"}
+    assert env["PYTHONPATH"] == f"{Path.cwd()}:/x"
     assert (env["ANSIBLE_CONFIG"], env["FLEETCTL_EVENTS"]) == (str(tmp_path / "ansible.cfg"), str(tmp_path / "e"))
     assert "s" not in env.values()
 

@@ -11,7 +11,7 @@ from fleetctl.domain.fleet import Phase
 from fleetctl.domain.rollout import Decision, Freeze, Notify, Observation, Rollout, SetSplit
 from fleetctl.domain.workload import Lane
 from fleetctl.rollout.decide import decide
-from tests.rollouts import PERSON, T0, all_pass, evidence, order, rollout, seeing, spec, verdict
+from tests.rollouts import PERSON, T0, all_pass, evidence, order, rollout, seeing, spec, split, verdict
 
 
 class World:
@@ -188,7 +188,7 @@ def test_three_cells_without_evidence_hold_and_page_once() -> None:
     assert len(pages) == 1
 
 
-@pytest.mark.parametrize("state", ["nan", "down", "mislabelled", "same_series"])
+@pytest.mark.parametrize("state", ["nan", "down", "mislabelled", "same_series", "reset"])
 def test_a_broken_series_is_no_evidence(state: str) -> None:
     w = World(rollout()).until("canary")
     for _ in range(130):
@@ -271,9 +271,46 @@ def test_the_weights_lease_is_renewed_at_half_its_life_and_only_then() -> None:
 def test_a_guard_that_took_the_weight_home_restarts_the_step() -> None:
     w = World(rollout()).until("ramp")
     w.bp = 0
-    d = w.tick()
+    lapsed = replace(seeing(w.now, 0), split=replace(split(0, w.now), lease_until=w.now), evidence=evidence(w.now))
+    d = decide(w.r, lapsed, w.now)
     assert [e for e in d.effects if isinstance(e, SetSplit)] == [SetSplit(target_bp=5000)]
     assert d.next.settled_at is None
+
+
+def test_a_weight_that_somebody_else_lowered_is_held_paged_once_and_raised_only_by_order() -> None:
+    w = World(rollout()).until("ramp")
+    w.bp = 0
+    for _ in range(20):
+        assert not [e for e in w.tick().effects if isinstance(e, SetSplit)]
+    assert (w.bp, w.r.hold_reason) == (0, "foreign_write")
+    pages = [e for d in w.decisions for e in d.effects if isinstance(e, Notify) and e.level == "page"]
+    assert len(pages) == 1
+    w.r = replace(w.r, orders=(order("resume"),))
+    w.tick()
+    assert w.bp == 5000
+
+
+def test_a_weight_is_not_raised_above_a_source_that_does_not_answer() -> None:
+    w = World(rollout(until="canary")).until("canary")
+    for _ in range(20):
+        w.tick()
+    w.r = replace(w.r, orders=(order("advance"),))
+    for _ in range(20):
+        w.tick(source_ready=0.0)
+    assert (w.bp, w.r.hold_reason) == (1000, "source.not_ready")
+    w.tick(source_ready=1.0)
+    assert w.bp == 5000
+
+
+def test_the_accepted_lane_does_not_advance_on_a_stale_canary_or_a_cut_log() -> None:
+    lane = Lane(kind="accepted", reason="too little traffic", actor=PERSON)
+    w = World(rollout(spec(lane=lane))).until("canary")
+    for _ in range(30):
+        w.tick((verdict("NO_DATA"),), of=evidence(w.now, state="stale", baseline_state="ok"))
+    assert w.bp == 1000
+    for _ in range(125):
+        w.tick((verdict("PROVIDER_ERROR"),), of=evidence(w.now, state="reset"))
+    assert (w.bp, w.r.ended) == (0, "lost_evidence")
 
 
 def test_a_completed_cell_can_still_be_ordered_home() -> None:
@@ -292,3 +329,102 @@ def test_a_step_that_outlives_its_deadline_asks_for_a_person() -> None:
         w.tick((verdict("INCONCLUSIVE"),))
     assert w.r.hold_reason == "step.inconclusive"
     assert w.bp == 1000
+
+
+def test_a_weight_above_the_steps_own_is_lowered_before_anything_else() -> None:
+    w = World(rollout()).until("preflight")
+    w.bp = 1000
+    d = w.tick((), of=None)
+    assert [e for e in d.effects if isinstance(e, SetSplit)] == [SetSplit(target_bp=0)]
+
+
+def test_a_weight_that_the_router_lost_is_not_raised_again_without_evidence() -> None:
+    w = World(rollout()).until("ramp")
+    w.bp = 0
+    w.r = replace(w.r, settled_at=None)
+    for _ in range(5):
+        assert not [e for e in w.tick((), of=None, mark=None).effects if isinstance(e, SetSplit)]
+    assert w.r.hold_reason == "evidence.lost"
+    w.tick()
+    assert w.bp == 5000
+
+
+def test_the_guardrail_that_failed_is_named_beside_the_whole() -> None:
+    w = World(rollout()).until("canary")
+    w.tick((verdict("FAIL", "all"), verdict("PASS", "errors"), verdict("FAIL", "latency")))
+    assert w.r.latched is not None
+    assert w.r.latched.guardrail == "latency"
+
+
+def test_the_whole_must_pass_too_where_the_weight_rises_on_evidence() -> None:
+    w = World(rollout()).until("canary")
+    for _ in range(60):
+        w.tick((verdict("INCONCLUSIVE", "all"), *all_pass(w.now)))
+    assert w.bp == 1000
+
+
+def test_a_step_whose_evidence_has_no_beginning_is_not_begun_and_goes_home() -> None:
+    lane = Lane(kind="accepted", reason="too little traffic", actor=PERSON)
+    w = World(rollout(spec(lane=lane))).until("canary")
+    while w.bp == 1000:
+        w.tick((verdict("INCONCLUSIVE"),))
+    old = w.r.since
+    assert (w.bp, w.r.settled_at) == (5000, None)
+    at = w.now
+    while w.bp:
+        w.tick((), of=None, mark=None)
+        assert w.r.settled_at is None, "the step before's evidence would be judged as this one's"
+        assert w.now - at < timedelta(seconds=125)
+    assert (w.r.direction, w.r.home_for, w.r.since) == ("home", "lost_evidence", old)
+
+
+def test_a_preflight_without_an_evidence_source_waits_for_it() -> None:
+    w = World(rollout(spec(lane=Lane(kind="accepted", reason="too little traffic", actor=PERSON))))
+    for _ in range(10):
+        w.tick((), of=None, mark=None)
+    assert (w.r.phase, w.r.settled_at, w.r.hold_reason) == ("preflight", None, "evidence.lost")
+    w.until("canary")
+
+
+def test_a_promotion_outlives_a_freeze_window_and_ends_with_its_step() -> None:
+    w = World(rollout()).until("canary")
+    w.r = replace(w.r, orders=(order("promote"),))
+    for _ in range(5):
+        w.tick((verdict("INCONCLUSIVE"),), window=Freeze(active=True, name="sale"))
+    assert (w.bp, w.r.hold_reason) == (1000, "freeze")
+    w.tick((verdict("INCONCLUSIVE"),))
+    assert w.bp == 5000
+    for _ in range(60):
+        w.tick((verdict("INCONCLUSIVE"),))
+    assert (w.r.phase, w.bp) == ("ramp", 5000)
+
+
+def test_a_bake_longer_than_the_deadline_is_not_inconclusive() -> None:
+    w = World(rollout(replace(spec(bake_s=100.0), step_deadline=timedelta(seconds=50)))).until("canary")
+    for _ in range(90):
+        w.tick()
+        assert w.r.hold_reason != "step.inconclusive"
+
+
+def test_what_a_newer_writer_left_is_held_until_a_person_says_so() -> None:
+    w = World(rollout()).until("ramp")
+    w.r, w.bp = replace(w.r, hold_reason="stale"), 0
+    lapsed = replace(split(0, w.now), lease_until=w.now - timedelta(seconds=1))
+    for _ in range(10):
+        seen = replace(seeing(w.now, 0, all_pass(w.now), evidence(w.now)), split=lapsed)
+        d = decide(w.r, seen, w.now)
+        assert d.effects == ()
+        w.r = d.next
+    assert w.r.hold_reason == "stale"
+    w.r = replace(w.r, paused=True, orders=(order("resume"),))
+    d = decide(w.r, replace(seeing(w.now, 0), split=lapsed), w.now)
+    assert [e for e in d.effects if isinstance(e, SetSplit)] == [SetSplit(target_bp=5000)]
+    assert d.next.paused, "reconciling thaws nothing"
+
+
+def test_a_weight_that_the_router_lost_is_not_raised_above_a_source_that_does_not_answer() -> None:
+    w = World(rollout()).until("ramp")
+    lapsed = replace(split(0, w.now), lease_until=w.now)
+    d = decide(w.r, replace(seeing(w.now, 0, source_ready=0.5), split=lapsed, evidence=evidence(w.now)), w.now)
+    assert not [e for e in d.effects if isinstance(e, SetSplit)]
+    assert d.next.hold_reason == "source.not_ready"

@@ -101,7 +101,9 @@ def test_a_router_without_its_settings_is_refused() -> None:
 def test_paper_commands_bring_a_cell_home_by_hand() -> None:
     connection = Connection(name="r", kind="haproxy", settings={"socket": "/tmp/fl-x/haproxy.sock", "map_folder": "/tmp/fl-x"})
     home, show = paper_commands(connection, CellId("chat"))
-    assert home == "echo 'set map /tmp/fl-x/weight.map chat 0' | socat stdio unix-connect:/tmp/fl-x/haproxy.sock"
+    assert home == "echo 'fleetctl home chat' | socat stdio unix-connect:/tmp/fl-x/haproxy.sock"
     assert "show map /tmp/fl-x/weight.map" in show
+    bare = replace(connection, settings={**connection.settings, "fence": "single_writer"})
+    assert paper_commands(bare, CellId("chat"))[0].startswith("echo 'set map /tmp/fl-x/weight.map chat 0' |")
     with pytest.raises(TrafficNotApplied):
         paper_commands(connection, CellId("x'; rm -rf /"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -11,7 +12,7 @@ from fleetctl.domain.home import HOME_TOKEN_STEP, Returned, WayHome
 from fleetctl.domain.ids import CellId, PoolId, Token, WorkloadId
 from fleetctl.domain.split import Applied, Readiness, Split, Stale
 from fleetctl.errors import TrafficNotApplied, UnsafeFallback
-from fleetctl.usecases.home import Failure, HomePorts, choose, fallback, readable, reconcile, return_home
+from fleetctl.usecases.home import Failure, HomePorts, catch_up, choose, fallback, readable, reconcile, return_home
 from tests.fakes.clock import FakeClock
 from tests.fakes.home import MemoryWaysHome
 from tests.fakes.router import FakeRouter, Target
@@ -213,3 +214,66 @@ def test_a_way_home_that_was_tampered_with_does_not_stop_the_others() -> None:
     good, bad = readable(ways)
     assert [w.cell for w in good] == ["summary-lab"]
     assert [f.cell for f in bad] == ["chat-lab"]
+
+
+def at_zero(home: Home, c: CellId) -> None:
+    home.writer.set(Split(cell=c, target_bp=0, cap_bp=9000, token=Token(7), lease_until=T0))
+
+
+@pytest.mark.parametrize("store_down", [False, True])
+def test_a_rollout_before_its_first_step_is_ended_too(store_down: bool) -> None:
+    home = Home()
+    at_zero(home, CELLS[0])
+    home.store.start(rollout(), ())
+    home.store.down = store_down
+    results = fallback((way(CELLS[0]),), home.ports, PERSON)
+    assert isinstance(results[0], Returned)
+    assert isinstance(home.writer.fence(CELLS[0], Token(8)), Stale), "its controller could still raise it"
+    home.store.down = False
+    assert reconcile(home.ports) == ((CELLS[0],), "")
+    loaded = home.store.load(CELLS[0])
+    assert loaded is not None
+    assert [o.kind for o in loaded.orders] == ["fallback"]
+    before = home.target.splits[CELLS[0]]
+    home.store.down = True
+    fallback((way(CELLS[0]),), home.ports, PERSON)
+    fallback((way(CELLS[0]),), home.ports, PERSON)
+    assert len(home.ways.marks()) == 1
+    assert home.target.splits[CELLS[0]].token == before.token + HOME_TOKEN_STEP
+
+
+def test_a_cell_at_zero_that_nobody_moves_is_left_alone() -> None:
+    home = Home()
+    at_zero(home, CELLS[0])
+    before = home.target.splits[CELLS[0]]
+    fallback((way(CELLS[0]),), home.ports, PERSON)
+    assert home.target.splits[CELLS[0]] == before
+    assert home.ways.marks() == ()
+
+
+@pytest.mark.parametrize("bp", [0, 5000])
+def test_a_store_from_a_backup_takes_over_the_routers_token(bp: int) -> None:
+    home = Home()
+    if not bp:
+        at_zero(home, CELLS[0])
+    home.store.start(replace(rollout(), hold_reason="stale"), ())
+    assert catch_up(tuple(way(c) for c in CELLS), home.ports, PERSON) == (CELLS[0],)
+    lease = home.store.acquire(CELLS[0], "ticker", timedelta(seconds=5))
+    assert getattr(lease, "token", 0) == 8
+    loaded = home.store.load(CELLS[0])
+    assert loaded is not None
+    assert [o.kind for o in loaded.orders] == (["resume"] if bp else ["fallback"])
+    assert home.target.splits[CELLS[0]].target_bp == bp
+
+
+def test_a_mark_that_cannot_be_written_does_not_make_it_not_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home()
+
+    def full(*_: object) -> None:
+        raise UnsafeFallback("fallback.unwritable", "the disk is full.")
+
+    monkeypatch.setattr(home.ways, "mark", full)
+    done = fallback((way(CELLS[0]),), home.ports, PERSON)[0]
+    assert isinstance(done, Returned)
+    assert "the disk is full" in done.reported
+    assert home.target.splits[CELLS[0]].target_bp == 0

@@ -115,7 +115,8 @@ def test_equal_arms_wait_and_then_pass() -> None:
     assert missing[-1] == 0
     whole = rows[-1][0]
     assert whole.guardrail == ALL
-    assert whole.e_value == whole.pass_e_value == min(v.pass_e_value for v in rows[-1][1:]) >= 20
+    assert whole.pass_e_value == min(v.pass_e_value for v in rows[-1][1:]) >= 20
+    assert whole.e_value < 100
 
 
 def test_fewer_than_100_canary_requests_never_pass() -> None:

@@ -51,7 +51,7 @@ def simulate(setting: Setting, specs: Sequence[GuardrailSpec], kind: str, runs: 
     return Ends(tuple(sorted(at)), runs)
 
 
-EQUAL = Setting(per_s=60, look_s=5, looks=12)
+EQUAL = Setting(per_s=60, look_s=6, looks=8)
 ONE = 1
 """All FAIL capital in one step: the hardest case for false alarms."""
 
@@ -64,11 +64,11 @@ def test_equal_arms_fail_in_at_most_one_percent(runs: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.05, 0.95])
 def test_equal_arms_of_unequal_size_fail_in_at_most_one_percent(share: float) -> None:
-    setting = Setting(per_s=200, share=share, look_s=10, looks=10)
-    assert simulate(setting, (errors(), latency(fail_margin=0.0)), "FAIL", 300, steps=ONE).share <= 0.01
+    setting = Setting(per_s=200, share=share, look_s=10, looks=8)
+    assert simulate(setting, (errors(), latency(fail_margin=0.0)), "FAIL", 150, steps=ONE).share <= 0.01
 
 
-@pytest.mark.parametrize("runs", [60, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [60, pytest.param(200, marks=pytest.mark.slow)])
 def test_clustered_errors_fail_in_at_most_one_percent(runs: int) -> None:
     setting = Setting(per_s=60, errors0=0.02, errors1=0.02, cluster=3, look_s=5, looks=24)
     assert simulate(setting, (errors(),), "FAIL", runs, steps=ONE).share <= 0.01

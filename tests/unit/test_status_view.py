@@ -51,6 +51,10 @@ def test_live_bars_show_what_is_served() -> None:
         ((StatusRow(cell="a", phase="ramp", verdict="FAIL"),), "FAIL: 1 cell: 1 failing (a), 1 under way"),
         ((StatusRow(cell="a", phase="complete", ended="complete"),), "OK: 1 cell: 1 complete"),
         ((StatusRow(cell="a", phase="ramp", ended="fell_back"),), "HOME: 1 cell: 1 fell back"),
+        (
+            (StatusRow(cell="a", phase="ramp", ended="fell_back"), StatusRow(cell="b", phase="canary", verdict="PASS")),
+            "OK: 2 cells: 1 fell back, 1 under way",
+        ),
     ],
 )
 def test_the_fleets_verdict(rows: tuple[StatusRow, ...], start: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,9 +15,9 @@ from typing import cast
 from fleetctl.adapters.ansible.child import Child
 from fleetctl.adapters.ansible.events import EventFile, Outcome
 from fleetctl.adapters.ansible.inventory import LocalPlace, Variables, inventory_yaml
-from fleetctl.adapters.ansible.settings import environment, find_program, write_private, write_settings
-from fleetctl.domain.ids import HostId, Token, is_id
-from fleetctl.domain.pool import Host
+from fleetctl.adapters.ansible.settings import SshFiles, close_connections, environment, find_program, write_private, write_settings
+from fleetctl.domain.ids import HostId, PoolId, Token, is_id
+from fleetctl.domain.pool import Host, Vendor
 from fleetctl.domain.provision import HostResult, Progress
 from fleetctl.errors import ConfigInvalid, ConfigureFailed
 
@@ -43,6 +45,9 @@ class AnsibleConfigurator:
         timeout_s: float = 900.0,
         check: bool = False,
         diff: bool = False,
+        tags: Sequence[str] = (),
+        vendors: Mapping[PoolId, Vendor] | None = None,
+        ssh: SshFiles | None = None,
         seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         """Remember where things are; nothing is started.
@@ -53,6 +58,8 @@ class AnsibleConfigurator:
             python: Python that serves hosts of connection "local".
             forks: hosts at a time, at least 1; timeout_s: longest run, seconds.
             check: predict only; nothing is changed on any host. diff: keep what differs in the run's output.
+            tags: only tasks of these tags (and those that always run); vendors: gives hosts the group of their pool's vendor.
+            ssh: pinned host keys and the key to reach hosts with.
             seconds: the clock that the time-out is measured by.
         """
         self._playbooks = playbooks.resolve()
@@ -62,6 +69,9 @@ class AnsibleConfigurator:
         self._timeout_s = timeout_s
         self._seconds = seconds
         self._flags = [*(["--check"] if check else []), *(["--diff"] if diff else [])]
+        self._flags += ["--tags", ",".join(_tags(tags))] if tags else []
+        self._vendors = vendors or {}
+        self._ssh = ssh
         self._child: Child | None = None
         self._cancelled = False
 
@@ -91,9 +101,10 @@ class AnsibleConfigurator:
         by_host, folders = self._host_variables(hosts, variables)
         common = {k: v for k, v in variables.items() if k != "by_host"} | {"lab_serving_token": int(token)}
         local = LocalPlace(python=self._python, tmp=str(folder / "tmp"))
-        write_private(inventory, inventory_yaml(hosts, common=common, by_host=by_host, local=local))
+        write_private(inventory, inventory_yaml(hosts, vendors=self._vendors, common=common, by_host=by_host, local=local))
         self._remember(folders)
-        settings = write_settings(folder, self._playbooks, forks=self._forks)
+        control = Path(tempfile.mkdtemp(prefix="fl-ssh-")) if any(h.connection == "ssh" for h in hosts) else None
+        settings = write_settings(folder, self._playbooks, forks=self._forks, ssh=self._ssh, control=control)
         events = folder / "events.jsonl"
         argv = [str(program), "--inventory", str(inventory), *self._flags, str(book)]
         env = environment(settings, events, os.environ)
@@ -106,6 +117,8 @@ class AnsibleConfigurator:
         finally:
             # It may hold secrets of units; `fleetctl inventory export` makes it again.
             inventory.unlink(missing_ok=True)
+            if control:
+                close_connections(control)
         if outcome.stats is None and not self._cancelled:
             raise ConfigureFailed(
                 "configure.broken",
@@ -202,6 +215,13 @@ class AnsibleConfigurator:
         finally:
             self._child = None
             child.end()
+
+
+def _tags(tags: Sequence[str]) -> Sequence[str]:
+    """Return the tags if each is a plain name."""
+    if wrong := [t for t in tags if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", t)]:
+        raise ConfigInvalid("config.tags", f"{wrong[0]!r} is no tag", hint="Use the name of a role, such as rocm")
+    return tags
 
 
 def _last_words(output: Path) -> str:

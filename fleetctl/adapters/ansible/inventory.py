@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fleetctl.adapters.ansible import unsafe
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import PoolId, is_id
-from fleetctl.domain.pool import Host
+from fleetctl.domain.pool import Host, Vendor
 from fleetctl.errors import ConfigInvalid
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
@@ -39,6 +39,7 @@ def inventory_yaml(
     hosts: Sequence[Host],
     *,
     fleet: Fleet | None = None,
+    vendors: Mapping[PoolId, Vendor] | None = None,
     common: Variables | None = None,
     by_host: Mapping[str, Variables] | None = None,
     local: LocalPlace | None = None,
@@ -46,14 +47,14 @@ def inventory_yaml(
     """Write the inventory as YAML in which every host's variables are marked unsafe.
 
     Args:
-        hosts: each becomes a member of `pool_<pool>`; with `fleet` also of `vendor_<vendor>`.
+        hosts: each becomes a member of `pool_<pool>`; with `fleet` or `vendors` also of `vendor_<vendor>`.
         common: variables of every host; by_host: of one host, by its id; they win over the host's own.
         local: what serves hosts of connection "local".
 
     Raises:
         ConfigInvalid: config.host (id, address or user), config.variable (its name), config.value.
     """
-    groups, rows = _groups(hosts, fleet), _rows(hosts, fleet, common, by_host, local)
+    groups, rows = _groups(hosts, fleet, vendors), _rows(hosts, fleet, common, by_host, local)
     children: dict[str, object] = {name: {"hosts": {member: {} for member in members}} for name, members in groups.items()}
     return unsafe.to_yaml({"all": {"hosts": {h: unsafe.Unsafe(row) for h, row in rows.items()}, "children": children}})
 
@@ -64,13 +65,14 @@ def inventory_list(
     fleet: Fleet | None = None,
     common: Variables | None = None,
     by_host: Mapping[str, Variables] | None = None,
+    local: LocalPlace | None = None,
 ) -> str:
     """Write the inventory as the answer of a dynamic inventory to `--list`, every string of a host marked unsafe.
 
     Raises:
         ConfigInvalid: as `inventory_yaml`.
     """
-    groups, rows = _groups(hosts, fleet), _rows(hosts, fleet, common, by_host)
+    groups, rows = _groups(hosts, fleet), _rows(hosts, fleet, common, by_host, local)
     return unsafe.to_json(
         {
             "_meta": {"hostvars": {h: unsafe.Unsafe(row) for h, row in rows.items()}},
@@ -99,9 +101,9 @@ def require_variable(name: str, *, of: str) -> str:
     return name
 
 
-def _groups(hosts: Sequence[Host], fleet: Fleet | None) -> dict[str, list[str]]:
+def _groups(hosts: Sequence[Host], fleet: Fleet | None, given: Mapping[PoolId, Vendor] | None = None) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
-    vendors = {p.id: p.vendor for p in fleet.pools} if fleet else {}
+    vendors = {p.id: p.vendor for p in fleet.pools} if fleet else dict(given or {})
     for h in hosts:
         groups.setdefault(group_of(h.pool), []).append(h.id)
         if h.pool in vendors:
@@ -114,7 +116,7 @@ def _rows(
     fleet: Fleet | None,
     common: Variables | None,
     by_host: Mapping[str, Variables] | None,
-    local: LocalPlace | None = None,
+    local: LocalPlace | None,
 ) -> dict[str, dict[str, object]]:
     rows: dict[str, dict[str, object]] = {}
     for h in hosts:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.errors import ConfigInvalid, ToolMissing
@@ -24,6 +27,9 @@ callbacks_enabled = fleetctl_events
 forks = {forks}
 timeout = 10
 gathering = explicit
+fact_caching = jsonfile
+fact_caching_connection = {run}/facts
+fact_caching_timeout = 3600
 host_key_checking = True
 interpreter_python = auto_silent
 inject_facts_as_vars = False
@@ -46,12 +52,15 @@ pipelining = True
 [ssh_connection]
 pipelining = True
 retries = 1
-ssh_args = -C -o BatchMode=yes -o ControlMaster=no -o ServerAliveInterval=10 -o ServerAliveCountMax=3
+ssh_args = {ssh_args}
+control_path_dir = {control}
 
 [diff]
 always = False
 """
-# ControlMaster would leave a process behind for each host after the run.
+_SSH = "-C -o BatchMode=yes -o ServerAliveInterval=10 -o ServerAliveCountMax=3"
+CONTROL_PERSIST_S = 60
+"""How long a connection outlives its last task, should nobody close it; `close_connections` does at the end of each run."""
 
 
 def find_program(name: str = "ansible-playbook") -> Path:
@@ -71,32 +80,69 @@ def find_program(name: str = "ansible-playbook") -> Path:
     return Path(found)
 
 
-def write_settings(folder: Path, playbooks: Path, *, forks: int) -> Path:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SshFiles:
+    """What hosts are reached by over ssh.
+
+    Args:
+        known_hosts: the pinned host keys, and the only ones that count; None is the user's own file.
+        identity: private key; None lets ssh choose.
+    """
+
+    known_hosts: Path | None = None
+    identity: Path | None = None
+
+
+def write_settings(folder: Path, playbooks: Path, *, forks: int, ssh: SshFiles | None = None, control: Path | None = None) -> Path:
     """Write ansible.cfg into the run's folder and return its path.
+
+    Args:
+        control: short private folder for connections that tasks share; None opens one per task.
 
     Raises:
         ConfigInvalid: config.path where a path holds what the file's format would read as something else.
     """
-    for path in (folder, playbooks):
-        if any(c in str(path) for c in "\n\r%;:#{}$"):
+    ssh = ssh or SshFiles()
+    within = [p for p in (ssh.known_hosts, ssh.identity, control) if p]
+    for path in (folder, playbooks, *within):
+        if any(c in str(path) for c in "\n\r%;:#{}$" + (" '\"" if path in within else "")):
             raise ConfigInvalid(
                 "config.path", f"the path {str(path)!r} cannot stand in Ansible's settings", hint="Use a folder with a plain name."
             )
     path = folder / "ansible.cfg"
-    write_private(path, _SETTINGS.format(run=folder, playbooks=playbooks, forks=forks))
+    args = [_SSH, f"-o ControlMaster=auto -o ControlPersist={CONTROL_PERSIST_S}" if control else "-o ControlMaster=no"]
+    if ssh.known_hosts:
+        args.append(f"-o UserKnownHostsFile={ssh.known_hosts} -o GlobalKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes")
+    if ssh.identity:
+        args.append(f"-o IdentitiesOnly=yes -i {ssh.identity}")
+    shared = control or folder / "home"
+    write_private(path, _SETTINGS.format(run=folder, playbooks=playbooks, forks=forks, ssh_args=" ".join(args), control=shared))
     return path
 
 
 def environment(settings: Path, events: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a run: little of ours, nothing of Ansible's that the user has set."""
+    ours = {k: environ[k] for k in PASSED_ON if k in environ}
+    if ours.get("PYTHONPATH"):
+        # The run has another working directory, and so have the lab's service tools that it starts.
+        ours["PYTHONPATH"] = os.pathsep.join(os.path.abspath(p) for p in ours["PYTHONPATH"].split(os.pathsep))
     return {
-        **{k: environ[k] for k in PASSED_ON if k in environ},
+        **ours,
         "LANG": "C.UTF-8",
         "LC_ALL": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
         "ANSIBLE_CONFIG": str(settings),
         "FLEETCTL_EVENTS": str(events),
     }
+
+
+def close_connections(control: Path) -> None:
+    """Close the connections that a run's tasks shared, and remove their folder; nothing of the run keeps running."""
+    for socket in [*control.glob("*")]:
+        with suppress(OSError, subprocess.TimeoutExpired):
+            argv = ["ssh", "-O", "exit", "-o", f"ControlPath={socket}", "host"]
+            subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=5)
+    shutil.rmtree(control, ignore_errors=True)
 
 
 def write_private(path: Path, text: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from math import log, sqrt
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from fleetctl.errors import EvidenceUnavailable
 
 FREEZE_MOST = 3_000
 """Newest baseline requests that thresholds are frozen from."""
+FREEZE_LINES = 1_000_000
+"""Newest lines of the log in which they are looked for: other cells wait meanwhile, and a log grows for as long as HAProxy runs."""
 MOST_CLASSES = 4
 LEAST_PER_CLASS = 200
 _TALLIES_PER_CELL = 3
@@ -59,7 +62,7 @@ class HaproxyEvidence:
     def freeze(self, c: CellId, scales: tuple[float, ...], least: int) -> Thresholds | None:
         """Take the baseline's quantiles from its newest requests (up to 3,000); None where fewer than `least` are there."""
         with _Reading(self._folder):
-            newest = [a for a in _newest(self._folder, c) if a.arm == "baseline"]
+            newest = [a for a in _newest(self._folder, c, lines=FREEZE_LINES, baseline=FREEZE_MOST) if a.arm == "baseline"]
         timed = [a for a in newest if a.latency_ms is not None]
         streaming = c in self._streaming
         if len(newest) < max(1, least) or (not streaming and len(timed) < max(1, least // 2)):
@@ -121,7 +124,7 @@ class HaproxyEvidence:
                     tally.add(found)
             else:
                 for cell, tallies in self._tallies.items():
-                    if found == "broken" or _names(line, cell):
+                    if _concerns(line, cell):
                         for tally in tallies.values():
                             tally.skip(found)
         return self._tail
@@ -131,12 +134,13 @@ class HaproxyEvidence:
         start = read_position(since.position)
         tally.was_reset = not tail.has(start)
         for line in tail.old_lines(start):
+            if not _concerns(line, c):
+                continue
             found = parse(line)
-            if isinstance(found, Attempt):
-                if found.cell == c:
-                    tally.add(found)
-            elif found == "broken" or _names(line, c):
+            if not isinstance(found, Attempt):
                 tally.skip(found)
+            elif found.cell == c:
+                tally.add(found)
         return tally
 
 
@@ -162,17 +166,20 @@ def _names(line: bytes, cell: CellId) -> bool:
     return b'"' + cell.encode() + b'"' in line
 
 
-def _newest(folder: Path, cell: CellId, lines: int | None = None) -> Iterator[Attempt]:
-    """Yield a cell's attempts, newest first: as many as thresholds need of its baseline, or of the newest `lines`."""
-    baseline = 0
-    for read, line in enumerate(newest_lines(folder)):
-        if lines is not None and read >= lines:
-            return
+def _concerns(line: bytes, cell: CellId) -> bool:
+    """Tell whether a line is about a cell or may be: one that is not whole may be anybody's."""
+    return _names(line, cell) or not (line.startswith(b'{"c":"') and line.endswith(b"}"))
+
+
+def _newest(folder: Path, cell: CellId, *, lines: int, baseline: int | None = None) -> Iterator[Attempt]:
+    """Yield a cell's attempts among the newest `lines`, newest first, until `baseline` of them are of the baseline (None: all)."""
+    found_baseline = 0
+    for line in islice(newest_lines(folder), lines):
         found = parse(line) if _names(line, cell) else "other"
         if isinstance(found, Attempt) and found.cell == cell:
             yield found
-            baseline += found.arm == "baseline"
-            if lines is None and baseline >= FREEZE_MOST:
+            found_baseline += found.arm == "baseline"
+            if found_baseline == baseline:
                 return
 
 

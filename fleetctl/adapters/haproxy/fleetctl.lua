@@ -9,6 +9,7 @@ local WEIGHTS, FENCES = folder .. "/weight.map", folder .. "/fence.map"
 local SHADOWS, GUARDED = folder .. "/shadow.map", folder .. "/guard.map"
 local FULL_BP, QUEUE, GUARD_MS, SEND_MS = 10000, 64, 500, 5000
 local BODY_MAX = 14000
+local HOME_STEP = 1 << 20 -- as fleetctl.domain.home.HOME_TOKEN_STEP
 
 local weights = Map.new(WEIGHTS, Map._str)
 local state = {} -- cell -> {cap, token, lease}; the weight itself lives in the map that routes
@@ -95,6 +96,25 @@ command("set", function(cell, bp, cap, token, lease)
   return shown(cell)
 end)
 
+local function keep_home(cell, lease)
+  -- a restart does not bring back what was taken home
+  local file = io.open(GUARDED, "a")
+  if file then
+    file:write(cell, " ", lease, "\n")
+    file:close()
+  end
+end
+
+command("home", function(cell)
+  -- for a person without fleetctl: weight 0 by a token so high that every live controller finds itself stale
+  local s = state[cell]
+  if not s then return "unknown" end
+  s.token = s.token + HOME_STEP
+  core.set_map(WEIGHTS, cell, "0")
+  keep_home(cell, s.lease)
+  return shown(cell)
+end)
+
 -- the guard ---------------------------------------------------------------------------------------------------------------------
 
 local held = {}
@@ -120,11 +140,7 @@ local function guard_cell(cell, s)
     core.set_map(WEIGHTS, cell, "0")
     held[cell] = nil
     core.log(core.warning, string.format("guard %s home: the lease of %d bp has lapsed", cell, bp))
-    local file = io.open(GUARDED, "a")
-    if file then
-      file:write(cell, " ", s.lease, "\n")
-      file:close()
-    end
+    keep_home(cell, s.lease)
   elseif held[cell] ~= s.lease then
     held[cell] = s.lease
     core.log(core.alert, string.format("guard %s holds %d bp: its lease has lapsed and no source server is proven", cell, bp))

@@ -300,9 +300,10 @@ class HaproxyRouter:
 def paper_commands(connection: Connection, cell: CellId) -> tuple[str, ...]:
     """Return the raw commands that bring a cell home and show it, for a person without fleetctl."""
     socket, weights = connection.settings["socket"], Path(connection.settings["map_folder"]) / WEIGHT_MAP
-    return tuple(
-        f"echo '{command}' | socat stdio unix-connect:{socket}" for command in (f"set map {weights} {_cell(cell)} 0", f"show map {weights}")
-    )
+    commands = (f"fleetctl home {_cell(cell)}", f"show map {weights}")
+    if connection.settings.get("fence") == "single_writer":
+        commands = (f"set map {weights} {_cell(cell)} 0", f"show map {weights}")
+    return tuple(f"echo '{command}' | socat stdio unix-connect:{socket}" for command in commands)
 
 
 def _cell(c: CellId) -> CellId:

@@ -116,7 +116,7 @@ class Tally:
             arm.misses += 1
         class_ = bisect_right(self._edges, a.prompt_tokens)
         for key, rows in self._ladders:
-            arm.rungs[key][bisect_left(rows[min(class_, len(rows) - 1)], latency_ms)] += 1
+            arm.rungs[key][bisect_left(rows[class_], latency_ms)] += 1
 
     def evidence(self, at: Instant) -> Evidence:
         """Return what has been counted, as seen at `at`."""

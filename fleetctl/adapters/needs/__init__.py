@@ -66,7 +66,7 @@ def state_folder(folder: Path) -> Found:
 def key(file: Path) -> Found:
     """Look at the key that signs the files of the way home."""
     if not file.exists():
-        return Found("missing", f"{file} does not exist", "fleetctl init")
+        return Found("warn", f"{file} is made by the first plan", "fleetctl plan")
     mode = stat.S_IMODE(file.stat().st_mode)
     if mode & 0o077:
         return Found("missing", f"{file} has mode {mode:04o}, only its owner may read it", f"chmod 600 {file}")

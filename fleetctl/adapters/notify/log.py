@@ -17,8 +17,8 @@ class LogNotifier:
         self._log = logger or logging.getLogger("fleetctl.notify")
 
     def send(self, e: Event) -> None:
-        """Log one event: level by its data's "level" (page, warning, else info); what could forge a line is shown as its escape."""
+        """Log one event: level by its kind (notify.page, notify.warning, else info); what could forge a line is shown as its escape."""
         with contextlib.suppress(Exception):
-            level = _LEVELS.get(str(e.data.get("level", "")), logging.INFO)
+            level = _LEVELS.get(e.kind.removeprefix("notify."), logging.INFO)
             text = "".join(ch if ch.isprintable() else ch.encode("unicode_escape").decode() for ch in e.text)
             self._log.log(level, "%s %s by %s: %s", e.cell or "fleet", e.kind, e.actor.name, text)

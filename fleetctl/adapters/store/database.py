@@ -21,6 +21,8 @@ NOW_MS = "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)"
 """Epoch milliseconds by this file's clock; `julianday` rather than `unixepoch('subsec')`, which needs SQLite 3.42."""
 OLDEST_SQLITE = (3, 37, 0)
 """STRICT tables came with 3.37. Source: SQLite release log."""
+LEAST_FREE = 64 * 1024
+"""Bytes; SQLite needs 32 kB for the -shm file of a store in WAL mode. Source: SQLite, WAL-mode file format."""
 NETWORK_KINDS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "lustre", "glusterfs", "fuse.sshfs", "fuse.glusterfs", "afs"}
 )
@@ -180,7 +182,7 @@ def _switch_to_wal(db: sqlite3.Connection) -> str:
 def mapped(e: sqlite3.Error, path: str) -> StoreUnavailable:
     """Return the error of ours that names the same failure."""
     code = getattr(e, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL:
+    if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and _is_disk_full(path)):
         return StoreUnavailable("store.full", f"the disk that holds {path} is full.", hint="Free space, then run the same command again.")
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         text = f"another process has been writing {path} for over {BUSY_S:.0f} s."
@@ -189,6 +191,15 @@ def mapped(e: sqlite3.Error, path: str) -> StoreUnavailable:
     else:
         text = f"the store {path} cannot be used: {e}."
     return StoreUnavailable("store.unreachable", text, hint="Traffic can still be brought home: fleetctl fallback WORKLOAD")
+
+
+def _is_disk_full(path: str) -> bool:
+    """Tell whether no room is left where the store lies: SQLite calls that an I/O error where its -shm file cannot grow."""
+    try:
+        found = os.statvfs(os.path.dirname(path))
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < LEAST_FREE
 
 
 def network_filesystem(path: str) -> str | None:

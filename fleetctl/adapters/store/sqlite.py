@@ -88,6 +88,13 @@ class SqliteStore:
             if _is_writer(_lease(q, lease.scope), lease):
                 _free(q, lease.scope)
 
+    def evict(self, held: Held) -> None:
+        """Free the lease of a holder that is known to be dead; nothing happens where it has changed hands since."""
+        with self._db.write() as q:
+            row = _lease(q, held.scope)
+            if row is not None and row[0] == held.holder and _from_ms(row[2]) == held.until:
+                _free(q, held.scope)
+
     def raise_token(self, scope: str, at_least: Token) -> None:
         """Lift the scope's token after a store-free return; whoever held a lower one has lost it."""
         with self._db.write() as q:
@@ -112,7 +119,7 @@ class SqliteStore:
                 raise LeaseHeld(
                     "lease.active",
                     f"{rollout.cell} already has a rollout of plan {row[1]} in phase {row[2]}.",
-                    hint=f"Run: fleetctl status {rollout.cell}",
+                    hint="Run: fleetctl status",
                 )
             q.execute("UPDATE rollout SET is_current = 0 WHERE cell = ? AND is_current = 1", (rollout.cell,))
             _close_orders(q, rollout.cell, None, now, "overtaken")
@@ -124,12 +131,14 @@ class SqliteStore:
             append_events(q, events)
 
     def due(self, limit: int) -> tuple[CellId, ...]:
-        """Return cells whose look_again has passed and that nobody holds, oldest first."""
+        """Return cells whose look_again has passed and that nobody holds, oldest first; an ended one only with an open order."""
         with self._db.read() as q:
             now = _now_ms(q)
             rows = q.execute(
                 "SELECT r.cell FROM rollout r LEFT JOIN lease l ON l.scope = r.cell"
-                " WHERE r.is_current = 1 AND r.look_at_ms <= ? AND (l.scope IS NULL OR l.holder = '' OR l.until_ms <= ?)"
+                " WHERE r.is_current = 1 AND r.look_at_ms <= ?"
+                " AND (r.ended = '' OR EXISTS (SELECT 1 FROM wish w WHERE w.cell = r.cell AND w.closed_ms IS NULL))"
+                " AND (l.scope IS NULL OR l.holder = '' OR l.until_ms <= ?)"
                 " ORDER BY r.look_at_ms, r.id LIMIT ?",
                 (now, now, limit),
             )
@@ -186,6 +195,16 @@ class SqliteStore:
         """Return every cell that has a rollout, by name."""
         with self._db.read() as q:
             return tuple(CellId(r[0]) for r in q.execute("SELECT cell FROM rollout WHERE is_current = 1 ORDER BY cell"))
+
+    def holding(self, *codes: str) -> int:
+        """Count the current rollouts that have not ended and hold for one of these reasons."""
+        marks = ",".join("?" * len(codes))
+        with self._db.read() as q:
+            row = q.execute(
+                f"SELECT count(*) FROM rollout WHERE is_current = 1 AND ended = '' AND hold_reason IN ({marks})",  # noqa: S608 - only marks
+                codes,
+            ).fetchone()
+        return int(row[0])
 
     def status_rows(self) -> tuple[StatusRow, ...]:
         """Return one light row per cell, by name."""

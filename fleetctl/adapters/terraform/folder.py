@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fleetctl.adapters.terraform.modules import Backend, extra_files
 from fleetctl.domain.canonical import canonical, digest
 from fleetctl.domain.ids import PoolId, Sha256, is_id
 from fleetctl.errors import PlanStale, ProvisionFailed
@@ -70,8 +71,11 @@ def file_digest(path: Path) -> Sha256:
         return Sha256(hashlib.file_digest(file, "sha256").hexdigest())
 
 
-def copy_stack(stack: Path, folder: Path) -> None:
-    """Make the folder's Terraform files those of the stack; only what differs is written, what does not belong is removed.
+def copy_stack(stack: Path, folder: Path, pool: PoolId, *, guarded: bool = True, backend: Backend | None = None) -> None:
+    """Make the folder's Terraform files those of the stack and its modules; only what differs is written, what does not belong is removed.
+
+    Args:
+        guarded: leave prevent_destroy on the hosts; backend: where the state is kept, None for beside the copy.
 
     Raises:
         ProvisionFailed: provision.stack_missing.
@@ -81,6 +85,7 @@ def copy_stack(stack: Path, folder: Path) -> None:
         raise ProvisionFailed(
             "provision.stack_missing", f"{stack} holds no Terraform files", hint="Install fleetctl again. Run: fleetctl doctor"
         )
+    wanted |= extra_files(stack, wanted, guarded=guarded, backend=backend, pool=pool)
     private_folder(folder)
     for path in list(_sources(folder)):
         if path.relative_to(folder) not in wanted and path.name != _LOCK_FILE:

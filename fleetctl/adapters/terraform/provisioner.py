@@ -9,8 +9,9 @@ from pathlib import Path
 
 from fleetctl.adapters.terraform import folder as files
 from fleetctl.adapters.terraform.calls import FLAG, Answer, Calls
+from fleetctl.adapters.terraform.modules import Backend, check_backend
 from fleetctl.adapters.terraform.said import Complaint, Said, clean, read_lines
-from fleetctl.adapters.terraform.shown import changes_of, drift_of, has_resources, hosts_of, state_of
+from fleetctl.adapters.terraform.shown import changes_of, drift_of, has_resources, hosts_of, ids_of, state_of
 from fleetctl.adapters.terraform.stream import Ended, follow
 from fleetctl.adapters.terraform.tool import Tool, with_environment
 from fleetctl.domain.ids import PoolId, Token, require_id
@@ -32,6 +33,7 @@ class TerraformProvisioner:
         stack: its name, as `Pool.provisioned_by` has it.
         variables: what the stack is given for a pool; written to a 0600 file, never to a command line.
         deadline_s: seconds after which a run is asked to stop, once, and waited for.
+        backend: where states are kept; None for beside each pool's copy of the stack.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class TerraformProvisioner:
         tool: Tool,
         *,
         deadline_s: float = 3600.0,
+        backend: Backend | None = None,
     ) -> None:
         self._stack_folder = stack_folder
         self._work_folder = work_folder.absolute()
@@ -50,6 +53,7 @@ class TerraformProvisioner:
         self._variables = variables
         self._tool = tool
         self._deadline_s = deadline_s
+        self._backend = None if backend is None else check_backend(backend)
 
     def plan(self, pools: Sequence[PoolSpec], run: Path) -> ProvisionPlan:
         """Save one plan file per pool and a manifest that binds them, all 0600, in the run folder; nothing is changed.
@@ -118,7 +122,7 @@ class TerraformProvisioner:
             ProvisionFailed: provision.outputs_refused; ToolMissing: tool.terraform_missing.
         """
         folder = self._folder(pool)
-        if not folder.is_dir():
+        if not self._has_state(pool):
             return ()
         answer = self._calls(folder).run("output", json=FLAG, no_color=FLAG)
         if answer.status != 0:
@@ -134,7 +138,7 @@ class TerraformProvisioner:
             ProvisionFailed: provision.plan_failed, provision.locked; ToolMissing: tool.terraform_missing.
         """
         folder = self._folder(pool)
-        if not folder.is_dir():
+        if not self._has_state(pool):
             return ()
         with _scratch(folder / ".drift.tfplan") as file:
             if not self._save(pool, file):
@@ -158,8 +162,9 @@ class TerraformProvisioner:
                 "provision.permit", f"the permit does not allow destroying pool {pool}; nothing was changed", hint="Run: fleetctl release"
             )
         folder = self._folder(pool)
-        if not folder.is_dir():
+        if not self._has_state(pool):
             return
+        files.copy_stack(self._stack_folder, folder, pool, guarded=False, backend=self._backend)
         with _scratch(folder / ".destroy.tfplan") as file:
             self._init(pool)
             if self._save(pool, file, destroy=FLAG):
@@ -169,6 +174,27 @@ class TerraformProvisioner:
                     code = "provision.destroy_failed" if failed.code == "provision.apply_failed" else failed.code
                     raise ProvisionFailed(code, failed.text, hint="Mend the cause, then run the same command again.")
 
+    def ids(self, pool: PoolId) -> frozenset[str]:
+        """Return the cloud's ids, lower case, of everything that the pool's state holds; empty where there is no state.
+
+        Raises:
+            ProvisionFailed: provision.plan_failed where the state cannot be read; ToolMissing: tool.terraform_missing.
+        """
+        if not self._has_state(pool):
+            return frozenset()
+        pulled = self._calls(self._folder(pool)).run("state pull")
+        if pulled.status != 0:
+            raise _plan_failed(pool, "reading the state", pulled)
+        return ids_of(pulled.out)
+
+    def _has_state(self, pool: PoolId) -> bool:
+        """Tell whether there can be a state; a remote one is made readable first."""
+        folder = self._folder(pool)
+        if self._backend is not None and not folder.is_dir():
+            files.copy_stack(self._stack_folder, folder, pool, backend=self._backend)
+            self._init(pool)
+        return folder.is_dir()
+
     def _folder(self, pool: PoolId) -> Path:
         return self._work_folder / require_id(pool)
 
@@ -177,7 +203,7 @@ class TerraformProvisioner:
 
     def _plan_pool(self, spec: PoolSpec, run: Path) -> tuple[files.SavedPlan, tuple[ResourceChange, ...]]:
         pool, folder = spec.pool, self._folder(spec.pool)
-        files.copy_stack(self._stack_folder, folder)
+        files.copy_stack(self._stack_folder, folder, pool, guarded=spec.hold, backend=self._backend)
         files.write_variables(folder, pool, self._variables(spec))
         self._init(pool)
         file = run / files.plan_name(pool)
@@ -194,7 +220,7 @@ class TerraformProvisioner:
         folder = self._folder(pool)
         if files.is_ready(folder, self._tool.label):
             return
-        answer = self._calls(folder).run("init", input=False, no_color=FLAG)
+        answer = self._calls(folder).run("init", input=False, no_color=FLAG, **({} if self._backend is None else {"reconfigure": FLAG}))
         if answer.status != 0:
             raise _plan_failed(pool, "init", answer)
         files.mark_ready(folder, self._tool.label)
@@ -261,11 +287,11 @@ class TerraformProvisioner:
             )
         if ended.why == "timeout":
             text = f"{what}: stopped after {self._deadline_s:.0f} s, its state is written: {said.text}"
-            return ProvisionFailure(code="provision.timeout", text=text, made=made)
+            return ProvisionFailure(code="provision.timeout", text=text, made=made, details=said.whole())
         error = said.error("provision.apply_failed", what)
         if error.code != "provision.apply_failed":
             raise error
-        return ProvisionFailure(code=error.code, text=error.message, made=made)
+        return ProvisionFailure(code=error.code, text=error.message, made=made, details=said.whole())
 
 
 @contextlib.contextmanager

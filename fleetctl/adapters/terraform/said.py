@@ -18,6 +18,7 @@ _WHO = re.compile(r"^\s*Who:\s*(\S.*?)\s*$", re.MULTILINE)
 _SINCE = re.compile(r"^\s*Created:\s*(\S.*?)\s*$", re.MULTILINE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _LONGEST = 500
+_WHOLE = 8000
 _State = Literal["started", "running", "changed", "failed"]
 _HOOKS: Mapping[str, _State] = {
     "apply_start": "started",
@@ -88,6 +89,10 @@ class Said:
     def text(self) -> str:
         """The first complaint that says something, or that there is none."""
         return self._telling()[0]
+
+    def whole(self) -> tuple[str, ...]:
+        """Return every complaint with all its lines, at most 8000 characters each: what a classifier of errors needs."""
+        return tuple("\n".join(p for p in (c.address, c.summary, c.detail) if p)[:_WHOLE] for c in self.complaints if c.summary != _HALTED)
 
     def _telling(self) -> tuple[str, ...]:
         telling = tuple(c.text for c in self.complaints if c.summary != _HALTED) or tuple(c.text for c in self.complaints)

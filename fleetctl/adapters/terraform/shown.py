@@ -61,6 +61,22 @@ def state_of(pulled: str) -> tuple[str, int]:
     return clean(lineage), serial
 
 
+def ids_of(pulled: str) -> frozenset[str]:
+    """Return the ids, lower case, of what the state holds, from what `state pull` gave."""
+    if not pulled.strip():
+        return frozenset()
+    document = _document(pulled, "the state", "provision.plan_failed")
+    found: set[str] = set()
+    for resource in _list(document, "resources", "provision.plan_failed"):
+        instances = resource.get("instances", []) if isinstance(resource, dict) and resource.get("mode") == "managed" else []
+        for instance in instances if isinstance(instances, list) else []:
+            attributes = instance.get("attributes") if isinstance(instance, dict) else None
+            name = attributes.get("id") if isinstance(attributes, dict) else None
+            if isinstance(name, str) and name.isprintable():
+                found.add(name.lower())
+    return frozenset(found)
+
+
 def hosts_of(outputs: str, pool: PoolId) -> tuple[Host, ...]:
     """Return the output `hosts` of `terraform output -json`, in its order; () where the state has none.
 

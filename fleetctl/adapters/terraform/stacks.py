@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from fleetctl.adapters.terraform.modules import Backend, check_backend
+from fleetctl.domain.capacity import Candidate
 from fleetctl.domain.pool import PoolSpec
+from fleetctl.errors import ConfigInvalid
+from fleetctl.planning.capacity import places_of
 
 
 def lab_variables(
@@ -34,3 +39,90 @@ def lab_variables(
         }
 
     return of
+
+
+OWNED = frozenset({"pool_id", "vendor", "sku", "region", "zone", "host_count", "priority", "hold", "tags", "subscription_id"})
+"""Variables that fleetctl itself gives; settings may not set them."""
+
+
+def cloud_variables(stack: str, settings: Mapping[str, str]) -> Callable[[PoolSpec], Mapping[str, object]]:
+    """Return what `terraform/stacks/azure` or `aws` is given.
+
+    Args:
+        settings: of the fleet file: azure.subscription_id; terraform.azure.VARIABLE or terraform.aws.VARIABLE for every pool of a stack;
+            pool.NAME.VARIABLE for one pool. A value that is JSON is given as what it says, anything else as text.
+
+    Raises:
+        ConfigInvalid: config.terraform_variable (by the function returned), for a variable that fleetctl owns.
+    """
+
+    def of(spec: PoolSpec) -> Mapping[str, object]:
+        given: dict[str, object] = {}
+        for prefix in (f"terraform.{stack}.", f"pool.{spec.pool}."):
+            for key, text in settings.items():
+                name = key.removeprefix(prefix)
+                if name == key or name in PLACE_SETTINGS:
+                    continue
+                if name in OWNED:
+                    raise ConfigInvalid(
+                        "config.terraform_variable", f"{key}: fleetctl gives {name} itself.", hint="Remove it from the fleet file"
+                    )
+                given[name] = _value(text)
+        tags = {"fleetctl-pool": spec.pool, **({"fleetctl-intent": spec.intent} if spec.intent else {})}
+        own: dict[str, object] = {
+            "pool_id": spec.pool,
+            "vendor": spec.vendor,
+            "sku": spec.sku,
+            "region": spec.region,
+            "zone": spec.zone,
+            "host_count": spec.count,
+            "priority": spec.priority,
+            "hold": spec.hold,
+            "tags": tags,
+        }
+        if stack == "azure":
+            own["subscription_id"] = settings.get("azure.subscription_id", "")
+        return {**given, **own}
+
+    return of
+
+
+PLACE_SETTINGS = frozenset({"zones", "sizes", "regions", "on_demand", "zone"})
+"""Settings of a pool (pool.NAME.zones, ...) that say where else it may be made; they are no variables."""
+
+
+def places_from(spec: PoolSpec, settings: Mapping[str, str]) -> tuple[Candidate, ...]:
+    """Return the places that the owner allows for a pool, what was asked for first.
+
+    Args:
+        settings: pool.NAME.zones, .sizes, .regions (separated by commas), .on_demand ("no" keeps a spot pool spot).
+    """
+
+    def listed(name: str) -> tuple[str, ...]:
+        return tuple(part.strip() for part in settings.get(f"pool.{spec.pool}.{name}", "").split(",") if part.strip())
+
+    first = Candidate(sku=spec.sku, region=spec.region, zone=spec.zone, priority=spec.priority)
+    on_demand = settings.get(f"pool.{spec.pool}.on_demand", "yes") != "no"
+    return places_of(first, zones=listed("zones"), sizes=listed("sizes"), regions=listed("regions"), on_demand=on_demand)
+
+
+def backend_from(settings: Mapping[str, str], fleet: str) -> Backend | None:
+    """Return where states are kept, by the settings terraform.backend (a kind) and terraform.backend.NAME; None for on this machine.
+
+    Raises:
+        ConfigInvalid: config.backend.
+    """
+    kind = settings.get("terraform.backend", "")
+    if not kind:
+        return None
+    start = "terraform.backend."
+    own = {k.removeprefix(start): v for k, v in settings.items() if k.startswith(start) and k != f"{start}prefix"}
+    return check_backend(Backend(kind=kind, settings=own, prefix=settings.get(f"{start}prefix", f"fleetctl/{fleet}/")))
+
+
+def _value(text: str) -> object:
+    try:
+        found: object = json.loads(text)
+    except ValueError:
+        return text
+    return found

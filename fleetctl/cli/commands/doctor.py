@@ -100,7 +100,7 @@ def _router_found(app: App, cells: list[Cell]) -> Found:
         f"{len(shown)} of {len(cells)} cells read back, {moving} with traffic on the target; fence: {can.fence}; lease: {can.weight_lease}"
     )
     if can.fence != "target" or can.weight_lease == "none":
-        return Found("warn", detail, "load fleetctl.lua in this router: docs/reference/fleet-file.md")
+        return Found("warn", detail, "load fleetctl.lua in this router: docs/how-to/bring-your-own-router.md")
     return Found("ok", detail)
 
 
@@ -120,7 +120,7 @@ def _evidence_found(app: App, cell: Cell) -> Found:
     if not there:
         return Found("warn", "no request of this cell was seen yet", "send it traffic, then: fleetctl doctor")
     if any(s.arm == "baseline" and not s.present for s in series):
-        return Found("warn", f"absent: {', '.join(absent)}", "look at the router's log format: fleetctl help doctor")
+        return Found("warn", f"absent: {', '.join(absent)}", "compare the log with docs/how-to/bring-your-own-router.md")
     return Found("ok", f"{', '.join(there)}" + (f"; not yet: {', '.join(absent)}" if absent else ""))
 
 

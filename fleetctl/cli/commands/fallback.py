@@ -34,12 +34,19 @@ def command(
       fleetctl fallback chat              one workload
       fleetctl fallback --all             everything
     """
-    from fleetctl.usecases.home import choose, fallback, readable, reconcile
+    from fleetctl.usecases.home import catch_up, choose, fallback, readable, reconcile
 
     w = app.wiring
     ports = w.home_ports()
     if only_reconcile:
-        _reconciled(*reconcile(ports))
+        cells, why_not = reconcile(ports)
+        _reconciled(cells, why_not)
+        if why_not:
+            sys.exit(EXIT_FAILED)
+        more = catch_up(readable(w.ways_home)[0], ports, w.actor)
+        _reconciled(more, "")
+        if not cells and not more:
+            click.echo("Nothing to reconcile.", err=True)
         return
     if not names and not everything:
         raise UsageError("usage.names", "say which workloads or cells, or --all.", hint="Run: fleetctl fallback WORKLOAD")
@@ -92,7 +99,7 @@ def _line(r: object) -> str:
         error: FleetctlError = r.error  # type: ignore[attr-defined]
         return f"cell/{r.cell} NOT HOME {error}"  # type: ignore[attr-defined]
     if r.was_bp == 0:
-        return f"cell/{r.cell} was home already"
+        return f"cell/{r.cell} {r.reported or 'was home already'}"
     extra = "" if r.source_proven else ", source unproven"
     return f"cell/{r.cell} home: {r.was_bp / 100:g} % -> 0 % in {r.ms_to_zero:.0f} ms{extra}{f' ({r.reported})' if r.reported else ''}"
 

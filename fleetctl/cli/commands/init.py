@@ -55,6 +55,11 @@ def files(name: str) -> Iterator[NewFile]:
     yield NewFile(
         path=f"{folder}/access/aws-policy.json", what="read-only AWS policy, for security", make=lambda: example.aws_policy_text().encode()
     )
+    yield NewFile(
+        path=f"{folder}/access/kubernetes-role.yaml",
+        what="read-only Kubernetes role, for security",
+        make=lambda: example.kubernetes_role_text().encode(),
+    )
     yield NewFile(path="fleetctl.toml", what="settings of this workspace", make=lambda: example.settings_text(name).encode())
     yield NewFile(path=".fleetctl/key", what="key that signs the way home (0600)", make=new_key, secret=True)
     yield NewFile(path=".fleetctl/.gitignore", what="keeps that folder out of git", make=lambda: b"*\n", secret=True)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from fleetctl.lab.fault_control import Sides
     from fleetctl.lab.overview import ProcessRow
-    from fleetctl.usecases.tick import TickResult
 
 SCALE = click.FloatRange(0.01, 100.0)
 
@@ -164,31 +163,13 @@ def ticker(app: App, folder: str) -> None:
 
 def run_ticker(app: App) -> None:
     """Judge due cells and renew their weights' leases until SIGTERM or SIGINT."""
-    import time
-
-    from fleetctl.errors import FleetctlError
-    from fleetctl.usecases.migrate import Driver
+    from fleetctl.cli.resident import Resident
 
     stopping: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda n, _: stopping.append(n))
-    w = app.wiring
-
-    def said(t: TickResult) -> None:
-        if t.kind != "ticked":
-            app.note(f"{t.cell} {t.kind}: {t.why}")
-
-    driver = Driver(ports=w.tick_ports(), settings=w.tick_settings(), on_tick=said)
     app.note("ticking")
-    while not stopping:
-        try:
-            ticked = driver.step() if driver.is_ticking() else 0
-        except FleetctlError as e:
-            app.note(str(e))
-            ticked = 0
-        if not ticked:
-            time.sleep(0.05)
-    driver.stop()
+    Resident(lambda: App(workspace=str(app.workspace)), app.note).run(lambda: bool(stopping))
 
 
 def _table(states: Sequence[ProcessRow]) -> str:

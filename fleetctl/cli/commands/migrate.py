@@ -96,7 +96,7 @@ def _run(app: App, cells: Sequence[CellId], phase: str | None, until: str, *, wa
     try:
         with view:
             rollouts = follow(driver, cells, lambda r: reached(r, until, goal), view.show, stop)  # type: ignore[arg-type]
-            code = _code(rollouts, goal, stop())
+            code = _code(rollouts, until, goal, stop())
             alone = driver.lease is not None
             open_ = [r for r in rollouts if r is not None and not r.ended and r.weight_bp > 0]
             if alone and open_ and (stop() or no_hold):
@@ -106,7 +106,7 @@ def _run(app: App, cells: Sequence[CellId], phase: str | None, until: str, *, wa
                 rollouts = follow(driver, cells, lambda r: r is None or bool(r.ended), view.show, stop)
                 if stop():
                     return _home(app, driver, cells, interrupted=True)
-                code = _code(rollouts, "complete", False)
+                code = _code(rollouts, until, "complete", False)
         _result(app, rollouts, output, stop())
         return code
     finally:
@@ -124,15 +124,17 @@ def _home(app: App, driver: Driver, cells: Sequence[str], interrupted: bool) -> 
     return EXIT_INTERRUPTED if interrupted else EXIT_DONE
 
 
-def _code(rollouts: Sequence[Rollout | None], goal: str, interrupted: bool) -> int:
-    from fleetctl.usecases.migrate import needs_person
+def _code(rollouts: Sequence[Rollout | None], until: str, goal: str, interrupted: bool) -> int:
+    from fleetctl.usecases.migrate import is_lowered, needs_person
 
     if interrupted:
         return EXIT_INTERRUPTED
-    if any(r is not None and r.ended in ("rolled_back", "lost_evidence") for r in rollouts):
+    if any(r is not None and r.ended not in ("", "complete") for r in rollouts):
         return EXIT_ROLLED_BACK
     if any(needs_person(r) for r in rollouts):
         return EXIT_INCONCLUSIVE
+    if any(r is not None and is_lowered(r, until) for r in rollouts):  # type: ignore[arg-type]
+        return EXIT_PENDING
     if goal == "soak" and any(r is not None and not r.ended for r in rollouts):
         return EXIT_PENDING
     return EXIT_DONE

@@ -29,8 +29,16 @@ def cells_of(app: App, names: Sequence[str]) -> tuple[CellId, ...]:
 def give_order(
     app: App, kind: OrderKind, names: Sequence[str], note: str, *, dry_run: bool, wait: bool = False
 ) -> tuple[Rollout | None, ...]:
+    """Write an order for each cell and wait until it is obeyed.
+
+    Args:
+        wait: until the rollouts have ended, not only until the order was taken.
+
+    Raises:
+        TrafficNotApplied: traffic.order_waits: the router cannot be set now; the orders stand.
+    """
     from fleetctl.domain.rollout import Order
-    from fleetctl.usecases.migrate import Driver, follow
+    from fleetctl.usecases.migrate import Driver, follow_order
 
     w = app.wiring
     cells = cells_of(app, names)
@@ -42,7 +50,7 @@ def give_order(
     driver = Driver(ports=w.tick_ports(), settings=w.tick_settings(), on_tick=lambda _: None)
     try:
         done = (lambda r: r is None or bool(r.ended)) if wait else (lambda r: r is None or not r.orders)
-        rollouts = follow(driver, cells, done, lambda _: None, lambda: False)
+        rollouts = follow_order(driver, cells, done)
     finally:
         driver.stop()
     for r in rollouts:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from fleetctl.cli.app import App
 from fleetctl.cli.options import output_option, pass_app
+
+if TYPE_CHECKING:
+    from fleetctl.domain.report import ClientCount
 
 
 @click.command("report")
@@ -20,7 +24,7 @@ def command(app: App, out: Path | None, output: str) -> None:
     from fleetctl.views.report import render_report
 
     w = app.wiring
-    data = gather(w.fleet, w.store, w.store, w.store, w.clock, _lab(app))
+    data = gather(w.fleet, w.store, w.store, w.store, w.clock, _lab(app), _clients(app))
     path = out or w.state_folder / "reports" / f"{w.fleet.name}-{w.clock.now():%Y%m%dT%H%M%S}.html"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.write_text(render_report(data), encoding="utf-8")
@@ -28,7 +32,7 @@ def command(app: App, out: Path | None, output: str) -> None:
     if output == "json":
         app.line("report", {"path": str(path.resolve())})
     else:
-        app.out(f"report/{path.resolve()}")
+        app.out(f"Report: {path.resolve()}")
 
 
 def _lab(app: App) -> tuple[tuple[str, str, str], ...]:
@@ -39,3 +43,15 @@ def _lab(app: App) -> tuple[tuple[str, str, str], ...]:
     if read_record(app.workspace.absolute()) is None:
         return ()
     return tuple((row.name, row.nature, row.text) for row in lab_status(app.workspace))
+
+
+def _clients(app: App) -> ClientCount | None:
+    """Return what the lab's clients counted, where a lab is up here."""
+    from fleetctl.domain.report import ClientCount
+    from fleetctl.lab.overview import load_stats
+    from fleetctl.lab.record import read_record
+
+    if read_record(app.workspace.absolute()) is None:
+        return None
+    rows = load_stats(app.workspace)
+    return ClientCount(requests=sum(r.sent for r in rows), errors=sum(sum(r.errors.values()) for r in rows)) if rows else None

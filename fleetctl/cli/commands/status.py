@@ -49,7 +49,7 @@ def _shown(rows: Sequence[Stored]) -> list[StatusRow]:
             cell=r.cell,
             phase=r.phase,
             weight_bp=r.weight_bp,
-            served_bp=r.served_bp,
+            served_bp=None if r.ended else r.served_bp,
             verdict=_worst(r),
             next=_next(r),
             ended=r.ended,
@@ -71,7 +71,9 @@ def _worst(r: Stored) -> str:
 def _next(r: Stored) -> str:
     if r.ended:
         return r.hold_reason if r.ended != "complete" else ""
-    return r.look.split("; ")[0] if r.look else "first look is due"
+    if r.hold_reason == "stale" or r.hold_reason.startswith("traffic."):
+        return f"HELD ({r.hold_reason}): fleetctl audit list {r.cell}"
+    return r.look.removeprefix(f"{r.phase}: ").split("; ")[0] if r.look else "first look is due"
 
 
 def _watch(app: App) -> None:

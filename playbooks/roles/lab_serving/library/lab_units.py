@@ -43,8 +43,7 @@ options:
           argv: {description: Program and its arguments., type: list, elements: str, required: true}
           env: {description: Environment; may hold secrets., type: dict}
           config: {description: Configuration that the program reads., type: dict}
-  python: {description: Python on the host that has the service tool., type: path, required: true}
-  service: {description: Python module that starts and stops a unit., type: str, default: fleetctl.lab.service}
+  python: {description: Python on the host that has fleetctl., type: path, required: true}
   lock_seconds: {description: How long to wait for another run., type: int, default: 30}
 attributes:
   check_mode: {support: full}
@@ -74,6 +73,8 @@ python: {description: Version of Python on the host., type: str, returned: succe
 
 MARKER = "fleetctl-units.json"
 """Record of the highest token seen and of the units placed here."""
+SERVICE = "fleetctl.lab.service"
+"""Python module that starts and stops a unit; stands in for systemd."""
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 RESERVED = ("host", "manifest", "fleetctl-units")
 
@@ -158,7 +159,7 @@ class Units:
 
     def service(self, verb, name):
         """Run the service tool and return its answer."""
-        argv = [self.module.params["python"], "-m", self.module.params["service"], verb, self.folder, name]
+        argv = [self.module.params["python"], "-m", SERVICE, verb, self.folder, name]
         code, out, err = self.module.run_command(argv)
         try:
             answer = json.loads(out.strip().splitlines()[-1])
@@ -166,9 +167,13 @@ class Units:
             answer = None
         if code == 0 and isinstance(answer, dict):
             return answer
-        why = answer.get("error") if isinstance(answer, dict) else None
-        last = why or (err.strip() or out.strip() or "no output").splitlines()[-1]
-        return self.module.fail_json(msg=f"unit {name}: '{verb}' ended with code {code}: {last[:300]}", invocation={})
+        said = (
+            [str(answer.get("error")), *map(str, answer.get("log") or ())]
+            if isinstance(answer, dict)
+            else (err.strip() or out.strip()).splitlines()
+        )
+        why = ": ".join(dict.fromkeys([*said[:1], *said[-1:]])) if said else "no output"
+        return self.module.fail_json(msg=f"unit {name}: '{verb}' ended with code {code}: {why[:300]}", invocation={})
 
     def differing(self):
         """Return the units whose file is not as wanted."""
@@ -241,7 +246,6 @@ def main():
             "token": {"type": "int", "required": True, "no_log": False},
             "units": {"type": "list", "elements": "dict", "required": True, "options": unit},
             "python": {"type": "path", "required": True},
-            "service": {"type": "str", "default": "fleetctl.lab.service"},
             "lock_seconds": {"type": "int", "default": 30},
         },
         supports_check_mode=True,

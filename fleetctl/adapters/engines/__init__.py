@@ -1,0 +1,1 @@
+"""Inventory, adapter layer: running inference servers by their own APIs and metrics pages. Never sends a completion."""

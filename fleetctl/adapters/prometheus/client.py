@@ -1,0 +1,112 @@
+"""Inventory, adapter layer: instant queries of Prometheus' HTTP API, bounded, with retries. Never writes, never follows a redirect."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from fleetctl.errors import CredentialsMissing, InventoryFailed
+
+MOST_BYTES = 64 * 1024 * 1024
+TIMEOUT_S = 30.0
+TRIES = 4
+LONGEST_PAUSE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One series' value now."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        """Follow nothing: a redirect could carry the token elsewhere."""
+
+
+class PrometheusApi:
+    """One Prometheus, or what speaks its API (Mimir, Thanos, VictoriaMetrics, Azure Monitor workspace, AMP through a proxy).
+
+    Args:
+        url: up to, not with, /api/v1; token: gives a bearer token, None for none; ca_file: an authority to trust.
+    """
+
+    def __init__(self, url: str, *, token: Callable[[], str] | None = None, ca_file: str = "") -> None:
+        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+            raise InventoryFailed("inventory.prometheus", f"{url[:80]!r} is no address of Prometheus.", hint="Set: http(s)://HOST:PORT")
+        self.url = url.rstrip("/")
+        self._token = token
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirect(), urllib.request.ProxyHandler({})]
+        if self.url.startswith("https"):
+            handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca_file or None)))
+        self._open = urllib.request.build_opener(*handlers)
+
+    def query(self, text: str) -> list[Sample]:
+        """Return the series of an instant query, without those that are not numbers.
+
+        Raises:
+            CredentialsMissing: credentials.prometheus; InventoryFailed: inventory.prometheus.
+        """
+        body = self._ask(urlencode({"query": text, "timeout": f"{TIMEOUT_S:.0f}s"}).encode())
+        if body.get("status") != "success" or not isinstance(body.get("data"), dict):
+            why = str(body.get("error", "an answer of another shape"))[:200]
+            raise InventoryFailed("inventory.prometheus", f"Prometheus at {self.url} refuses a query: {why}.")
+        out = []
+        for series in body["data"].get("result") or ():
+            try:
+                value = float(series["value"][1])
+                labels = {str(k): str(v) for k, v in series["metric"].items()}
+            except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+                continue
+            if math.isfinite(value):
+                out.append(Sample(labels=labels, value=value))
+        return out
+
+    def _ask(self, data: bytes) -> Mapping[str, Any]:
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "User-Agent": "fleetctl"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token()}"
+        for left in range(TRIES - 1, -1, -1):
+            pause = 0.25 * 2 ** (TRIES - 1 - left)
+            try:
+                request = urllib.request.Request(f"{self.url}/api/v1/query", data=data, headers=headers)  # noqa: S310 - http(s) by __init__
+                with self._open.open(request, timeout=TIMEOUT_S) as answer:
+                    text = answer.read(MOST_BYTES + 1)
+                if len(text) > MOST_BYTES:
+                    raise InventoryFailed("inventory.prometheus", f"Prometheus at {self.url} answers more than 64 MiB.")
+                body = json.loads(text)
+                return body if isinstance(body, dict) else {}
+            except urllib.error.HTTPError as e:
+                pause = self._judged(e, pause, left)
+            except (OSError, ValueError) as e:
+                if left == 0:
+                    raise InventoryFailed("inventory.prometheus", f"Prometheus at {self.url} does not answer: {str(e)[:160]}.") from e
+            time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
+        return {}
+
+    def _judged(self, e: urllib.error.HTTPError, pause: float, left: int) -> float:
+        """Return how long to wait before the next try. Raises where there is none."""
+        with e:
+            said = e.read(2000).decode("utf-8", "replace").strip()
+        if e.code in (401, 403):
+            raise CredentialsMissing(
+                "credentials.prometheus",
+                f"Prometheus at {self.url} answers {e.code}: the token is missing, expired or has too few rights.",
+                hint="Set: the source's secrets.token",
+            ) from e
+        after = e.headers.get("Retry-After", "")
+        wait = float(after) if after.isdigit() else pause
+        if left == 0 or e.code not in (408, 429, 500, 502, 503, 504) or wait > LONGEST_PAUSE_S:
+            raise InventoryFailed("inventory.prometheus", f"Prometheus at {self.url} answers {e.code}: {said[:160]}.") from e
+        return wait

@@ -1,0 +1,43 @@
+"""Assess, adapter layer: how much is read at most, and a counter of what was. Never reads by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Limits of one assessment; sizes in bytes.
+
+    Args:
+        ratio: decompressed to compressed, judged once `ratio_from` bytes came out. Source: layers of public images stay under 20;
+            deflate can reach 1,032.
+        spool: of one member of an archive kept in memory at a time.
+    """
+
+    files: int = 500_000
+    depth: int = 64
+    text: int = 8 * MIB
+    json: int = 1 * MIB
+    header: int = 16 * MIB
+    spool: int = 32 * MIB
+    members: int = 1_000_000
+    archive: int = 64 * 1024 * MIB
+    ratio: int = 100
+    ratio_from: int = 64 * MIB
+    nesting: int = 3
+
+
+@dataclass(slots=True)
+class Spent:
+    """What has been read so far."""
+
+    files: int = 0
+    members: int = 0
+    unpacked: int = 0
+
+
+class OverBound(Exception):
+    """A bound was reached or an archive lies; the text says which."""

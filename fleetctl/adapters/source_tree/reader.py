@@ -1,0 +1,149 @@
+"""Assess, adapter layer: a path in, what was read of it out: file, folder, archive or image. Never follows links, never writes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from fleetctl.adapters.source_tree.archives import read_archive
+from fleetctl.adapters.source_tree.blob import Blob, FileBlob
+from fleetctl.adapters.source_tree.bounds import Bounds, OverBound, Spent
+from fleetctl.adapters.source_tree.classify import TAR, TORCH, ZIP, classify, is_header_name, is_text_name
+from fleetctl.adapters.source_tree.images import read_layout, read_saved
+from fleetctl.adapters.source_tree.packed import Stream, members, safe_name
+from fleetctl.domain.portability import Read, Skipped
+
+NOT_LOOKED_INTO = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".tox", ".mypy_cache", ".ruff_cache", ".fleetctl"})
+MOST_INDEXED = 20_000
+
+
+class _Part:
+    """A piece of a blob as a blob of its own."""
+
+    def __init__(self, blob: Blob, start: int, size: int) -> None:
+        self._blob, self._start, self.size = blob, start, size
+
+    def read(self, offset: int, count: int) -> bytes:
+        if offset < 0 or offset >= self.size:
+            return b""
+        return self._blob.read(self._start + offset, min(count, self.size - offset))
+
+
+class SourceTreeReader:
+    """Reads what a person points at; implements the port SourceTree."""
+
+    def __init__(self, bounds: Bounds | None = None) -> None:
+        self._bounds = bounds or Bounds()
+
+    def read(self, path: Path) -> Iterator[Read]:
+        """Yield what lies at a path; what cannot be read is yielded as Skipped, with its reason."""
+        spent = Spent()
+        root = os.path.realpath(path)
+        if os.path.isdir(root):
+            if os.path.isfile(os.path.join(root, "oci-layout")):
+                yield from self._layout(root, spent)
+            else:
+                yield from self._folder(root, spent)
+        else:
+            yield from self._file(root, os.path.basename(root), spent, alone=True)
+
+    def _folder(self, root: str, spent: Spent) -> Iterator[Read]:
+        waiting: list[tuple[str, str, int]] = [(root, "", 0)]
+        while waiting:
+            folder, shown, depth = waiting.pop()
+            if depth > self._bounds.depth:
+                yield Skipped(path=shown, reason="folders nested too deeply")
+                continue
+            try:
+                with os.scandir(folder) as found:
+                    entries = sorted(found, key=lambda e: e.name)
+            except OSError as e:
+                yield Skipped(path=shown or ".", reason=f"folder cannot be read: {e.strerror}")
+                continue
+            for entry in entries:
+                name = f"{shown}/{entry.name}" if shown else entry.name
+                name = name.encode("utf-8", "replace").decode("utf-8", "replace")
+                try:
+                    is_link, is_folder = entry.is_symlink(), entry.is_dir(follow_symlinks=False)
+                except OSError as e:
+                    yield Skipped(path=name, reason=f"cannot be looked at: {e.strerror}")
+                    continue
+                if is_link:
+                    if is_text_name(name.lower()):
+                        yield Skipped(path=name, reason="a symbolic link, not followed")
+                elif is_folder:
+                    if entry.name not in NOT_LOOKED_INTO:
+                        waiting.append((entry.path, name, depth + 1))
+                else:
+                    spent.files += 1
+                    if spent.files > self._bounds.files:
+                        yield Skipped(path=shown or ".", reason=f"more than {self._bounds.files} files")
+                        return
+                    yield from self._file(entry.path, name, spent, alone=False)
+
+    def _file(self, path: str, shown: str, spent: Spent, *, alone: bool) -> Iterator[Read]:
+        lower = shown.lower()
+        is_archive = bool(TAR.search(lower) or ZIP.search(lower) or TORCH.search(lower))
+        if not (alone or is_archive or is_text_name(lower) or is_header_name(lower)):
+            return
+        try:
+            with FileBlob(path) as blob:
+                if is_archive or (alone and self._is_packed(blob)):
+                    yield from self._archive(shown, blob, spent)
+                else:
+                    yield from classify(shown, blob, self._bounds)
+        except OSError as e:
+            yield Skipped(path=shown, reason=f"cannot be read: {e.strerror}")
+
+    @staticmethod
+    def _is_packed(blob: Blob) -> bool:
+        head = blob.read(0, 512)
+        return head[:2] in (b"\x1f\x8b", b"PK") or head[:3] == b"BZh" or head[:6] == b"\xfd7zXZ\x00" or head[257:262] == b"ustar"
+
+    def _archive(self, shown: str, blob: Blob, spent: Spent) -> Iterator[Read]:
+        index = self._index(blob, spent)
+        if index is None:
+            yield from read_archive(shown, blob, self._bounds, spent)
+            return
+
+        def open_(name: str) -> Blob | None:
+            place = index.get(name)
+            return None if place is None else _Part(blob, *place)
+
+        if "manifest.json" in index:
+            yield from read_saved(shown, open_, self._bounds, spent)
+        else:
+            yield from read_layout(shown, open_, self._bounds, spent)
+
+    def _index(self, blob: Blob, spent: Spent) -> dict[str, tuple[int, int]] | None:
+        """Return where the members of an image archive lie; None for an archive that is compressed or no image."""
+        found: dict[str, tuple[int, int]] = {}
+        try:
+            stream = Stream(blob, self._bounds, Spent())
+            if stream.is_packed or blob.read(257, 5) != b"ustar":
+                return None
+            for member in members(stream, self._bounds, Spent()):
+                name = safe_name(member.name)
+                if name is not None and member.kind == "file":
+                    found[name] = (member.offset, member.size)
+                if len(found) > MOST_INDEXED:
+                    return None
+        except OverBound:
+            return None
+        return found if "manifest.json" in found or "oci-layout" in found else None
+
+    def _layout(self, root: str, spent: Spent) -> Iterator[Read]:
+        with ExitStack() as stack:
+
+            def open_(name: str) -> Blob | None:
+                inner = safe_name(name)
+                if inner is None:
+                    return None
+                try:
+                    return stack.enter_context(FileBlob(os.path.join(root, inner)))
+                except OSError:
+                    return None
+
+            yield from read_layout(os.path.basename(root), open_, self._bounds, spent)

@@ -1,0 +1,63 @@
+"""Assess, pure layer: what an ELF file's own words mean for a move. Never I/O."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from fleetctl.domain.portability import ElfFile
+
+_TENSORRT = re.compile(r"lib(?:nvinfer|nvonnxparser|nvparsers)")
+_CUDA_LIBS = re.compile(r"lib(?:cudart|cublas|cublasLt|cudnn|nccl|cufft|curand|cusolver|cusparse|nvrtc|nvToolsExt|cupti|nvJitLink)\b")
+_PARTIAL = re.compile(r"lib(?:nvcuvid|nvidia-encode|nvjpeg|cufile|cusparseLt|cutensor)\b")
+_FATBIN = frozenset({".nv_fatbin", ".nvFatBinSegment", "__nv_module_id"})
+_SYSTEM = re.compile(r"(?:^|/)(?:usr/local/cuda[^/]*|opt/nvidia|usr/lib/(?:x86_64-linux-gnu|wsl)|usr/lib64|lib64|opt/rocm[^/]*)/")
+_PACKAGE = re.compile(r"/(?:site|dist)-packages/")
+
+
+class ElfHit(NamedTuple):
+    """One finding about a binary; `about` is what makes it a finding of its own."""
+
+    rule: str
+    subject: str
+    about: str = ""
+
+
+def of_elf(elf: ElfFile, target: str, *, has_source: bool) -> list[ElfHit]:
+    """Return what a binary means for a move to this target; parts of CUDA itself and of known packages are judged elsewhere.
+
+    Args:
+        has_source: CUDA source lies beside it, so it can be built again.
+    """
+    found: list[ElfHit] = []
+    if ".hip_fatbin" in elf.sections or elf.gfx:
+        if not any(g == target or g.startswith(f"{target}:") for g in elf.gfx):
+            found.append(ElfHit("R061", f"has {', '.join(elf.gfx) or 'no target'}, not {target}", _name(elf.path)))
+        return found
+    if _SYSTEM.search(elf.path) or _PACKAGE.search(f"/{elf.path}"):
+        return found
+    needed = elf.needed
+    tensorrt = [n for n in needed if _TENSORRT.match(n)]
+    cuda = [n for n in needed if _CUDA_LIBS.match(n)]
+    has_fatbin = bool(_FATBIN.intersection(elf.sections))
+    if tensorrt:
+        found.append(ElfHit("R057", ", ".join(tensorrt)[:80], _name(elf.path)))
+    if has_source and (cuda or has_fatbin):
+        found.append(ElfHit("R060", "built from CUDA source beside it: build again", _name(elf.path)))
+        return found
+    if cuda:
+        found.append(ElfHit("R058", ", ".join(cuda)[:80], _name(elf.path)))
+    elif has_fatbin:
+        found.append(ElfHit("R059", "CUDA code inside, runtime linked statically", _name(elf.path)))
+    if any(n.startswith("libcuda.so") for n in needed) and elf.has_ptx and not cuda:
+        found.append(ElfHit("R062", "libcuda.so alone, PTX inside", _name(elf.path)))
+    partial = [n for n in needed if _PARTIAL.match(n)]
+    if partial:
+        found.append(ElfHit("R063", ", ".join(partial)[:80], _name(elf.path)))
+    if has_fatbin and (elf.sm or elf.has_ptx):
+        found.append(ElfHit("R060", f"{', '.join(elf.sm)}{' with PTX' if elf.has_ptx else ''}".strip(), _name(elf.path)))
+    return found
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2][:80]

@@ -1,0 +1,242 @@
+"""Assess, pure layer: one C-like source text in, what it uses and what stands in the way out. Never I/O, never a decision on routes.
+
+One pass finds words; a rule is tried only where one of its trigger words is, so a clean file costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fleetctl.assess.clean_source import GUARD_WORDS, Views, guarded_lines, inside, views
+from fleetctl.assess.names import LOOKS_LIKE_CUDA, is_generic
+from fleetctl.assess.warps import LANE_WORDS, dynamic_launches, narrow_masks, thirty_two_lanes
+from fleetctl.domain.portability import USABLE, Rule, RuleBook
+
+CUDA_SUFFIXES = (".cu", ".cuh", ".cu.cc", ".cuf", ".cu.h", ".cu.in")
+C_SUFFIXES = (".h", ".hpp", ".hh", ".hxx", ".inl", ".inc", ".ipp", ".tpp", ".c", ".cc", ".cpp", ".cxx", ".cppm", ".ixx")
+KERNEL_WORDS = frozenset(
+    {
+        "__global__",
+        "__device__",
+        "__shared__",
+        "__constant__",
+        "__launch_bounds__",
+        "threadIdx",
+        "blockIdx",
+        "blockDim",
+        "gridDim",
+        "__syncthreads",
+        "cudaStream_t",
+        "cudaError_t",
+        "cuda_runtime",
+        "cuda_runtime_api",
+    }
+)
+DEVICE_WORDS = frozenset({"__global__", "__device__", "__shared__", "__launch_bounds__", "threadIdx", "blockIdx"})
+MOST_HITS = 50
+"""Places kept per rule and file; more are counted only."""
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_THIRTY_TWO = re.compile(r"[&>%/=({ \t](?:31|0[xX]1[fF]|5|32)\b")
+
+
+class Hit(NamedTuple):
+    """One place where a rule matched; `subject` is the name or text that matched."""
+
+    rule: str
+    line: int
+    subject: str
+    guarded: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class SourceFacts:
+    """What one source holds.
+
+    Args:
+        cuda: it is CUDA code; device: it has code that runs on the GPU.
+        covered: table names used; unsupported, unknown: name -> (first line, places, all of them guarded).
+        defined: names among `unsupported` and `unknown` that this file defines; guards: places that name AMD's platform.
+    """
+
+    path: str
+    lines: int
+    cuda: bool = False
+    device: bool = False
+    hits: list[Hit] = field(default_factory=list)
+    covered: set[str] = field(default_factory=set)
+    unsupported: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
+    unknown: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
+    defined: set[str] = field(default_factory=set)
+    guards: int = 0
+
+
+class SourceScanner:
+    """Rules and names made ready once for many files."""
+
+    def __init__(self, book: RuleBook) -> None:
+        self._names = book.names
+        self._usable = {n for n, row in book.names.items() if row.status in USABLE}
+        self._refused = {n for n, row in book.names.items() if row.status not in USABLE and row.lib not in {"include", "cub"}}
+        self._by_word: dict[str, list[Rule]] = {}
+        prefixes: list[tuple[str, Rule]] = []
+        for rule in book.rules.values():
+            if not rule.pattern or not {"cuda", "cu", "device"} & set(rule.scopes):
+                continue
+            for trigger in rule.triggers:
+                if trigger.endswith("*"):
+                    prefixes.append((trigger[:-1], rule))
+                else:
+                    self._by_word.setdefault(trigger, []).append(rule)
+        self._prefixes = prefixes
+        self._any_prefix = re.compile("|".join(re.escape(p) for p, _ in prefixes) or r"(?!)")
+        self._patterns = {r.id: re.compile(r.pattern, re.MULTILINE) for r in book.rules.values() if r.pattern}
+
+    def scan(self, path: str, source: str, first_line: int = 1) -> SourceFacts:
+        """Scan one source.
+
+        Args:
+            first_line: line of its file that the text begins at, for source inside another file.
+        """
+        lower = path.lower()
+        facts = SourceFacts(path=path, lines=source.count("\n") + (not source.endswith("\n") and bool(source)))
+        words = set(_WORD.findall(source))
+        is_cu = lower.endswith(CUDA_SUFFIXES)
+        known = words & self._usable
+        facts.device = bool(words & DEVICE_WORDS)
+        facts.cuda = is_cu or bool(words & KERNEL_WORDS) or any(LOOKS_LIKE_CUDA.match(w) for w in words if w[:2] in {"cu", "CU"})
+        rules = self._triggered(words, is_cu=is_cu, is_cuda=facts.cuda)
+        guarded_words = words & GUARD_WORDS
+        if not facts.cuda and not rules and not guarded_words:
+            return facts
+        seen = views(source)
+        ranges = guarded_lines(seen.code) if guarded_words else []
+        facts.guards = sum(seen.code.count(word) for word in guarded_words)
+        lines = _Lines(seen.code, first_line)
+        texts = _Lines(seen.text, first_line)
+        claimed: set[str] = set()
+        for rule in rules:
+            self._try(rule, seen, lines if rule.mode == "code" else texts, ranges, first_line, facts, claimed)
+        facts.covered = known
+        if facts.cuda:
+            self._look_up(words - known - claimed, seen.code, lines, ranges, first_line, facts)
+            if facts.device or is_cu:
+                self._warps(words, seen.code, lines, ranges, first_line, facts)
+        return facts
+
+    def _triggered(self, words: set[str], *, is_cu: bool, is_cuda: bool) -> list[Rule]:
+        found: dict[str, Rule] = {}
+        for word in words & self._by_word.keys():
+            for rule in self._by_word[word]:
+                found[rule.id] = rule
+        for word in words:
+            if self._any_prefix.match(word):
+                for prefix, rule in self._prefixes:
+                    if word.startswith(prefix):
+                        found[rule.id] = rule
+        return [r for r in found.values() if "cuda" in r.scopes or (is_cuda and "device" in r.scopes) or is_cu]
+
+    def _try(
+        self, rule: Rule, seen: Views, lines: _Lines, ranges: list[tuple[int, int]], first: int, facts: SourceFacts, claimed: set[str]
+    ) -> None:
+        text = seen.code if rule.mode == "code" else seen.text
+        for count, match in enumerate(self._patterns[rule.id].finditer(text)):
+            found = match.group().strip()
+            claimed.update(_WORD.findall(found))
+            if count < MOST_HITS:
+                line = lines.of(match.start() + len(match.group()) - len(match.group().lstrip()))
+                facts.hits.append(Hit(rule.id, line, " ".join(found.split())[:80], inside(line - first + 1, ranges)))
+
+    def _look_up(
+        self, words: Iterable[str], code: str, lines: _Lines, ranges: list[tuple[int, int]], first: int, facts: SourceFacts
+    ) -> None:
+        refused = {w for w in words if w in self._refused and (facts.device or not is_generic(w, self._names))}
+        wanted = refused | {w for w in words if w not in self._refused and LOOKS_LIKE_CUDA.match(w)}
+        found: dict[str, list[int]] = {}
+        for word, start, end in _places(wanted, code):
+            before = code[start - 1] if start else ""
+            if before in {".", ">"} and code[max(0, start - 2) : start] != ">>":
+                continue
+            if before == ":" and _is_member(code, start):
+                continue
+            if word in refused and is_generic(word, self._names) and not code[end : end + 4].lstrip().startswith("("):
+                continue
+            found.setdefault(word, []).append(start)
+            if word not in facts.defined and _is_definition(code, start, end):
+                facts.defined.add(word)
+        for word, starts in found.items():
+            at = [lines.of(p) for p in starts[:MOST_HITS]]
+            into = facts.unsupported if word in refused else facts.unknown
+            into[word] = (at[0], len(starts), all(inside(line - first + 1, ranges) for line in at))
+
+    def _warps(self, words: set[str], code: str, lines: _Lines, ranges: list[tuple[int, int]], first: int, facts: SourceFacts) -> None:
+        found: list[tuple[str, int, str]] = []
+        if any(w.endswith("_sync") for w in words):
+            found += [("R042", at, text) for at, text in narrow_masks(code)]
+        shuffles = any(w.startswith("__shfl") for w in words)
+        if shuffles or (words & LANE_WORDS and _THIRTY_TWO.search(code)) or any("WARP" in w or "Warp" in w for w in words):
+            found += [("R043", at, text) for at, text in thirty_two_lanes(code)]
+        if "__global__" in words and "<<<" in code:
+            found += [("R049", at, text) for at, text in dynamic_launches(code)]
+        for rule, at, text in found[: 3 * MOST_HITS]:
+            line = lines.of(at)
+            facts.hits.append(Hit(rule, line, text, inside(line - first + 1, ranges)))
+
+
+class _Lines:
+    """Offsets to line numbers, made when first asked."""
+
+    def __init__(self, text: str, first: int) -> None:
+        self._text, self._first = text, first
+        self._starts: list[int] | None = None
+
+    def of(self, offset: int) -> int:
+        if self._starts is None:
+            self._starts = [m.start() for m in re.finditer("\n", self._text)]
+        return bisect_right(self._starts, offset - 1) + self._first
+
+
+FEW_WORDS = 40
+"""Up to so many words one pattern of alternatives is faster than looking at every word. Source: timed on CUDA 13.0's headers."""
+
+
+def _places(wanted: set[str], code: str) -> Iterator[tuple[str, int, int]]:
+    if not wanted:
+        return
+    if len(wanted) <= FEW_WORDS:
+        pattern = re.compile("(?:" + "|".join(sorted(wanted, key=len, reverse=True)) + r")\b")
+        for match in pattern.finditer(code):
+            start = match.start()
+            if not start or not (code[start - 1].isalnum() or code[start - 1] == "_"):
+                yield match.group(), start, match.end()
+        return
+    for match in _WORD.finditer(code):
+        if match.group() in wanted:
+            yield match.group(), match.start(), match.end()
+
+
+def _is_member(code: str, start: int) -> bool:
+    """Tell whether the name after `::` belongs to a class or a namespace, not to the global one."""
+    return start > 2 and code[start - 2] == ":" and (code[start - 3].isalnum() or code[start - 3] in "_>")
+
+
+_NOT_TYPES = frozenset({"return", "else", "case", "throw", "new", "delete", "goto", "co_return", "co_yield", "and", "or", "not", "do"})
+_DEFINING = frozenset({"define", "struct", "class", "enum", "union", "namespace", "using", "concept"})
+_BEFORE = re.compile(r"([A-Za-z_]\w*)[ \t]*(?:[>*&][ \t]*){0,3}[ \t\n]*[*&]?\Z")
+
+
+def _is_definition(code: str, start: int, end: int) -> bool:
+    """Tell whether this place defines the name: a macro, type, alias, function or variable."""
+    before = _BEFORE.search(code[max(0, start - 80) : start])
+    if before is None:
+        return False
+    if before.group(1) in _DEFINING:
+        return True
+    if before.group(1) in _NOT_TYPES or (not code[start - 1].isspace() and code[start - 1] not in "*&"):
+        return False
+    after = code[end : end + 8].lstrip()
+    return after[:1] in {"(", "=", ";", ",", "{", "["}

@@ -1,0 +1,133 @@
+"""Assess, pure layer: rules on build files, containers, settings, flags and Python; which scopes a file name has. Never I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fleetctl.assess.requirements import is_requirement_file
+from fleetctl.domain.portability import Rule, RuleBook
+
+LONGEST_LINE = 2000
+"""Characters of a line that patterns see: no pattern can then take long, whatever the file holds."""
+MOST_PLACES = 50
+_GATE = re.compile(
+    r"[nN][vV][iI][dD][iI][aA]|NCCL_|cuda|CUDA|torch|vllm|VLLM|sglang|rocm|--gpus|HSA_|ray\b|tensor|marlin|cutlass|jit|autotune|backend"
+    r"|platform|quantization|kv-|speculative|lora|--tp|pynvml|capability|ROCR_|FROM|disaggregation|cudadevrt|arch_list|amazonlinux|ubi|hip"
+)
+_COMMENT = re.compile(r"[ \t]*(?:#(?!\s*include)|//)")
+HIP_BUILD = re.compile(
+    r"enable_language\(\s*HIP|find_package\(\s*(?:hip|HIP|hipblas|rocblas|ROCM)\b|\bhip_add_(?:executable|library)|\bGGML_HIP\b|\bUSE_ROCM\b"
+    r"|LANGUAGES[^)\n]*\bHIP\b|torch\.version\.hip|\bROCM_HOME\b|\bIS_HIP_EXTENSION\b|\bWITH_HIP\b|\bPYTORCH_ROCM_ARCH\b|--offload-arch"
+)
+
+
+class TextHit(NamedTuple):
+    """One place where a rule matched."""
+
+    rule: str
+    line: int
+    subject: str
+
+
+def scopes_of(path: str) -> frozenset[str]:
+    """Return the kinds of text that a file of this name may hold."""
+    name = path.rpartition("/")[2].lower()
+    found: set[str] = set()
+    if name.startswith(("dockerfile", "containerfile")) or name.endswith((".dockerfile", ".containerfile")):
+        found |= {"docker", "env", "flags"}
+    elif name.endswith(".py"):
+        found |= {"python", "env"}
+    elif name == "cmakelists.txt" or name.endswith((".cmake", ".mk", ".bazel", ".bzl", ".gn", ".ninja", ".vcxproj")) or name in BUILD_NAMES:
+        found |= {"build"}
+    elif name == "config.pbtxt":
+        found |= {"triton"}
+    elif name.endswith(CONFIG_SUFFIXES) or name.startswith(".env"):
+        found |= {"config", "env", "flags"}
+    if is_requirement_file(path):
+        found |= {"requirement"}
+    return frozenset(found)
+
+
+BUILD_NAMES = frozenset({"makefile", "gnumakefile", "meson.build", "build.gradle", "justfile", "build", "workspace"})
+CONFIG_SUFFIXES = (
+    ".yml",
+    ".yaml",
+    ".sh",
+    ".bash",
+    ".zsh",
+    ".service",
+    ".env",
+    ".conf",
+    ".cfg",
+    ".toml",
+    ".ini",
+    ".tf",
+    ".hcl",
+    ".j2",
+    ".json",
+)
+
+
+class TextScanner:
+    """Rules on text made ready once for many files."""
+
+    def __init__(self, book: RuleBook) -> None:
+        self._rules: list[tuple[Rule, re.Pattern[str]]] = [
+            (r, re.compile(r.pattern, re.MULTILINE)) for r in book.rules.values() if r.pattern and set(r.scopes) - {"cuda", "cu", "device"}
+        ]
+
+    def scan(self, text: str, scopes: Iterable[str]) -> list[TextHit]:
+        """Return the places of a text where rules of these scopes match; comment lines do not count."""
+        wanted = set(scopes)
+        if not wanted or not _GATE.search(text):
+            return []
+        text = bounded(text)
+        found: list[TextHit] = []
+        for rule, pattern in self._rules:
+            if wanted.isdisjoint(rule.scopes):
+                continue
+            for count, match in enumerate(pattern.finditer(text)):
+                if count >= MOST_PLACES:
+                    break
+                start = text.rfind("\n", 0, match.start()) + 1
+                if _COMMENT.match(text, start):
+                    continue
+                subject = " ".join(match.group().split())[:80]
+                found.append(TextHit(rule.id, text.count("\n", 0, match.start()) + 1, subject))
+        found += _together(text, wanted)
+        return found
+
+
+def bounded(text: str) -> str:
+    """Return the text with every line cut to `LONGEST_LINE` characters."""
+    if len(text) <= LONGEST_LINE:
+        return text
+    return "\n".join(line[:LONGEST_LINE] for line in text.split("\n"))
+
+
+_SET_ROCR = re.compile(r"\bROCR_VISIBLE_DEVICES[\"']?\]?[=:\s,]{1,6}[\"']?\w")
+_SET_HIP = re.compile(r"\b(?:HIP|CUDA)_VISIBLE_DEVICES[\"']?\]?[=:\s,]{1,6}[\"']?\w")
+_SET_ARCH = re.compile(r"\bTORCH_CUDA_ARCH_LIST\b")
+_ROCM_VLLM = re.compile(r"\brocm/vllm\b|vllm/vllm-openai-rocm|vllm-openai:\S*rocm")
+
+
+def _together(text: str, scopes: set[str]) -> list[TextHit]:
+    """Return what only the combination of two settings shows."""
+    if scopes.isdisjoint({"env", "docker", "config"}):
+        return []
+    if not any(word in text for word in ("ROCR_VISIBLE_DEVICES", "TORCH_CUDA_ARCH_LIST", "vllm")):
+        return []
+    text = "\n".join("" if _COMMENT.match(line) else line for line in text.split("\n"))
+    found: list[TextHit] = []
+    rocr = _SET_ROCR.search(text)
+    if rocr and _SET_HIP.search(text):
+        found.append(TextHit("R015", text.count("\n", 0, rocr.start()) + 1, "ROCR_VISIBLE_DEVICES with HIP_ or CUDA_VISIBLE_DEVICES"))
+    arch = _SET_ARCH.search(text)
+    if arch and "PYTORCH_ROCM_ARCH" not in text:
+        found.append(TextHit("R020", text.count("\n", 0, arch.start()) + 1, "TORCH_CUDA_ARCH_LIST"))
+    image = _ROCM_VLLM.search(text)
+    if image and "VLLM_ROCM_USE_AITER" not in text:
+        found.append(TextHit("R023", text.count("\n", 0, image.start()) + 1, "VLLM_ROCM_USE_AITER"))
+    return found

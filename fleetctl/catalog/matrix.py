@@ -1,0 +1,105 @@
+"""Configure, catalogue layer: reads the version matrix into domain rows. Never a network call, never a guessed checksum."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields
+from functools import cache
+from importlib.resources import files
+from typing import cast
+
+from fleetctl.domain.matrix import LAYERS, OF_THE_HOST, UNKNOWN, Download, Layer, Matrix, Release, SigningKey
+from fleetctl.domain.pool import Vendor
+from fleetctl.errors import ConfigInvalid
+
+FORMAT_VERSION = 1
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
+_SHAPES = {
+    "fingerprint": re.compile(rf"(?:[0-9A-F]{{40}}|{UNKNOWN}|{OF_THE_HOST})\Z"),
+    "sha256": re.compile(rf"(?:[0-9a-f]{{64}}|{UNKNOWN})\Z"),
+    "image_digest": re.compile(rf"(?:sha256:[0-9a-f]{{64}}|none|{UNKNOWN})\Z"),
+    "expires": re.compile(rf"(?:[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}|never|{UNKNOWN}|{OF_THE_HOST})\Z"),
+    "as_of": _DATE,
+}
+_TEXTS = re.compile(r"[^\x00-\x1f]{0,400}\Z")
+
+
+@cache
+def load_matrix() -> Matrix:
+    """Return the shipped matrix.
+
+    Raises:
+        ConfigInvalid: config.matrix, with every bad row.
+    """
+    return parse_matrix((files("fleetctl.catalog") / "data" / "matrix.json").read_text("utf-8"), "matrix.json")
+
+
+def parse_matrix(text: str, name: str) -> Matrix:
+    """Build a matrix from JSON.
+
+    Raises:
+        ConfigInvalid: config.matrix: not JSON, another format version, a missing, unknown or misshapen field, a name twice.
+    """
+    faults: list[str] = []
+    try:
+        data = json.loads(text)
+    except ValueError as e:
+        raise ConfigInvalid("config.matrix", f"{name} is not JSON: {e}") from e
+    if not isinstance(data, dict) or data.get("format_version") != FORMAT_VERSION:
+        raise ConfigInvalid("config.matrix", f"{name} is not of format version {FORMAT_VERSION}")
+    keys = [SigningKey(**row) for row in _rows(data, "keys", SigningKey, faults)]  # type: ignore[arg-type]
+    downloads = [Download(**row) for row in _rows(data, "downloads", Download, faults)]  # type: ignore[arg-type]
+    releases = [_release(row) for row in _rows(data, "releases", Release, faults)]
+    faults += [f"releases: {r.id} names the key {r.key!r}, which is no row" for r in releases if r.key not in {k.name for k in keys}]
+    if faults:
+        raise ConfigInvalid("config.matrix", f"{name} has {len(faults)} mistakes", details=tuple(faults))
+    return Matrix(
+        format_version=FORMAT_VERSION,
+        as_of=str(data.get("as_of", "")),
+        keys=tuple(keys),
+        downloads=tuple(downloads),
+        releases=tuple(releases),
+    )
+
+
+def _release(row: dict[str, object]) -> Release:
+    return Release(
+        **(row | {"layers": tuple(cast("list[Layer]", row["layers"])), "vendor": cast(Vendor, row["vendor"])})  # type: ignore[arg-type]
+    )
+
+
+def _rows(data: dict[str, object], kind: str, of: type, faults: list[str]) -> list[dict[str, object]]:
+    found = data.get(kind)
+    if not isinstance(found, list):
+        faults.append(f"{kind} is not a list")
+        return []
+    names = {f.name for f in fields(of)}
+    good: list[dict[str, object]] = []
+    seen: set[object] = set()
+    for n, row in enumerate(found):
+        wrong = [f"{kind}[{n}] is not a mapping"] if not isinstance(row, dict) else _wrong(row, names, f"{kind}[{n}]")
+        if not wrong:
+            own = row.get("id", row.get("name"))
+            wrong = [f"{kind}[{n}]: {own!r} is there twice"] if own in seen else []
+            seen.add(own)
+            good += [] if wrong else [row]
+        faults += wrong
+    return good
+
+
+def _wrong(row: dict[str, object], names: set[str], where: str) -> list[str]:
+    wrong = [f"{where}: {name} is missing" for name in sorted(names - set(row))]
+    wrong += [f"{where}: {name} is no field" for name in sorted(set(row) - names)]
+    for name in sorted(names & set(row)):
+        value = row[name]
+        if name.endswith("_packages"):
+            ok = isinstance(value, dict) and all(isinstance(v, str) and v and _TEXTS.match(v) for v in value.values())
+        elif name == "layers":
+            ok = isinstance(value, list) and all(v in LAYERS for v in value)
+        elif name == "vendor":
+            ok = value in ("amd", "nvidia")
+        else:
+            ok = isinstance(value, str) and bool(_SHAPES.get(name, _TEXTS).match(value)) and (bool(value) or name == "kernel_flavour")
+        wrong += [] if ok else [f"{where}: {name} is {value!r}, which it cannot be"]
+    return wrong

@@ -1,0 +1,104 @@
+"""Migrate, shell layer: the loop of a resident ticker. Never decides; a store or fleet file that cannot be read now is tried again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fleetctl.cli.app import App
+from fleetctl.errors import FleetctlError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from fleetctl.usecases.migrate import Driver
+    from fleetctl.usecases.tick import TickResult
+
+IDLE_S = 0.05
+AGAIN_S = 0.5
+"""How long to wait for a store that is gone or was replaced."""
+
+
+class Resident:
+    """Ticks whatever is due, and goes on with the new one where the fleet file changes or the store's file is replaced.
+
+    Args:
+        make_app: a new App of the workspace; note: told what is worth a line, each text once in a row.
+    """
+
+    def __init__(self, make_app: Callable[[], App], note: Callable[[str], None]) -> None:
+        self._make_app = make_app
+        self._note = note
+        self._said: dict[str, str] = {}
+        self._driver: Driver | None = None
+        self._stamp: tuple[int, int] | None = None
+
+    def run(self, is_over: Callable[[], bool]) -> None:
+        """Tick until told to stop, then give the lease back."""
+        while not is_over():
+            try:
+                ticked = self._step()
+            except FleetctlError as e:
+                self._say("", str(e))
+                ticked = 0
+                if isinstance(e, StoreUnavailable):
+                    self._driver = None
+                    time.sleep(AGAIN_S)
+            except Exception as e:  # what nobody expected of one cell: its own lease keeps it out for a while, the others go on
+                self._say("", f"unexpected {type(e).__name__}: {e}")
+                ticked = 0
+            if not ticked:
+                time.sleep(IDLE_S)
+        if self._driver is not None:
+            self._driver.stop()
+
+    def _step(self) -> int:
+        driver = self._current()
+        return driver.step() if driver.is_ticking() else 0
+
+    def _current(self) -> Driver:
+        app = self._make_app() if self._driver is None else None
+        stamp = self._fleet_stamp()
+        if self._driver is not None and stamp != self._stamp:
+            self._stamp = stamp
+            app = self._make_app()
+        if app is None and self._driver is not None:
+            return self._driver
+        return self._renew(app or self._make_app(), stamp)
+
+    def _renew(self, app: App, stamp: tuple[int, int] | None) -> Driver:
+        """Make a driver of what stands now; one that works is kept where the fleet file is broken."""
+        from fleetctl.usecases.migrate import Driver
+
+        old = self._driver
+        try:
+            w = app.wiring
+            made = Driver(ports=w.tick_ports(), settings=w.tick_settings(), on_tick=self._ticked)
+        except FleetctlError as e:
+            if old is None or isinstance(e, StoreUnavailable):
+                raise
+            self._say("fleet", str(e))
+            return old
+        if old is not None:
+            made.lease = old.lease
+        self._driver, self._stamp = made, stamp
+        return made
+
+    def _fleet_stamp(self) -> tuple[int, int] | None:
+        from fleetctl.formats.settings import find_fleet_file
+
+        try:
+            found = find_fleet_file(self._make_app().settings).stat()
+        except (FleetctlError, OSError):
+            return None
+        return found.st_mtime_ns, found.st_size
+
+    def _ticked(self, t: TickResult) -> None:
+        if t.kind == "ticked":
+            self._said.pop(t.cell, None)
+        else:
+            self._say(t.cell, f"{t.cell} {t.kind}: {t.why}")
+
+    def _say(self, about: str, text: str) -> None:
+        if self._said.get(about) != text:
+            self._said[about] = text
+            self._note(text)

@@ -1,0 +1,186 @@
+"""Assess, domain layer: rules, names, and what was read of a tree, an image or a model. Never I/O, never a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from fleetctl.domain.people import Actor
+from fleetctl.domain.plan import Grade, Route
+from fleetctl.domain.units import Instant
+
+ROUTES: tuple[Route, ...] = ("native", "rebuild", "hipify", "scale", "zluda", "stay")
+"""In the order in which they are tried; the first that is open is taken."""
+
+USABLE = frozenset({"supported", "deprecated", "experimental", "drop"})
+"""Statuses of a name that hipify can replace; "roc_only" has a name in a ROCm library but none in HIP."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One signal and what it means for a move.
+
+    Args:
+        kind: what it is read from, such as "source" or "requirement".
+        grade: how much it costs; least: the first route that copes with it, "" where it says nothing about routes.
+        since, until: versions of what it speaks about, "" where it holds for all; as_of: date it was last checked, ISO.
+        scopes: kinds of text that the pattern is tried on; triggers: words, one of which a text must hold first.
+        pattern: a regular expression, "" where code detects it; mode: "code" (strings and comments blank) or "text" (comments blank).
+    """
+
+    id: str
+    kind: str
+    grade: Grade
+    least: Route | Literal[""]
+    signal: str
+    effect: str
+    why: str
+    evidence: str
+    as_of: str
+    since: str = ""
+    until: str = ""
+    scopes: tuple[str, ...] = ()
+    triggers: tuple[str, ...] = ()
+    pattern: str = ""
+    mode: Literal["code", "text"] = "code"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageRule:
+    """What becomes of one Python package (or a family of them).
+
+    Args:
+        names: normalised, a trailing * stands for any ending; imports: module names that betray it in source.
+        status: native, native-source, replace, fork, cuda-only, drop, ...; move: what the migrant does with it.
+        replaced_by: a requirement on one of these means that it has been dealt with.
+    """
+
+    id: str
+    names: tuple[str, ...]
+    imports: tuple[str, ...]
+    status: str
+    move: str
+    action: str
+    evidence: str
+    as_of: str
+    since: str = ""
+    until: str = ""
+    replaced_by: tuple[str, ...] = ()
+
+
+class ApiName(NamedTuple):
+    """One CUDA name and what HIP has for it; `status` as HIPIFY's tables give it."""
+
+    status: str
+    hip_name: str
+    lib: str
+    kind: str
+    hip_added: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleBook:
+    """All rules, immutable.
+
+    Args:
+        names: every CUDA name of the table; names_from: HIPIFY version it was made of; names_as_of: that version's date, ISO.
+    """
+
+    rules: Mapping[str, Rule]
+    packages: tuple[PackageRule, ...]
+    names: Mapping[str, ApiName]
+    names_from: str
+    names_as_of: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextFile:
+    """A file that is text, whole; `installed` is True for what a package manager put there."""
+
+    path: str
+    text: str
+    installed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElfFile:
+    """What an ELF file says of itself.
+
+    Args:
+        needed: DT_NEEDED; sections: names, or marks found where the section table could not be read.
+        gfx: targets of its HIP code objects; sm: CUDA targets of its fat binaries; has_ptx: PTX is inside.
+    """
+
+    path: str
+    needed: tuple[str, ...] = ()
+    sections: tuple[str, ...] = ()
+    gfx: tuple[str, ...] = ()
+    sm: tuple[str, ...] = ()
+    has_ptx: bool = False
+    installed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFile:
+    """What the header of a model file says.
+
+    Args:
+        format: safetensors, gguf, onnx, tensorrt, torchscript, aotinductor, cubin, ptx.
+        dtypes: element types in it; facts: short strings such as the opset.
+    """
+
+    path: str
+    format: str
+    dtypes: tuple[str, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageFacts:
+    """What an image's configuration says; base: references in its labels or history."""
+
+    path: str
+    env: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    base: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """Something that was not read, and why; stated instead of left out."""
+
+    path: str
+    reason: str
+
+
+Read = TextFile | ElfFile | ModelFile | ImageFacts | Skipped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LicenceAcceptance:
+    """A person's word that a licence which a route needs has been taken.
+
+    Args:
+        licence: such as "scale"; reference: the contract or order that proves it.
+    """
+
+    licence: str
+    reference: str
+    actor: Actor
+    at: Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeResult:
+    """What a real tool said of one file.
+
+    Args:
+        outcome: "passed", "failed" (the tool refused the code), "unknown" (no tool, no time, or not the code's fault).
+        detail: the first message, cleaned, at most 400 characters.
+    """
+
+    tool: str
+    path: str
+    outcome: Literal["passed", "failed", "unknown"]
+    detail: str = ""

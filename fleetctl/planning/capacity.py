@@ -1,0 +1,140 @@
+"""Provision and plan, planning layer: where machines may be had: a verdict per place, the order to try them in. Pure; asks nobody.
+
+There is no live answer to "is there capacity": "yes" means reserved places, "no" that trying is known to be vain, all else is "unknown".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+
+from fleetctl.domain.capacity import Candidate, PlaceFailure, SkuReading, until_text
+from fleetctl.domain.pool import Priority
+from fleetctl.domain.provision import CapacityVerdict
+from fleetctl.domain.units import Instant
+
+_RANK = {"yes": 0, "unknown": 1, "no": 2}
+
+
+def verdict_of(place: Candidate, count: int, reading: SkuReading | None, failures: Iterable[PlaceFailure], now: Instant) -> CapacityVerdict:
+    """Return yes, no or unknown for `count` more machines at a place, with every reason.
+
+    Args:
+        reading: None where nothing was read; failures: remembered ones, also lapsed.
+    """
+    against = [*_said(place, count, reading), *_remembered(place, failures, now)]
+    kept = _reserved(place, reading)
+    if against:
+        return _verdict(place, count, "no", against)
+    if kept >= count > 0:
+        return _verdict(place, count, "yes", [f"{kept} reserved places are free"])
+    if reading is None:
+        return _verdict(place, count, "unknown", ["no capacity source is connected; provisioning will tell"])
+    open_ = list(reading.gaps) or ["allowed and within quota; whether there is room only a reservation or a try can tell"]
+    return _verdict(place, count, "unknown", open_)
+
+
+def _verdict(place: Candidate, count: int, kind: str, reasons: Sequence[str]) -> CapacityVerdict:
+    return CapacityVerdict(
+        sku=place.sku,
+        region=place.region,
+        count=count,
+        priority=place.priority,
+        kind="yes" if kind == "yes" else "no" if kind == "no" else "unknown",
+        reason=reasons[0],
+        zone=place.zone,
+        reasons=tuple(reasons),
+    )
+
+
+def _said(place: Candidate, count: int, reading: SkuReading | None) -> Iterator[str]:
+    if reading is None:
+        return
+    if not reading.offered:
+        yield f"{place.region} does not offer {place.sku}"
+        return
+    if reading.closed:
+        yield f"the subscription may not use {place.sku} in {place.region} ({reading.closed})"
+    if place.zone and reading.zones and place.zone not in reading.zones:
+        yield f"zone {place.zone} of {place.region} does not offer {place.sku}"
+    if place.zone in reading.closed_zones and place.zone:
+        yield f"zone {place.zone} of {place.region} is closed to the subscription for {place.sku}"
+    need = reading.vcpus * count
+    for row in reading.quotas:
+        if row.binds in ("both", place.priority) and need > row.limit - row.used:
+            least = row.used + need
+            yield f"quota {row.name}: {row.limit} vCPUs, {row.used} used, {need} more needed: raise it to at least {least}"
+
+
+def _remembered(place: Candidate, failures: Iterable[PlaceFailure], now: Instant) -> Iterator[str]:
+    for failure in failures:
+        if failure.until > now and closes(failure, place):
+            yield f"{failure.code} at {failure.place.text}; tried again after {until_text(failure.until)}"
+
+
+def closes(failure: PlaceFailure, place: Candidate) -> bool:
+    """Tell whether a remembered failure speaks against a place."""
+    seen = failure.place
+    if failure.scope == "none" or seen.sku != place.sku or seen.region != place.region:
+        return False
+    if failure.scope == "zone":
+        return seen.zone == place.zone and seen.priority == place.priority
+    if failure.scope == "spot":
+        return place.priority == "spot"
+    return seen.priority == place.priority
+
+
+def _reserved(place: Candidate, reading: SkuReading | None) -> int:
+    if reading is None or place.priority == "spot":
+        return 0
+    return sum(free for zone, free in reading.reserved if not place.zone or zone in ("", place.zone))
+
+
+def ranked(
+    places: Sequence[Candidate],
+    count: int,
+    readings: Mapping[tuple[str, str], SkuReading],
+    failures: Sequence[PlaceFailure],
+    now: Instant,
+    prices: Mapping[tuple[str, str], Decimal] | None = None,
+) -> tuple[tuple[Candidate, CapacityVerdict], ...]:
+    """Return every place with its verdict, those to try first first: reserved, then as given; "no" last.
+
+    Args:
+        readings: by (size, region); prices: USD per hour by (size, region).
+    """
+    cost = prices or {}
+    rows = [(p, verdict_of(p, count, readings.get((p.sku, p.region)), failures, now)) for p in places]
+    order = {p: n for n, p in reversed(list(enumerate(places)))}
+    return tuple(sorted(rows, key=lambda r: (_RANK[r[1].kind], order[r[0]], cost.get((r[0].sku, r[0].region), Decimal(0)))))
+
+
+def places_of(
+    first: Candidate,
+    *,
+    zones: Sequence[str] = (),
+    sizes: Sequence[str] = (),
+    regions: Sequence[str] = (),
+    on_demand: bool = True,
+) -> tuple[Candidate, ...]:
+    """Return the places to try, nearest to what was asked for first: other zones, other sizes, on demand for spot, other regions.
+
+    Args:
+        zones: of the first region, () where no zone is named; sizes: that may stand in for the first; regions: that the owner allows.
+        on_demand: spot may become on demand.
+    """
+    priorities: list[Priority] = [first.priority]
+    if first.priority == "spot" and on_demand:
+        priorities.append("regular")
+    found: list[Candidate] = []
+    for region in (first.region, *regions):
+        for priority in priorities:
+            for sku in (first.sku, *sizes):
+                near = (first.zone, *zones) if region == first.region else ("",)
+                found += [Candidate(sku=sku, region=region, zone=zone, priority=priority) for zone in near]
+    return tuple(dict.fromkeys(found))
+
+
+def still_open(places: Sequence[Candidate], tried: Sequence[PlaceFailure]) -> tuple[Candidate, ...]:
+    """Return the places that nothing tried in this run speaks against."""
+    return tuple(p for p in places if not any(closes(f, p) or f.place == p for f in tried))

@@ -1,0 +1,166 @@
+"""Configure, pure layer: refuses what the matrix does not know before a change. Never I/O, never a default for an unknown value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import date, timedelta
+
+from fleetctl.domain.matrix import LAYERS, OF_THE_HOST, UNKNOWN, Matrix, NodeFacts, Release, SigningKey, Wanted
+from fleetctl.domain.people import Diagnostic
+
+EXPIRY_NOTICE = timedelta(days=90)
+"""How long ahead the end of a key is told.
+
+Source: AMD's key ended unannounced in 2019, 2021, 2023 and 2025 (ROCm/legacy-rocm-build #5268).
+"""
+
+_CDNA = re.compile(r"gfx9")
+ZLUDA_REFUSAL = "ZLUDA cannot run on CDNA accelerators ({target}): its compiler emits 32-wide wavefronts only and CDNA runs 64-wide ones"
+"""Source: vosen/ZLUDA docs/src/faq.md and ptx/src/pass/llvm/emit.rs."""
+
+
+def check_matrix(matrix: Matrix, wanted: Wanted, today: date) -> tuple[Diagnostic, ...]:
+    """Return everything that keeps a run from starting (errors) and what will soon (warnings); () is good.
+
+    Args:
+        today: key expiry is judged against it.
+    """
+    release = matrix.release(wanted.release)
+    if release is None:
+        known = ", ".join(r.id for r in matrix.releases)
+        return (_error("matrix.release", "release", f"{wanted.release!r} is not a combination that the matrix knows; it knows: {known}"),)
+    found = [*_layer(matrix, release, wanted), *_key(matrix, release, today), *_pins(release, wanted)]
+    return tuple(found)
+
+
+def check_node(release: Release, node: NodeFacts) -> tuple[Diagnostic, ...]:
+    """Return why a node is not what the release is for; () is good."""
+    found: list[Diagnostic] = []
+    if (node.os, node.os_version) != (release.os, release.os_version):
+        found.append(
+            _error(
+                "matrix.node",
+                node.host,
+                f"runs {node.os} {node.os_version}, and {release.id} is for {release.os} {release.os_version} only",
+            )
+        )
+    series = ".".join(node.kernel.split(".")[:2])
+    if release.kernel_series not in ("any", series):
+        found.append(_error("matrix.node", node.host, f"runs kernel {node.kernel}, and {release.id} is for {release.kernel_series} only"))
+    if release.kernel_flavour and not node.kernel.endswith("-" + release.kernel_flavour):
+        found.append(_error("matrix.node", node.host, f"runs kernel {node.kernel}, which is not of the flavour {release.kernel_flavour}"))
+    return tuple(found)
+
+
+def release_variables(matrix: Matrix, wanted: Wanted) -> dict[str, object]:
+    """Return the variables that the roles get from a release that `check_matrix` let pass."""
+    release = matrix.release(wanted.release)
+    if release is None:
+        raise ValueError(wanted.release)
+    key = matrix.key(release.key)
+    uri = wanted.mirror or release.repository
+    repositories: list[dict[str, object]] = []
+    if key is not None and uri != OF_THE_HOST:
+        row: dict[str, object] = {"name": key.name, "uri": uri, "suite": release.suite, "components": release.components}
+        repositories = [row | {"fingerprint": key.fingerprint}]
+    found: dict[str, object] = {
+        "preflight_release": release.id,
+        "preflight_os": release.os,
+        "preflight_os_version": release.os_version,
+        "preflight_kernel_series": release.kernel_series,
+        "preflight_kernel_flavour": release.kernel_flavour,
+        "apt_ready_repositories": repositories,
+        "kernel_pin_packages": _packages(release.kernel_packages),
+        "node_manifest_release": release.id,
+    }
+    if release.vendor == "nvidia":
+        return found | {"nvidia_driver_packages": _packages(release.driver_packages)}
+    download = matrix.download(wanted.layer)
+    return found | {
+        "amdgpu_driver_packages": _packages(release.driver_packages),
+        "rocm_packages": _packages(release.rocm_packages),
+        "rocm_target": wanted.gpu_target,
+        "translation_layer_kind": wanted.layer,
+        "translation_layer_target": wanted.gpu_target,
+        "translation_layer_licence_accepted": wanted.layer in wanted.accepted_licences,
+        "translation_layer_url": download.url if download else "",
+        "translation_layer_sha256": download.sha256 if download else "",
+    }
+
+
+def _packages(versions: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "version": "" if version == "newest" else version} for name, version in versions.items()]
+
+
+def _layer(matrix: Matrix, release: Release, wanted: Wanted) -> Iterator[Diagnostic]:
+    if release.vendor != "amd":
+        return
+    if wanted.layer not in LAYERS:
+        yield _error("matrix.layer", "layer", f"{wanted.layer!r} is none of {', '.join(LAYERS)}")
+        return
+    if wanted.layer == "zluda" and _CDNA.match(wanted.gpu_target):
+        yield _error("matrix.layer", "layer", ZLUDA_REFUSAL.format(target=wanted.gpu_target) + "; take native, hip or scale")
+        return
+    if wanted.layer not in release.layers and wanted.layer != "zluda":
+        offered = ", ".join(release.layers) or "none"
+        yield _error("matrix.layer", "layer", f"{wanted.layer} is not known to work with {release.id}; known: {offered}")
+    if wanted.layer == "scale" and "scale" not in wanted.accepted_licences:
+        text = "SCALE's free licence forbids commercial use, outputs included; nobody has accepted a licence on record"
+        yield _error("matrix.layer", "layer", f"{text}. Add it: --accept-licence scale")
+    download = matrix.download(wanted.layer)
+    if download is not None:
+        if download.url == UNKNOWN:
+            yield _unknown(f"downloads.{download.name}", "url")
+        if download.sha256 == UNKNOWN:
+            yield _unknown(f"downloads.{download.name}", "sha256")
+
+
+def _key(matrix: Matrix, release: Release, today: date) -> Iterator[Diagnostic]:
+    key = matrix.key(release.key)
+    if key is None:
+        yield _error("matrix.key", "key", f"{release.id} names the key {release.key!r}, which the matrix does not have")
+        return
+    if release.repository == UNKNOWN:
+        yield _unknown(f"releases.{release.id}", "repository")
+    if key.fingerprint == OF_THE_HOST:
+        return
+    if key.fingerprint == UNKNOWN:
+        yield _unknown(f"keys.{key.name}", "fingerprint")
+    yield from _expiry(key, today)
+
+
+def _expiry(key: SigningKey, today: date) -> Iterator[Diagnostic]:
+    if key.expires == UNKNOWN:
+        yield _unknown(f"keys.{key.name}", "expires")
+    elif key.expires != "never":
+        left = date.fromisoformat(key.expires) - today
+        if left <= timedelta(0):
+            yield _error("matrix.key_expired", f"keys.{key.name}", f"the key has expired on {key.expires}; pin the renewed one")
+        elif left <= EXPIRY_NOTICE:
+            text = f"the key expires on {key.expires}, in {left.days} days; pin the renewed one before"
+            yield Diagnostic(severity="warning", code="matrix.key_expires", path=f"keys.{key.name}", text=text)
+
+
+def _pins(release: Release, wanted: Wanted) -> Iterator[Diagnostic]:
+    for packages in (release.kernel_packages, release.driver_packages, release.rocm_packages):
+        for name, version in packages.items():
+            if version == UNKNOWN:
+                yield _unknown(f"releases.{release.id}", f"packages.{name}")
+    if wanted.container:
+        if release.image == UNKNOWN:
+            yield _unknown(f"releases.{release.id}", "image")
+        if release.image_digest == UNKNOWN:
+            yield _unknown(f"releases.{release.id}", "image_digest")
+
+
+def _unknown(where: str, field: str) -> Diagnostic:
+    return _error(
+        "matrix.unknown_value",
+        f"{where}.{field}",
+        f"no source gives this value. Read it from the vendor and put it into the pins file: {where}: {{{field}: ...}}",
+    )
+
+
+def _error(code: str, path: str, text: str) -> Diagnostic:
+    return Diagnostic(severity="error", code=code, path=path, text=text)

@@ -1,0 +1,157 @@
+"""Configure, use-case layer: take hosts to what a release of the matrix says, or undo it. Never imports an adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from fnmatch import fnmatchcase
+
+from fleetctl.domain.canonical import digest
+from fleetctl.domain.ids import HostId, PoolId
+from fleetctl.domain.matrix import Matrix, Wanted
+from fleetctl.domain.people import Diagnostic
+from fleetctl.domain.pool import Host
+from fleetctl.domain.provision import HostResult, Progress
+from fleetctl.errors import ConfigInvalid, ConfigureFailed
+from fleetctl.planning.check_matrix import check_matrix, release_variables
+from fleetctl.planning.matrix_pins import Pins, with_pins
+from fleetctl.usecases.capacity import CapacityPorts, note, take
+
+PLAYS = ("site", "rocm_node", "nvidia_node", "health_gate", "drain", "fallback_nvidia", "upgrade", "uninstall")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigureDone:
+    """Hosts that a play has brought to its end, so that an interrupted run is resumed; record kind of its own.
+
+    Args:
+        wanted: digest of what the hosts shall be; another one starts anew.
+    """
+
+    pool: PoolId
+    play: str
+    wanted: str
+    hosts: tuple[HostId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nodes:
+    """What a run is asked for.
+
+    Args:
+        roles: variables of every host; by_host: of one; keys: armoured key by repository.
+    """
+
+    pool: PoolId
+    hosts: tuple[Host, ...]
+    wanted: Wanted
+    roles: Mapping[str, object]
+    by_host: Mapping[str, Mapping[str, object]]
+    pins: Pins
+    keys: Mapping[str, str]
+
+
+def check_nodes(nodes: Nodes, matrix: Matrix, today: date) -> tuple[Matrix, tuple[Diagnostic, ...]]:
+    """Return the matrix with the pins filled in, and the warnings.
+
+    Raises:
+        ConfigInvalid: config.matrix, with everything that keeps the run from starting; nothing was changed.
+    """
+    pinned, faults = with_pins(matrix, nodes.pins)
+    found = (*faults, *check_matrix(pinned, nodes.wanted, today))
+    errors = [d for d in found if d.severity == "error"]
+    if errors:
+        raise ConfigInvalid(
+            "config.matrix",
+            f"pool {nodes.pool} cannot become {nodes.wanted.release}; nothing was changed.",
+            hint="Mend the nodes file (its pins fill what no source gives), then run the same command again.",
+            details=tuple(f"{d.path}: {d.text}" for d in errors),
+        )
+    return pinned, tuple(d for d in found if d.severity == "warning")
+
+
+def variables_of(nodes: Nodes, pinned: Matrix, commit: str) -> dict[str, object]:
+    """Return the variables of a run: the release's, then the file's, which may not say otherwise.
+
+    Raises:
+        ConfigInvalid: config.matrix, a role's variable that the release already gives.
+    """
+    given = release_variables(pinned, nodes.wanted)
+    clash = sorted(set(given) & (set(nodes.roles) | {k for row in nodes.by_host.values() for k in row}))
+    if clash:
+        raise ConfigInvalid("config.matrix", f"{', '.join(clash)} comes from the release and cannot be given as well; nothing was changed.")
+    by_host = {h.id: dict(nodes.by_host.get(h.id, {})) for h in nodes.hosts}
+    return {**given, **nodes.roles, "apt_ready_keys": dict(nodes.keys), "node_manifest_commit": commit, "by_host": by_host}
+
+
+def chosen_hosts(hosts: Sequence[Host], limit: str) -> tuple[Host, ...]:
+    """Return the hosts that one of the comma-separated patterns matches, all where it is empty.
+
+    Raises:
+        ConfigInvalid: config.limit, nothing matches.
+    """
+    patterns = [p.strip() for p in limit.split(",") if p.strip()]
+    found = tuple(h for h in hosts if not patterns or any(fnmatchcase(h.id, p) for p in patterns))
+    if not found:
+        known = ", ".join(h.id for h in hosts) or "none"
+        raise ConfigInvalid("config.limit", f"no host matches {limit!r}; there is: {known}")
+    return found
+
+
+def configure_nodes(
+    nodes: Nodes,
+    play: str,
+    variables: Mapping[str, object],
+    ports: CapacityPorts,
+    on: Callable[[Progress], None],
+    *,
+    limit: str = "",
+    resume: bool = False,
+    check: bool = False,
+) -> tuple[HostResult, ...]:
+    """Run a play over the nodes; what an interrupted run has finished is left out with `resume`.
+
+    Args:
+        check: only predicted; nothing is remembered.
+
+    Raises:
+        ConfigureFailed: configure.failed, configure.unreachable, configure.cancelled; LeaseHeld: somebody else works on the pool.
+    """
+    if play not in PLAYS:
+        raise ConfigureFailed("configure.no_play", f"there is no play {play!r}; there is: {', '.join(PLAYS)}")
+    wanted = digest((nodes.wanted, sorted(h.id for h in nodes.hosts), repr(sorted(variables.items(), key=lambda kv: kv[0]))))
+    hosts = chosen_hosts(nodes.hosts, limit)
+    before = ports.records.get(ConfigureDone, nodes.pool) if resume else None
+    done = before.hosts if before and (before.play, before.wanted) == (play, wanted) else ()
+    left = tuple(h for h in hosts if h.id not in done)
+    if not left:
+        return ()
+    by_host = variables.get("by_host", {})
+    mine = {h.id: by_host[h.id] for h in left if isinstance(by_host, Mapping) and h.id in by_host}
+    lease = take(ports, nodes.pool)
+    try:
+        results = ports.configurator.run(play, left, {**variables, "by_host": mine}, lease.token, on)
+        if not check:
+            finished = (*done, *(r.host for r in results if r.state == "ok"))
+            ports.records.put(nodes.pool, ConfigureDone(pool=nodes.pool, play=play, wanted=wanted, hosts=finished))
+    finally:
+        ports.store.release(lease)
+    _judge(nodes.pool, play, results, ports, check)
+    return results
+
+
+def _judge(pool: PoolId, play: str, results: Sequence[HostResult], ports: CapacityPorts, check: bool) -> None:
+    bad = [r for r in results if r.state != "ok"]
+    if not check:
+        note(ports, f"configure.{'failed' if bad else 'done'}", f"{pool}: {play}: {len(results) - len(bad)} of {len(results)} hosts ready")
+    if not bad:
+        return
+    details = tuple(f"{r.host}: {r.state}: {r.detail}" for r in bad)
+    hint = "Mend the cause, then run the same command with --resume."
+    text = f"{len(bad)} of {len(results)} hosts of {pool} are not ready."
+    if any(r.state == "failed" for r in bad):
+        raise ConfigureFailed("configure.failed", text, hint=hint, details=details)
+    if any(r.state == "unreachable" for r in bad):
+        raise ConfigureFailed("configure.unreachable", text, hint=hint, details=details)
+    raise ConfigureFailed("configure.cancelled", text, hint=hint, details=details)

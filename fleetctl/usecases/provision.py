@@ -1,0 +1,389 @@
+"""Provision, use-case layer: make a plan's pools as a saga that can be stopped anywhere and run again. Never imports an adapter.
+
+Per pool: intent with a unique tag -> clear what an earlier try left -> saved plan -> check -> shown -> apply of that file -> classify
+-> remove what it left -> next place. Each step is on record before it is done; nothing is applied that was not shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+
+from fleetctl.domain.canonical import digest
+from fleetctl.domain.capacity import Attempt, Candidate, Leftover, PlaceFailure, ProvisionIntent, SkuReading, Step
+from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.ids import PoolId
+from fleetctl.domain.people import Diagnostic
+from fleetctl.domain.plan import Plan
+from fleetctl.domain.pool import PoolSpec
+from fleetctl.domain.provision import Progress, Provisioned, ProvisionFailure, ProvisionPlan
+from fleetctl.errors import CapacityUnavailable, CredentialsMissing, FleetctlError, ProvisionFailed
+from fleetctl.planning.capacity import ranked, still_open
+from fleetctl.planning.check_delta import ALLOWED, check_delta, cost_of_delta
+from fleetctl.planning.check_provision import LAB_TYPES, check_provision
+from fleetctl.planning.provision_codes import Action
+from fleetctl.planning.provision_errors import Trouble, classify
+from fleetctl.ports.capacity import Leftovers, Provisioner
+from fleetctl.ports.state import Lease
+from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, ProvisionOutcome, held_pools, note, take
+
+MOST_TRIES = 12
+MOST_WAITS = 3
+LONGEST_WAIT = timedelta(minutes=5)
+OWN_RUN_PATIENCE = timedelta(minutes=50)
+"""How long a rerun waits for a Terraform that its killed predecessor left at work; above azurerm's 45 minutes for a machine."""
+_LOOK = timedelta(seconds=1)
+_EXISTS = re.compile(r'ID\s+"([^"]{1,600})"\s+already exists', re.IGNORECASE)
+_ORDER = {"machine": 0, "card": 1, "disk": 2, "other": 3}
+_ELSEWHERE = frozenset({Action.OTHER_PLACE, Action.CLEAN_OTHER_REGION, Action.OTHER_ZONE, Action.RELAX, Action.RAISE_QUOTA})
+
+
+@dataclass(slots=True, kw_only=True)
+class _Saga:
+    """One pool's run (never leaves this step)."""
+
+    spec: PoolSpec
+    plan: Plan
+    fleet: Fleet
+    run: Path
+    ports: CapacityPorts
+    on: Callable[[Progress], None]
+    lease: Lease
+    provisioner: Provisioner
+    leftovers: Leftovers
+    intent: ProvisionIntent
+    tried: list[PlaceFailure] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+    number: int = 0
+
+
+def provision(
+    plan: Plan, fleet: Fleet, run: Path, ports: CapacityPorts, on: Callable[[Progress], None], *, apply: bool = True
+) -> tuple[ProvisionOutcome, ...]:
+    """Plan, show, check and apply each of the plan's pools; a rerun goes on where the last one stopped.
+
+    Args:
+        run: folder for the saved plan files.
+        apply: False only shows.
+
+    Raises:
+        ProvisionFailed: provision.refused with every finding, provision.disk_full, provision.provider_missing, provision.exists, or what
+            Terraform said; CapacityUnavailable: capacity.no, capacity.quota, capacity.exhausted; CredentialsMissing: credentials.refused.
+    """
+    return tuple(_pool(spec, plan, fleet, run, ports, on, apply) for spec in plan.pools)
+
+
+def _pool(
+    spec: PoolSpec, plan: Plan, fleet: Fleet, run: Path, ports: CapacityPorts, on: Callable[[Progress], None], apply: bool
+) -> ProvisionOutcome:
+    lease = take(ports, spec.pool)
+    try:
+        saga = _Saga(
+            spec=spec,
+            plan=plan,
+            fleet=fleet,
+            run=run,
+            ports=ports,
+            on=on,
+            lease=lease,
+            provisioner=ports.provisioner(spec),
+            leftovers=ports.leftovers(spec),
+            intent=_intent(spec, fleet, lease, ports),
+        )
+        return _run(saga) if apply else _preview(saga)
+    finally:
+        ports.store.release(lease)
+
+
+def _intent(spec: PoolSpec, fleet: Fleet, lease: Lease, ports: CapacityPorts) -> ProvisionIntent:
+    """Return the pool's intent: the one on record, or a new one, whose tag no other ever had (a lease's token is never reused)."""
+    asked = Candidate(sku=spec.sku, region=spec.region, zone=spec.zone, priority=spec.priority)
+    last = ports.records.get(ProvisionIntent, spec.pool)
+    known = ports.records.get(PoolHosts, spec.pool)
+    fresh = known is None or not known.hosts
+    if last is not None:
+        return replace(last, asked=asked, place=last.place if last.asked == asked else asked, fresh=fresh)
+    tag = f"{fleet.lineage[:40]}-{spec.pool}-{lease.token}"
+    return ProvisionIntent(pool=spec.pool, tag=tag, step="planning", asked=asked, place=asked, at=ports.clock.now(), fresh=fresh)
+
+
+def _preview(s: _Saga) -> ProvisionOutcome:
+    shown, findings = _planned(s, s.intent.place)
+    return ProvisionOutcome(
+        spec=_at(s, s.intent.place),
+        shown=shown,
+        findings=findings,
+        done=None,
+        hosts=s.provisioner.outputs(s.spec.pool),
+        place=s.intent.place,
+        orphans=_orphans(s),
+        usd_per_hour=cost_of_delta(shown, s.ports.price(s.intent.place)),
+    )
+
+
+def _run(s: _Saga) -> ProvisionOutcome:
+    before = s.intent.step
+    _put(s, "planning")
+    s.ports.reached("intent")
+    if before in ("applying", "compensating"):
+        _await_own_run(s)
+    orphans = _clear(s)
+    places = _places(s)
+    while True:
+        place = places[0]
+        came_to = _try(s, place)
+        if isinstance(came_to, ProvisionOutcome):
+            return replace(came_to, orphans=orphans)
+        places = _next(s, places, came_to)
+
+
+def _places(s: _Saga) -> tuple[Candidate, ...]:
+    """Return the places to try, best first; a pool that has hosts stays where it is."""
+    if not s.intent.fresh:
+        return (s.intent.place,)
+    wanted = tuple(dict.fromkeys((s.intent.place, *s.ports.places(s.spec))))
+    source = s.ports.source(s.spec)
+    readings: dict[tuple[str, str], SkuReading] = {}
+    for place in wanted if source is not None else ():
+        if source is not None and (place.sku, place.region) not in readings:
+            readings[place.sku, place.region] = source.read(place.sku, place.region)
+    now = s.ports.clock.now()
+    need = s.spec.count - len(s.provisioner.outputs(s.spec.pool))
+    rows = ranked(wanted, max(need, 0), readings, s.ports.records.all(PlaceFailure), now)
+    open_ = tuple(p for p, v in rows if v.kind != "no")
+    if not open_:
+        raise CapacityUnavailable(
+            "capacity.no",
+            f"no place can take {s.spec.count} x {s.spec.sku} for pool {s.spec.pool}; nothing was created.",
+            hint="Run: fleetctl capacity",
+            details=tuple(f"{p.text}: {'; '.join(v.reasons)}" for p, v in rows),
+        )
+    return open_
+
+
+def _try(s: _Saga, place: Candidate) -> ProvisionOutcome | Trouble:
+    s.number += 1
+    shown, findings = _planned(s, place)
+    cost = cost_of_delta(shown, s.ports.price(place))
+    _put(s, "applying", place=place, digest_=shown.digest)
+    s.ports.reached("planned")
+    done: Provisioned | None = None
+    if not shown.is_empty:
+        s.ports.shown(_at(s, place), shown, cost)
+        result = s.provisioner.apply(shown, s.lease.token, s.on)
+        s.ports.reached("applied")
+        if isinstance(result, ProvisionFailure):
+            return _failed(s, place, result)
+        done = result
+        note(s.ports, "provision.applied", f"{s.spec.pool}: {done.added} added at {place.text}", pool=s.spec.pool, added=done.added)
+    hosts = s.provisioner.outputs(s.spec.pool)
+    s.ports.records.put(s.spec.pool, PoolHosts(pool=s.spec.pool, hosts=hosts))
+    _put(s, "done", place=place)
+    s.ports.reached("done")
+    return ProvisionOutcome(
+        spec=_at(s, place),
+        shown=shown,
+        findings=findings,
+        done=done,
+        hosts=hosts,
+        place=place,
+        attempts=tuple(s.attempts),
+        usd_per_hour=cost,
+    )
+
+
+def _planned(s: _Saga, place: Candidate) -> tuple[ProvisionPlan, tuple[Diagnostic, ...]]:
+    spec = _at(s, place)
+    try:
+        shown = s.provisioner.plan((spec,), s.run)
+    except ProvisionFailed as e:
+        raise explained(e) from e
+    loose = s.intent.fresh and not spec.hold
+    findings = (
+        *check_provision(
+            shown,
+            held_pools(s.plan, s.fleet),
+            allowed_types=ALLOWED.get(shown.stack, LAB_TYPES),
+            permitted=(spec.pool,) if loose and s.number > 1 else (),
+        ),
+        *check_delta(shown, spec),
+    )
+    errors = tuple(f for f in findings if f.severity == "error")
+    if errors:
+        raise ProvisionFailed(
+            "provision.refused",
+            f"the Terraform plan of {spec.pool} would harm what serves, or does what was not asked; nothing was applied.",
+            hint="Look at it: fleetctl provision --dry-run",
+            details=tuple(f"{f.path}: {f.text}" for f in errors),
+        )
+    return shown, findings
+
+
+def _failed(s: _Saga, place: Candidate, result: ProvisionFailure) -> Trouble:
+    """Put a failed apply on record; return what it means, or raise where nothing else can be tried."""
+    trouble = classify(list(result.details) or result.text, priority=place.priority)
+    now = s.ports.clock.now()
+    s.attempts.append(Attempt(place=place, code=trouble.code, action=trouble.action.value, text=trouble.text, at=now))
+    note(s.ports, "provision.failed", f"{s.spec.pool} at {place.text}: {trouble.code}: {trouble.text}", pool=s.spec.pool, code=trouble.code)
+    exists = tuple(m for text in result.details for m in _EXISTS.findall(" ".join(text.split())))
+    if exists and s.number < MOST_TRIES:
+        _remove_ours(s, exists)
+        return replace(trouble, action=Action.WAIT_RETRY, wait=timedelta())
+    if result.code in {"provision.interrupted", "provision.timeout"} and trouble.action is Action.ASK:
+        _put(s, "failed", place=place)
+        raise _given_up(s, result.code, result.text, result.made)
+    if trouble.action in _ELSEWHERE and trouble.block:
+        failure = PlaceFailure(place=place, code=trouble.code, scope=trouble.scope, until=now + trouble.block, text=trouble.text)
+        s.ports.records.put(digest(place)[:24], failure)
+        s.tried.append(failure)
+    if trouble.action in {Action.WAIT_RETRY, *_ELSEWHERE}:
+        return trouble
+    _put(s, "compensating", place=place)
+    _clear(s)
+    _put(s, "failed", place=place)
+    if trouble.action is Action.FIX_ACCESS:
+        raise CredentialsMissing("credentials.refused", f"the cloud refused the credentials: {trouble.text}", hint="Run: fleetctl doctor")
+    raise _given_up(s, result.code, result.text, result.made)
+
+
+def _next(s: _Saga, places: Sequence[Candidate], trouble: Trouble) -> tuple[Candidate, ...]:
+    """Wait, or remove what was left and return the places that are still open."""
+    _put(s, "compensating")
+    s.ports.reached("compensating")
+    _clear(s)
+    s.ports.reached("compensated")
+    if trouble.action is Action.WAIT_RETRY:
+        if sum(a.action == Action.WAIT_RETRY.value for a in s.attempts) > MOST_WAITS:
+            _put(s, "failed")
+            raise _given_up(s, "provision.throttled", f"provisioning {s.spec.pool}: {trouble.text}", ())
+        until = s.ports.clock.now() + min(trouble.wait, LONGEST_WAIT)
+        s.ports.clock.wait(until, lambda: False)
+        return tuple(places)
+    left = still_open(places[1:], s.tried)
+    if left and s.intent.fresh and s.number < MOST_TRIES:
+        return left
+    _put(s, "failed")
+    tries = tuple(f"{a.place.text}: {a.code}: {a.text}" for a in s.attempts)
+    if trouble.action is Action.RAISE_QUOTA:
+        gap = trouble.quota
+        ask = f" Raise {gap.name or 'it'} to at least {gap.least}." if gap is not None and gap.least > 0 else ""
+        raise CapacityUnavailable(
+            "capacity.quota",
+            f"pool {s.spec.pool}: the quota of the subscription does not allow it.{ask}",
+            hint="Ask for more quota at the cloud (days, not minutes), then run: fleetctl provision",
+            details=tries,
+        )
+    raise CapacityUnavailable(
+        "capacity.exhausted",
+        f"pool {s.spec.pool}: every allowed place refused ({len(s.attempts)} tried); nothing half made was left behind.",
+        hint="Reserve capacity, allow more places, or wait. Run: fleetctl capacity",
+        details=tries,
+    )
+
+
+def _given_up(s: _Saga, code: str, text: str, made: tuple[str, ...]) -> ProvisionFailed:
+    return ProvisionFailed(
+        code,
+        f"provisioning {s.spec.pool} failed: {text}",
+        hint="What was made is kept in the state; mend the cause, then run: fleetctl provision",
+        details=tuple(f"made: {m}" for m in made),
+    )
+
+
+def _await_own_run(s: _Saga) -> None:
+    """Wait for a Terraform that a killed predecessor left at work: it holds the state's lock, and what it makes is no orphan."""
+    until = s.ports.clock.now() + OWN_RUN_PATIENCE
+    while True:
+        try:
+            s.provisioner.plan((_at(s, s.intent.place),), s.run)
+        except ProvisionFailed as e:
+            if e.code != "provision.locked" or s.ports.clock.now() >= until:
+                raise explained(e) from e
+            s.ports.clock.wait(s.ports.clock.now() + _LOOK, lambda: False)
+        else:
+            return
+
+
+def _orphans(s: _Saga) -> tuple[Leftover, ...]:
+    found = s.leftovers.find(s.intent.tag)
+    if not found:
+        return ()
+    known = s.provisioner.ids(s.spec.pool)
+    return tuple(sorted((o for o in found if o.id.lower() not in known), key=lambda o: (_ORDER[o.kind], -o.id.count("/"), o.id)))
+
+
+def _clear(s: _Saga) -> tuple[Leftover, ...]:
+    """Remove what carries our tag and is in no state: nobody was ever told of it, so nothing can serve on it."""
+    orphans = _orphans(s)
+    for orphan in orphans:
+        s.on(Progress(subject=orphan.name, step="remove leftover", state="started", text=orphan.state))
+        s.leftovers.remove(orphan)
+        s.on(Progress(subject=orphan.name, step="remove leftover", state="changed", text=orphan.id))
+        note(
+            s.ports,
+            "provision.orphan_removed",
+            f"{s.spec.pool}: {orphan.kind} {orphan.name} ({orphan.state})",
+            pool=s.spec.pool,
+            id=orphan.id,
+        )
+    return orphans
+
+
+def _remove_ours(s: _Saga, ids: Sequence[str]) -> None:
+    """Remove what is in Terraform's way, if its parent is ours; what may be somebody else's is left for a person."""
+    known = s.provisioner.ids(s.spec.pool)
+    for id_ in ids:
+        if not any(id_.lower().startswith(f"{k}/") for k in known if "/providers/" in k):
+            raise ProvisionFailed(
+                "provision.exists",
+                f"{id_} exists already, and fleetctl did not make it; nothing of it was touched.",
+                hint="Remove or import it yourself, then run: fleetctl provision",
+            )
+        s.leftovers.remove(Leftover(id=id_, kind="other", name=id_.rsplit("/", 1)[1], state="exists"))
+
+
+def _at(s: _Saga, place: Candidate) -> PoolSpec:
+    return replace(s.spec, sku=place.sku, region=place.region, zone=place.zone, priority=place.priority, intent=s.intent.tag)
+
+
+def _put(s: _Saga, step: Step, *, place: Candidate | None = None, digest_: str | None = None) -> None:
+    s.intent = replace(
+        s.intent,
+        step=step,
+        place=place or s.intent.place,
+        digest=s.intent.digest if digest_ is None else digest_,
+        at=s.ports.clock.now(),
+        attempts=tuple(s.attempts),
+    )
+    s.ports.records.put(s.spec.pool, s.intent)
+
+
+def explained(e: ProvisionFailed) -> FleetctlError:
+    """Return a plan's failure under the code of its cause, where the cause is known."""
+    said = "\n".join((e.message, *e.details))
+    low = said.lower()
+    if "no space left on device" in low:
+        return ProvisionFailed(
+            "provision.disk_full", f"the disk is full: {e.message}", hint="Free some space, then run: fleetctl provision"
+        )
+    if "provider" in low and (
+        "failed to query available provider packages" in low or "could not retrieve the list of available versions" in low
+    ):
+        hint = "Allow the registry, or name a mirror in TF_CLI_CONFIG_FILE. Run: fleetctl doctor"
+        return ProvisionFailed("provision.provider_missing", f"a Terraform provider cannot be had: {e.message}", hint=hint)
+    words = ("could not acquire access token", "no valid credential sources", "building account")
+    if any(w in low for w in words) or classify(said).action is Action.FIX_ACCESS:
+        return CredentialsMissing(
+            "credentials.refused", f"the cloud's credentials are missing or refused: {e.message}", hint="Run: fleetctl doctor"
+        )
+    return e
+
+
+def release_intent(ports: CapacityPorts, pool: PoolId) -> None:
+    """Forget where a pool was made; called once it is gone."""
+    last = ports.records.get(ProvisionIntent, pool)
+    if last is not None:
+        ports.records.put(pool, replace(last, step="done", place=last.asked, fresh=True))

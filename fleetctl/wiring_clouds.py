@@ -1,0 +1,81 @@
+"""Composition root, cloud part: which adapter serves a stack. Never decides; imports an adapter when it is asked for."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from azure.mgmt.compute import ComputeManagementClient
+
+    from fleetctl.domain.capacity import Candidate
+    from fleetctl.domain.units import Instant
+    from fleetctl.ports.capacity import CapacitySource, Leftovers
+
+
+def leftovers_of(stack: str, settings: Mapping[str, str], region: str) -> Leftovers:
+    """Return what finds and removes what a try left in a stack's cloud."""
+    if stack == "azure":
+        from fleetctl.adapters.azure.leftovers import AzureLeftovers
+
+        return AzureLeftovers(lambda: _azure(settings), settings.get("azure.subscription_id", ""))
+    if stack == "aws":
+        from fleetctl.adapters.aws.leftovers import AwsLeftovers
+
+        return AwsLeftovers(region)
+    from fleetctl.usecases.capacity import NoLeftovers
+
+    return NoLeftovers()
+
+
+def source_of(stack: str, settings: Mapping[str, str], now: Callable[[], Instant]) -> CapacitySource | None:
+    """Return what reads capacity from a stack's cloud, None where nobody can be asked."""
+    if stack == "azure" and settings.get("azure.subscription_id"):
+        from fleetctl.adapters.azure.capacity import AzureCapacity
+
+        return AzureCapacity(lambda: _azure(settings), now)
+    if stack == "aws":
+        from fleetctl.adapters.aws.capacity import AwsCapacity
+
+        return AwsCapacity(now)
+    return None
+
+
+def _azure(settings: Mapping[str, str]) -> ComputeManagementClient:
+    from fleetctl.adapters.azure.capacity_client import AzureConnection, FixedToken, connect, default_credential, lab_double
+
+    url, ca = lab_double()
+    connection = AzureConnection(subscription=settings.get("azure.subscription_id", ""), endpoint=url, ca=ca)
+    return connect(connection, FixedToken() if url else default_credential())
+
+
+def list_price(place: Candidate) -> Decimal | None:
+    """Return the catalogue's list price of one machine, USD per hour; None for spot, whose price moves."""
+    from fleetctl.catalog.loader import load_catalog
+
+    found = load_catalog().price(place.sku, place.region)
+    return None if found is None or place.priority == "spot" else found.usd_per_hour
+
+
+def is_gone(holder: str) -> bool:
+    """Tell whether a lease's holder was a process of this machine that is no more; any doubt is a no."""
+    name, _, pid = holder.rpartition(":")
+    if not pid.isdigit() or not name.endswith(f"@{socket.gethostname()}"):
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        return False
+    return False
+
+
+def stop_here(step: str) -> None:
+    """Die as if killed where a test of crashes asks for it (FLEETCTL_TEST_KILL_AT, only with a lab double); else do nothing."""
+    if os.environ.get("FLEETCTL_TEST_KILL_AT") == step and os.environ.get("FLEETCTL_ARM_DOUBLE", "").startswith("https://127.0.0.1:"):
+        os.kill(os.getpid(), 9)

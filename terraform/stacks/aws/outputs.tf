@@ -1,0 +1,18 @@
+output "hosts" {
+  description = "Hosts as fleetctl reads them."
+  value       = module.nvidia.hosts
+}
+
+output "pool" {
+  description = "What the pool was made as."
+  value = {
+    id         = var.pool_id
+    vendor     = var.vendor
+    sku        = var.sku
+    region     = var.region
+    zone       = var.zone
+    priority   = var.priority
+    host_count = var.host_count
+    hold       = var.hold
+  }
+}

@@ -1,0 +1,3 @@
+__device__ inline void arrive() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}

@@ -1,0 +1,2 @@
+#pragma once
+static const int kLanes = __AMDGCN_WAVEFRONT_SIZE;

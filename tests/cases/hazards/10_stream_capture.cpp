@@ -1,0 +1,7 @@
+#include <cuda_runtime.h>
+cudaGraph_t record(cudaStream_t stream) {
+    cudaGraph_t graph;
+    cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+    cudaStreamEndCapture(stream, &graph);
+    return graph;
+}

@@ -1,0 +1,3 @@
+#pragma once
+#include <NvInfer.h>
+nvinfer1::IRuntime *open_runtime(nvinfer1::ILogger &log);

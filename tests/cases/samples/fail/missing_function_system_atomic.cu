@@ -1,0 +1,1 @@
+__global__ void count(unsigned *v) { atomicInc_system(v, 100u); }

@@ -1,0 +1,1 @@
+__global__ void smaller(const unsigned *a, const unsigned *b, unsigned *c) { c[threadIdx.x] = umin(a[threadIdx.x], b[threadIdx.x]); }

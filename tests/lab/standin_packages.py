@@ -1,0 +1,206 @@
+"""Configure, test bench: an apt repository on the bridge with small STAND-IN packages under AMD's names. None of them is AMD's software."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import http.server
+import json
+import os
+import shutil
+import subprocess
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fleetctl.catalog.matrix import parse_matrix
+from fleetctl.domain.matrix import Matrix, Wanted
+from fleetctl.planning.check_matrix import release_variables
+
+OLD, NEW = "30.20-standin1", "30.30.3-standin1"
+
+_ROCMINFO = """#!/bin/sh
+# STAND-IN for rocminfo: says what a node with 8 MI300X says.
+for n in 1 2 3 4 5 6 7 8; do echo "  Name:                    gfx942"; done
+"""
+_AMD_SMI = """#!/bin/sh
+# STAND-IN for amd-smi.
+echo '[{"gpu": 0, "power": {"socket_power": {"value": 140, "unit": "W"}}, "temperature": {"hotspot": "N/A"}}]'
+"""
+_ENGINE = '''#!/usr/bin/python3
+"""STAND-IN for a model server: answers one token. Its third argument is the name of the model."""
+import http.server, json, sys
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        good = body["model"] == sys.argv[2]
+        said = json.dumps({"choices": [{"text": "x"}], "usage": {"completion_tokens": 1 if good else 0}}).encode()
+        self.send_response(200 if good else 404)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def log_message(self, *args):
+        pass
+
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+'''
+_PACKAGES: dict[str, dict[str, str]] = {
+    "amdgpu-dkms": {"usr/share/doc/amdgpu-dkms/STAND-IN": "not AMD's driver\n"},
+    "rocminfo": {"usr/bin/rocminfo": _ROCMINFO},
+    "amd-smi-lib": {"usr/bin/amd-smi": _AMD_SMI},
+    "rocm-core": {"usr/share/doc/rocm-core/STAND-IN": "comes along with rocminfo\n"},
+    "linux-headers-standin": {"usr/share/doc/linux-headers-standin/STAND-IN": "no headers\n"},
+    "standin-engine": {"usr/lib/standin-engine/serve": _ENGINE},
+}
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Print nothing."""
+
+
+@dataclass(kw_only=True)
+class Repository:
+    """A signed repository, served on the bridge.
+
+    Args:
+        folder: where it lies; address: of the bridge.
+    """
+
+    folder: Path
+    address: str
+    fingerprint: str = ""
+    key: str = ""
+    _server: http.server.ThreadingHTTPServer | None = None
+    _keys: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    @property
+    def uri(self) -> str:
+        assert self._server is not None
+        return f"http://{self.address}:{self._server.server_address[1]}"
+
+    def make(self) -> None:
+        """Build packages in two versions, sign and serve them."""
+        (self.folder / "pool").mkdir(parents=True)
+        for version in (OLD, NEW):
+            for name, files in _PACKAGES.items():
+                self._package(name, version, files)
+        self.fingerprint, self.key = self.new_key("signing")
+        self.sign()
+        handler = functools.partial(_Quiet, directory=str(self.folder))
+        self._server = http.server.ThreadingHTTPServer((self.address, 0), handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        """Serve no more."""
+        if self._server:
+            self._server.shutdown()
+            self._server.server_close()
+
+    def sign(self) -> None:
+        """Write the lists and sign them with the signing key."""
+        where = self.folder / "dists/standin/main/binary-amd64"
+        where.mkdir(parents=True, exist_ok=True)
+        packages = subprocess.run(["apt-ftparchive", "packages", "pool"], cwd=self.folder, capture_output=True, check=True).stdout
+        (where / "Packages").write_bytes(packages)
+        options = ["-o", "APT::FTPArchive::Release::Suite=standin", "-o", "APT::FTPArchive::Release::Components=main"]
+        options += ["-o", "APT::FTPArchive::Release::Architectures=amd64"]
+        (self.folder / "dists/standin/InRelease").unlink(missing_ok=True)
+        release = subprocess.run(["apt-ftparchive", *options, "release", "dists/standin"], cwd=self.folder, capture_output=True, check=True)
+        (self.folder / "dists/standin/Release").write_bytes(release.stdout)
+        self._gpg("--clearsign", "--local-user", self.fingerprint, "-o", "dists/standin/InRelease", "dists/standin/Release")
+
+    def new_key(self, name: str, *, expires: str = "never", made: str = "") -> tuple[str, str]:
+        """Make a key and return its fingerprint and its armoured public half.
+
+        Args:
+            made: date the key was made at, such as 20200101T000000, for keys that have expired.
+        """
+        faked = ["--faked-system-time", made] if made else []
+        self._gpg(*faked, "--passphrase", "", "--quick-gen-key", f"STAND-IN {name} <{name}@standin.invalid>", "ed25519", "sign", expires)
+        listed = self._gpg("--with-colons", "--list-keys", f"{name}@standin.invalid")
+        print_ = next(line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr:"))
+        return print_, self._gpg("--armor", "--export", print_)
+
+    def _gpg(self, *argv: str) -> str:
+        home = self.folder.parent / "gpg"
+        home.mkdir(mode=0o700, exist_ok=True)
+        env = {"PATH": os.environ["PATH"], "GNUPGHOME": str(home)}
+        argv_ = ["gpg", "--batch", "--pinentry-mode", "loopback", *argv]
+        done = subprocess.run(argv_, cwd=self.folder, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def stop_agent(self) -> None:
+        """End the agent that gpg left running."""
+        env = {"PATH": os.environ["PATH"], "GNUPGHOME": str(self.folder.parent / "gpg")}
+        subprocess.run(["gpgconf", "--kill", "gpg-agent"], env=env, check=False, capture_output=True)
+
+    def _package(self, name: str, version: str, files: dict[str, str]) -> None:
+        tree = self.folder.parent / "build" / f"{name}-{version}"
+        for path, text in files.items():
+            (tree / path).parent.mkdir(parents=True, exist_ok=True)
+            (tree / path).write_text(text.replace("STAND-IN", f"STAND-IN {version}"))
+            (tree / path).chmod(0o755)
+        control = {
+            "Package": name,
+            "Version": version,
+            "Architecture": "amd64",
+            "Maintainer": "STAND-IN <standin@standin.invalid>",
+            "Description": f"STAND-IN for {name}, for tests only: this is not AMD's software",
+        }
+        if name == "rocminfo":
+            control["Depends"] = "rocm-core"
+        (tree / "DEBIAN").mkdir()
+        (tree / "DEBIAN/control").write_text("".join(f"{k}: {v}\n" for k, v in control.items()))
+        out = self.folder / "pool" / f"{name}_{version}_amd64.deb"
+        subprocess.run(["dpkg-deb", "--root-owner-group", "-Znone", "--build", str(tree), str(out)], capture_output=True, check=True)
+        shutil.rmtree(tree)
+
+    def matrix(self) -> Matrix:
+        """Return a version matrix of the stand-ins in both versions."""
+        return parse_matrix(self.matrix_text(), "standin")
+
+    def matrix_text(self) -> str:
+        """Return that matrix as the file's text."""
+        releases = [
+            {
+                "id": f"standin-{version}", "vendor": "amd", "os": "debian", "os_version": "12",
+                "kernel_series": "any", "kernel_flavour": "",
+                "driver": version, "rocm": version, "repository": self.uri, "suite": "standin", "components": "main", "key": "standin",
+                "driver_packages": {"amdgpu-dkms": version}, "rocm_packages": {"rocminfo": version, "amd-smi-lib": version},
+                "kernel_packages": {"linux-headers-standin": version}, "layers": ["native", "hip"], "image": "none", "image_digest": "none",
+                "source": "made by this test", "as_of": "2026-11-30",
+            }
+            for version in (OLD, NEW)
+        ]  # fmt: skip
+        key = {"name": "standin", "fingerprint": self.fingerprint, "expires": "never", "source": "this test", "as_of": "2026-11-30"}
+        whole = {"format_version": 1, "as_of": "2026-11-30", "keys": [key], "downloads": [], "releases": releases}
+        return json.dumps(whole)
+
+    def variables(self, version: str = OLD, *, model: str = "standin-model", port: int = 8000, name: str = "chat") -> dict[str, object]:
+        """Return what the site play needs to make a host of stand-ins."""
+        weights = b"weights of a stand-in\n"
+        (self.folder / "weights.bin").write_bytes(weights)
+        wanted = Wanted(release=f"standin-{version}", layer="native", gpu_target="gfx942", container=False)
+        argv = ["/usr/lib/standin-engine/serve", str(port), model]
+        return release_variables(self.matrix(), wanted) | {
+            "apt_ready_keys": {"standin": self.key},
+            "amdgpu_driver_load": False,  # there is no device and no module to load in a container
+            "rocm_accelerators": 8,
+            "host_tuning_live": False,  # /proc/sys is read-only in a container
+            "host_tuning_platform": "azure-guest",
+            "container_engine_packages": [{"name": "standin-engine", "version": version}],
+            "container_engine_command": "/bin/true",
+            "translation_layer_environment": {"CUDA_VISIBLE_DEVICES": "0,1", "NCCL_NVLS_ENABLE": "1", "NCCL_MIN_NCHANNELS": "112"},
+            "model_store_files": [
+                {"path": "m/weights.bin", "url": f"{self.uri}/weights.bin", "sha256": hashlib.sha256(weights).hexdigest()},
+            ],
+            "model_server_units": [{"name": name, "argv": argv, "environment": {"TOKEN": "s3cr3t-9f41c7"}, "port": port, "model": model}],
+            "node_manifest_packages": ["amdgpu-dkms", "rocminfo"],
+            "health_gate_profile": "none",
+            "health_gate_retries": 20,
+        }

@@ -1,0 +1,69 @@
+"""Hosts out of Ansible inventories, static and dynamic, by a real ansible-inventory; nothing that they say is evaluated."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from fleetctl.adapters.ansible_inventory import AnsibleDiscovery
+from fleetctl.domain.merge import merge
+from fleetctl.errors import InventoryFailed
+from fleetctl.usecases.scan import scan_sources
+
+pytestmark = pytest.mark.lab
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def source(*paths: Path, timeout_s: float = 120) -> AnsibleDiscovery:
+    return AnsibleDiscovery("site", paths, now, os.environ, timeout_s=timeout_s)
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_static_and_dynamic_inventories_are_read(tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    static = tmp_path / "hosts.yaml"
+    lure = f"{{{{ lookup('pipe', 'touch {mark}') }}}}"
+    static.write_text(
+        "all:\n  children:\n    gpu:\n      hosts:\n"
+        "        gpu-1: {ansible_host: 10.0.0.1, fleetctl_sku: H100, owner: ada, cost_centre: 7}\n"
+        f'        gpu-2: {{team: "{lure}"}}\n'
+    )
+    dynamic = script(
+        tmp_path / "dynamic", """echo '{"web": {"hosts": ["w1"]}, "_meta": {"hostvars": {"w1": {"ansible_host": "10.0.0.9"}}}}'"""
+    )
+    scan = scan_sources([source(static, dynamic)], None, now)
+    assert scan.gaps() == ()
+    found = {t.id: t for t in merge(scan.facts())[0]}
+    assert set(found) == {"gpu-1", "gpu-2", "w1"}
+    assert [found["gpu-1"].text(n) for n in ("address", "sku", "owner", "groups")] == ["10.0.0.1", "H100", "ada", "gpu"]
+    assert found["gpu-2"].text("owner") == lure
+    assert found["w1"].text("address") == "10.0.0.9"
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("text", ["exit 3", "echo '[1, 2'", "echo nothing"], ids=["fails", "half", "no-json"])
+def test_a_broken_dynamic_inventory_is_a_gap(tmp_path: Path, text: str) -> None:
+    (gap,) = scan_sources([source(script(tmp_path / "broken", text))], None, now).gaps()
+    assert gap.code == "inventory.ansible"
+    assert "broken" in gap.reason
+
+
+def test_one_that_hangs_is_ended(tmp_path: Path) -> None:
+    with pytest.raises(InventoryFailed, match="longer than 3 s"):
+        list(source(script(tmp_path / "hang", "exec sleep 600"), timeout_s=3).scan(""))
+
+
+def test_one_that_is_not_there_is_a_gap(tmp_path: Path) -> None:
+    (gap,) = scan_sources([source(tmp_path / "none")], None, now).gaps()
+    assert "is not there" in gap.reason

@@ -1,0 +1,171 @@
+"""A run that is interrupted is run again and converges: controller killed, host rebooted, power lost, cable cut, apt locked, disk full."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+from fleetctl.domain.ids import Token
+from fleetctl.domain.provision import Progress
+from fleetctl.errors import ConfigureFailed
+from tests.lab import nspawn_bench as nb
+from tests.lab import nspawn_lab as nl
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.crash,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(nl.why_not()), reason=nl.why_not() or "it can"),
+]
+TWO = ("apt_ready", "amdgpu_driver")
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[nb.Bench]:
+    with nb.bench(1) as made:
+        yield made
+
+
+def interrupted_at(bench: nb.Bench, step: int, disturb: Callable[[], None], tags: tuple[str, ...]) -> None:
+    """Run, and disturb it once the host begins its n-th task; whatever the run comes to is accepted here."""
+    begun = 0
+    done = threading.Event()
+
+    def on(p: Progress) -> None:
+        nonlocal begun
+        begun += p.state == "started"
+        if begun >= step and not done.is_set():
+            done.set()
+            disturb()
+
+    with suppress(ConfigureFailed):  # configure.broken, where its main process was killed
+        bench.configurator(tags=tags).run("rocm_node", [bench.lab.hosts[0].host], bench.repository.variables(), Token(1), on)
+    assert done.is_set(), f"only {begun} tasks were begun"
+
+
+def converges(bench: nb.Bench, tags: tuple[str, ...]) -> None:
+    """Prove that running it again ends well, and once more changes nothing."""
+    variables = bench.repository.variables()
+    (again,) = bench.run("rocm_node", variables, tags=tags)
+    assert (again.state, again.detail) == ("ok", "")
+    (settled,) = bench.run("rocm_node", variables, tags=tags)
+    assert (settled.state, settled.changed) == ("ok", 0), bench.changed_roles()
+
+
+def undo(bench: nb.Bench) -> None:
+    (undone,) = bench.run("uninstall", bench.repository.variables())
+    assert (undone.state, undone.detail) == ("ok", "")
+
+
+def kill_controller(bench: nb.Bench) -> Callable[[], None]:
+    """Kill the run's main process without a chance to clean up."""
+
+    def disturb() -> None:
+        listed = subprocess.run(["pgrep", "-f", f"ansible-playbook.*{bench.lab.folder}"], capture_output=True, text=True, check=False)
+        for pid in listed.stdout.split():
+            if int(pid) != os.getpid():
+                os.kill(int(pid), signal.SIGKILL)
+
+    return disturb
+
+
+def reboot(bench: nb.Bench) -> Callable[[], None]:
+    def disturb() -> None:
+        h = bench.lab.hosts[0]
+        before = h.reboots
+        h.ssh("sudo", "systemctl", "reboot", "--force")
+        until = time.monotonic() + 60
+        while h.reboots == before:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        h.wait()
+
+    return disturb
+
+
+def lose_power(bench: nb.Bench) -> Callable[[], None]:
+    def disturb() -> None:
+        h = bench.lab.hosts[0]
+        h.kill()
+        h.start()
+
+    return disturb
+
+
+def cut_cable(bench: nb.Bench) -> Callable[[], None]:
+    def disturb() -> None:
+        h = bench.lab.hosts[0]
+        h.network(up=False)
+        threading.Timer(5, lambda: h.network(up=True)).start()
+
+    return disturb
+
+
+def test_a_killed_controller_leaves_a_host_that_converges(bench: nb.Bench) -> None:
+    interrupted_at(bench, 14, kill_controller(bench), TWO)
+    converges(bench, TWO)
+    undo(bench)
+
+
+def test_a_cancelled_run_leaves_nothing_running_here_or_on_the_host(bench: nb.Bench) -> None:
+    configurator = bench.configurator(tags=TWO)
+    at = 0.0
+
+    def on(p: Progress) -> None:
+        nonlocal at
+        if "apt_ready" in p.step and not at:
+            at = time.monotonic()
+            configurator.cancel()
+
+    (result,) = configurator.run("rocm_node", [bench.lab.hosts[0].host], bench.repository.variables(), Token(1), on)
+    assert result.state == "cancelled"
+    until = time.monotonic() + 10
+    while nb.running_ansible() or bench.lab.hosts[0].ssh("pgrep", "-f", "[A]nsiballZ").stdout:
+        assert time.monotonic() < until, nb.running_ansible()
+        time.sleep(0.1)
+    undo(bench)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [kill_controller, reboot, lose_power, cut_cable], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("number", range(5))
+def test_an_interruption_at_any_point_converges(bench: nb.Bench, how: Callable[[nb.Bench], Callable[[], None]], number: int) -> None:
+    step = random.Random(f"{how.__name__}-{number}").randint(2, 70)
+    interrupted_at(bench, step, how(bench), ())
+    converges(bench, ())
+    undo(bench)
+
+
+@pytest.mark.slow
+def test_a_lock_of_apt_is_waited_for(bench: nb.Bench) -> None:
+    h = bench.lab.hosts[0]
+    holder = "import fcntl,time;f=open('/var/lib/dpkg/lock-frontend','w');fcntl.lockf(f,2);print('held',flush=True);time.sleep(60)"
+    key = bench.lab.folder / "id"
+    argv = ["ssh", "-i", str(key), "-o", f"UserKnownHostsFile={bench.lab.known_hosts}", f"{nl.USER}@{h.address}"]
+    with subprocess.Popen([*argv, f'sudo python3 -c "{holder}"'], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as held:
+        assert held.stdout is not None
+        assert held.stdout.readline() == b"held\n"
+        (result,) = bench.run("rocm_node", bench.repository.variables(), tags=TWO)
+        held.kill()
+    assert (result.state, result.detail) == ("ok", "")
+    undo(bench)
+
+
+@pytest.mark.slow
+def test_a_full_disk_fails_and_converges_once_there_is_room(bench: nb.Bench) -> None:
+    h = bench.lab.hosts[0]
+    assert h.ssh("sudo", "mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", "/etc/apt/sources.list.d").returncode == 0
+    assert h.ssh("sudo", "dd", "if=/dev/zero", "of=/etc/apt/sources.list.d/full", "bs=4k", "count=1").returncode == 0
+    (result,) = bench.run("rocm_node", bench.repository.variables(), tags=TWO)
+    assert result.state == "failed"
+    assert h.ssh("sudo", "umount", "/etc/apt/sources.list.d").returncode == 0
+    converges(bench, TWO)
+    undo(bench)

@@ -1,0 +1,238 @@
+"""From a bare host to a serving one and back, on real systemd hosts over real ssh, with stand-ins for AMD's packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fleetctl.domain.ids import Token
+from fleetctl.domain.matrix import Wanted
+from fleetctl.domain.provision import HostResult
+from fleetctl.planning.check_matrix import release_variables
+from tests.fakes import ansible_world as world
+from tests.lab import nspawn_bench as nb
+from tests.lab import nspawn_lab as nl
+from tests.lab.standin_packages import NEW, OLD
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900), pytest.mark.skipif(bool(nl.why_not()), reason=nl.why_not() or "it can")]
+SECRET = "s3cr3t-9f41c7"
+PAYLOAD = "m{{ lookup('pipe', 'touch /tmp/owned') }} $(touch /tmp/owned) `id` %h \\ \"quoted\" 'x'"
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[nb.Bench]:
+    with nb.bench(1) as made:
+        yield made
+
+
+def only(results: tuple[HostResult, ...]) -> HostResult:
+    (result,) = results
+    return result
+
+
+def test_a_bare_host_becomes_a_serving_one_and_a_bare_one_again(bench: nb.Bench) -> None:
+    h = bench.lab.hosts[0]
+    difference, packages = nb.remember(h), nb.packages(h)
+    variables = bench.repository.variables(model=PAYLOAD)
+
+    predicted = only(bench.run("rocm_node", variables, check=True))
+    assert (predicted.state, predicted.detail) == ("ok", "")
+    would_change = bench.changed_roles()
+    assert difference() == {}, "a check changes nothing"
+    assert SECRET not in bench.output()
+
+    first = only(bench.run("rocm_node", variables))
+    assert (first.state, first.detail) == ("ok", "")
+    assert bench.changed_roles() - {"node_manifest"} == would_change - {"node_manifest"}
+    assert SECRET not in bench.output()
+    assert SECRET not in repr(bench.seen)
+
+    second = only(bench.run("rocm_node", variables))
+    assert (second.state, second.changed) == ("ok", 0), sorted(bench.changed_roles())
+
+    _look_at(h)
+    undone = only(bench.run("uninstall", variables))
+    assert (undone.state, undone.detail) == ("ok", "")
+    assert nb.packages(h) == packages
+    assert difference() == {}
+
+
+def _look_at(h: nl.RealHost) -> None:
+    """Prove by other means than the roles' that the host is what it should be."""
+    manifest = json.loads(h.ssh("cat", "/etc/fleetctl/node.json").stdout)
+    assert manifest["release"] == f"standin-{OLD}"
+    assert manifest["package.amdgpu-dkms"] == OLD
+    assert h.ssh("apt-mark", "showhold").stdout.split() == [
+        "amd-smi-lib", "amdgpu-dkms", "linux-headers-standin", "rocminfo", "standin-engine"
+    ]  # fmt: skip
+    assert h.ssh("systemctl", "is-active", "fleetctl-chat.service").stdout == "active\n"
+    shown = h.ssh("sudo", "cat", "/etc/fleetctl/translation.env").stdout
+    assert 'HIP_VISIBLE_DEVICES="0,1"' in shown
+    assert 'NCCL_MIN_NCHANNELS="112"' in shown
+    assert "CUDA_VISIBLE_DEVICES" not in shown
+    assert "NVLS" not in shown
+    assert h.ssh("sudo", "stat", "-c", "%a", "/etc/fleetctl/units/chat.env").stdout == "600\n"
+    assert h.ssh("ls", "/tmp/owned").returncode != 0, "a model's name is letters only"
+    pid = h.ssh("systemctl", "show", "-P", "MainPID", "fleetctl-chat.service").stdout.strip()
+    argv = h.ssh("sudo", "cat", f"/proc/{pid}/cmdline").stdout.split("\0")
+    assert PAYLOAD in argv
+    assert SECRET not in h.ssh("ps", "-eo", "args").stdout
+
+
+def _refused(bench: nb.Bench, variables: dict[str, object], *tags: str) -> str:
+    """Run, prove that it was refused before a change, and return why."""
+    difference = nb.remember(bench.lab.hosts[0])
+    result = only(bench.run("rocm_node", variables, tags=tags))
+    assert result.state == "failed"
+    changed = {p for p in difference() if not p.startswith(("etc/fleetctl", "var/lib/fleetctl"))}
+    assert changed == set()
+    return result.detail
+
+
+def test_what_cannot_work_is_refused_before_a_change_with_code_and_next_step(bench: nb.Bench) -> None:
+    good = bench.repository.variables()
+    wrong_os = _refused(bench, good | {"preflight_os_version": "13", "preflight_kernel_series": "1.0"}, "preflight")
+    assert "configure.preflight" in wrong_os
+    assert "and the release is for 13" in wrong_os
+    assert "and the release is for 1.0" in wrong_os
+    assert "Next: " in wrong_os
+
+    _, other_key = bench.repository.new_key("other")
+    assert "configure.key" in _refused(bench, good | {"apt_ready_keys": {"standin": other_key}}, "apt_ready")
+    assert "ZLUDA" in _refused(bench, good | {"translation_layer_kind": "zluda"}, "translation_layer")
+
+
+@pytest.mark.slow
+def test_a_broken_absent_or_expired_key_and_a_layer_without_licence_are_refused(bench: nb.Bench) -> None:
+    good = bench.repository.variables()
+    for keys in ({"standin": "-----BEGIN PGP PUBLIC KEY BLOCK-----\nbroken\n"}, {}):
+        assert "configure.key" in _refused(bench, good | {"apt_ready_keys": keys}, "apt_ready")
+    expired, expired_key = bench.repository.new_key("expired", expires="20200201T000000", made="20200101T000000")
+    rows = good["apt_ready_repositories"]
+    assert isinstance(rows, list)
+    changed = good | {"apt_ready_repositories": [rows[0] | {"fingerprint": expired}], "apt_ready_keys": {"standin": expired_key}}
+    assert "configure.key" in _refused(bench, changed, "apt_ready")
+
+    assert "licence" in _refused(bench, good | {"translation_layer_kind": "scale"}, "translation_layer")
+
+
+def test_a_changed_host_key_is_unreachable_and_nothing_is_said_to_it(bench: nb.Bench) -> None:
+    pinned = bench.lab.known_hosts.read_text()
+    other = bench.lab.folder / "other.pub"
+    kind, _, _ = (bench.lab.folder / "id.pub").read_text().split()
+    other.write_text((bench.lab.folder / "id.pub").read_text())
+    bench.lab.known_hosts.write_text(f"{bench.lab.hosts[0].address} {kind} {other.read_text().split()[1]}\n")
+    try:
+        result = only(bench.run("rocm_node", bench.repository.variables(), tags=["preflight"]))
+    finally:
+        bench.lab.known_hosts.write_text(pinned)
+    assert result.state == "unreachable"
+    assert result.changed == 0
+
+
+@pytest.mark.slow
+def test_another_release_and_back_with_the_servers_stopped_in_between(bench: nb.Bench) -> None:
+    h = bench.lab.hosts[0]
+    difference = nb.remember(h)
+    for play, version in (("rocm_node", OLD), ("upgrade", NEW), ("upgrade", OLD)):
+        result = only(bench.run(play, bench.repository.variables(version)))
+        assert (result.state, result.detail) == ("ok", "")
+        assert h.ssh("dpkg-query", "-W", "-f", "'${Version}'", "amdgpu-dkms").stdout == version
+        assert "amdgpu-dkms" in h.ssh("apt-mark", "showhold").stdout
+        assert h.ssh("systemctl", "is-active", "fleetctl-chat.service").stdout == "active\n"
+    assert only(bench.run("uninstall", bench.repository.variables())).state == "ok"
+    assert difference() == {}
+
+
+@pytest.mark.slow
+def test_a_repository_that_lost_a_package_fails_and_converges_once_it_is_back(bench: nb.Bench) -> None:
+    deb = bench.repository.folder / "pool" / f"amdgpu-dkms_{OLD}_amd64.deb"
+    deb.rename(deb.with_suffix(".away"))
+    variables = bench.repository.variables()
+    try:
+        failed = only(bench.run("rocm_node", variables, tags=["apt_ready", "amdgpu_driver"]))
+        assert failed.state == "failed"
+        assert "amdgpu_driver" in failed.detail or "apt_packages" in failed.detail
+    finally:
+        deb.with_suffix(".away").rename(deb)
+    assert only(bench.run("rocm_node", variables, tags=["apt_ready", "amdgpu_driver"])).state == "ok"
+    assert only(bench.run("uninstall", variables)).state == "ok"
+
+
+@pytest.mark.slow
+def test_a_host_that_is_given_no_key_is_another_thing_than_a_failed_one(bench: nb.Bench) -> None:
+    h = bench.lab.hosts[0]
+    wrong_user = replace(h.host, user="nobody-here")
+    (result,) = bench.configurator().run("health_gate", [wrong_user], {}, Token(1), bench.seen.append)
+    assert result.state == "unreachable"
+
+
+def nodes_file(bench: nb.Bench, release: str) -> Path:
+    """Write a nodes file over the lab's host and return its path."""
+    repository, lab = bench.repository, bench.lab
+    variables = repository.variables()
+    given = set(
+        release_variables(repository.matrix(), Wanted(release=f"standin-{OLD}", layer="native", gpu_target="gfx942", container=False))
+    )
+    roles = {k: v for k, v in variables.items() if k not in given and k != "apt_ready_keys"}
+    (lab.folder / "matrix.json").write_text(repository.matrix_text())
+    (lab.folder / "standin.asc").write_text(repository.key)
+    file = {
+        "pool": "mi300x-nspawn",
+        "release": release,
+        "layer": "native",
+        "container": False,
+        "matrix": "matrix.json",
+        "keys": {"standin": "standin.asc"},
+        "known_hosts": "known_hosts",
+        "identity": "id",
+        "hosts": {h.name: {"address": h.address, "user": nl.USER} for h in lab.hosts},
+        "roles": roles,
+    }
+    path = lab.folder / "nodes.yaml"
+    path.write_text(json.dumps(file))  # JSON is YAML
+    return path
+
+
+def fleetctl(bench: nb.Bench, *argv: str) -> subprocess.CompletedProcess[str]:
+    """Run the program in a workspace of its own."""
+    workspace = bench.lab.folder / "workspace"
+    workspace.mkdir(exist_ok=True)
+    env = {"PATH": os.environ["PATH"], "HOME": str(workspace), "PYTHONPATH": str(world.ROOT), "NO_COLOR": "1"}
+    program = [sys.executable, "-m", "fleetctl.cli", "-C", str(workspace), *argv]
+    return subprocess.run(program, env=env, cwd=workspace, capture_output=True, text=True, check=False, timeout=800)
+
+
+@pytest.mark.slow
+def test_the_program_refuses_unknown_releases_shows_progress_and_resumes(bench: nb.Bench) -> None:
+    difference = nb.remember(bench.lab.hosts[0])
+    unknown = fleetctl(bench, "configure", "--nodes", str(nodes_file(bench, "standin-99")))
+    assert unknown.returncode == 2
+    assert "error[config.matrix]" in unknown.stderr
+    assert f"standin-{OLD}" in unknown.stderr
+
+    path = str(nodes_file(bench, f"standin-{OLD}"))
+    tags = ("--tags", "apt_ready,amdgpu_driver")
+    checked = fleetctl(bench, "configure", "--nodes", path, "--check", "--diff", *tags)
+    assert checked.returncode == 0, checked.stderr
+    assert "would change" in checked.stdout
+    assert "Nothing was changed." in checked.stderr
+    assert {p for p in difference() if not p.startswith("var/lib/fleetctl")} == set()
+
+    done = fleetctl(bench, "configure", "--nodes", path, "--limit", "node-*", *tags)
+    assert done.returncode == 0, done.stderr
+    assert "host/node-1 ok" in done.stdout
+    assert "apt_ready" in done.stderr, "progress is shown per host and task"
+    again = fleetctl(bench, "configure", "--nodes", path, "--resume", *tags)
+    assert again.returncode == 0, again.stderr
+    assert "Nothing to do" in again.stdout
+    undone = fleetctl(bench, "configure", "--nodes", path, "--play", "uninstall")
+    assert undone.returncode == 0, undone.stderr
+    assert difference() == {}

@@ -1,0 +1,191 @@
+"""Nodes of a file: refused before a change, limited, resumed, undone; every mistake of the file with its line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from fleetctl.adapters.clock.system import SystemClock
+from fleetctl.adapters.store.sqlite import SqliteStore
+from fleetctl.catalog.matrix import load_matrix
+from fleetctl.domain.people import Actor
+from fleetctl.domain.provision import Progress
+from fleetctl.errors import ConfigInvalid, ConfigureFailed
+from fleetctl.formats.nodes_file import NodesFile, read_nodes
+from fleetctl.usecases.capacity import CapacityPorts
+from fleetctl.usecases.configure_nodes import PLAYS, ConfigureDone, Nodes, check_nodes, chosen_hosts, configure_nodes, variables_of
+from tests.fakes.configurator import FakeConfigurator
+
+TODAY = date(2026, 11, 30)
+FILE = """\
+pool: mi300x-a
+release: debian-13-rocm-6.1.2
+layer: hip
+container: false
+keys: {own: own.asc}
+known_hosts: known_hosts
+roles:
+  model_server_units: []
+hosts:
+  node-1: {address: 10.0.0.1, user: ops}
+  node-2: {address: 10.0.0.2, user: ops, roles: {nvme_raid_devices: [/dev/nvme0n1]}}
+  edge-1: {address: 10.0.0.3}
+"""
+
+
+def write(folder: Path, text: str = FILE) -> Path:
+    (folder / "own.asc").write_text("-----BEGIN PGP PUBLIC KEY BLOCK-----\n")
+    (folder / "nodes.yaml").write_text(text)
+    return folder / "nodes.yaml"
+
+
+def nodes_of(file: NodesFile) -> Nodes:
+    return Nodes(
+        pool=file.pool, hosts=file.hosts, wanted=file.wanted, roles=file.roles, by_host=file.by_host, pins=file.pins, keys=file.keys
+    )
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Nodes:
+    return nodes_of(read_nodes(write(tmp_path)))
+
+
+@pytest.fixture
+def fake() -> FakeConfigurator:
+    return FakeConfigurator(plays=frozenset(PLAYS))
+
+
+@pytest.fixture
+def ports(tmp_path: Path, fake: FakeConfigurator) -> CapacityPorts:
+    store = SqliteStore(tmp_path / "store.db")
+
+    def no_provisioner(_spec: object) -> object:
+        raise AssertionError("nothing is provisioned here")
+
+    return CapacityPorts(
+        store=store,
+        records=store,
+        clock=SystemClock(),
+        provisioner=no_provisioner,  # type: ignore[arg-type]
+        configurator=fake,
+        holder="me",
+        actor=Actor(kind="person", name="ops", via="cli"),
+    )
+
+
+def ignore(_progress: Progress) -> None:
+    """Look at nothing."""
+
+
+def run(
+    nodes: Nodes, ports: CapacityPorts, play: str = "site", *, limit: str = "", resume: bool = False, check: bool = False
+) -> tuple[str, ...]:
+    pinned, _ = check_nodes(nodes, load_matrix(), TODAY)
+    variables = variables_of(nodes, pinned, "c0ffee")
+    return tuple(r.host for r in configure_nodes(nodes, play, variables, ports, ignore, limit=limit, resume=resume, check=check))
+
+
+def test_a_run_gets_the_releases_variables_and_each_host_its_own(nodes: Nodes, ports: CapacityPorts, fake: FakeConfigurator) -> None:
+    assert run(nodes, ports) == ("node-1", "node-2", "edge-1")
+    (seen,) = fake.runs
+    assert seen.variables["preflight_os_version"] == "13"
+    assert seen.variables["translation_layer_kind"] == "hip"
+    assert seen.variables["apt_ready_keys"] == {"own": "-----BEGIN PGP PUBLIC KEY BLOCK-----\n"}
+    by_host = seen.variables["by_host"]
+    assert by_host == {"node-1": {}, "node-2": {"nvme_raid_devices": ["/dev/nvme0n1"]}, "edge-1": {}}
+
+
+@pytest.mark.parametrize(
+    ("limit", "hosts"), [("node-1", ("node-1",)), ("node-*", ("node-1", "node-2")), ("edge-1, node-2", ("node-2", "edge-1")), ("", None)]
+)
+def test_limit_takes_hosts_by_pattern(nodes: Nodes, limit: str, hosts: tuple[str, ...] | None) -> None:
+    assert tuple(h.id for h in chosen_hosts(nodes.hosts, limit)) == (hosts or ("node-1", "node-2", "edge-1"))
+
+
+def test_a_limit_that_matches_nothing_names_the_hosts(nodes: Nodes) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        chosen_hosts(nodes.hosts, "other")
+    assert caught.value.code == "config.limit"
+    assert "node-1" in caught.value.message
+
+
+def test_an_interrupted_run_is_resumed_and_another_wish_starts_anew(nodes: Nodes, ports: CapacityPorts, fake: FakeConfigurator) -> None:
+    fake.states["node-2"] = "failed"
+    with pytest.raises(ConfigureFailed) as caught:
+        run(nodes, ports)
+    assert caught.value.code == "configure.failed"
+    assert "--resume" in caught.value.hint
+    fake.states.clear()
+    assert run(nodes, ports, resume=True) == ("node-2",)
+    assert run(nodes, ports, resume=True) == ()
+    assert run(nodes, ports, "health_gate", resume=True) == ("node-1", "node-2", "edge-1")
+    other = replace(nodes, roles={"model_server_units": [], "nvme_raid_mount": "/mnt/other"})
+    assert run(other, ports, "health_gate", resume=True) == ("node-1", "node-2", "edge-1")
+
+
+def test_unreachable_is_another_thing_than_failed(nodes: Nodes, ports: CapacityPorts, fake: FakeConfigurator) -> None:
+    fake.states["node-1"] = "unreachable"
+    with pytest.raises(ConfigureFailed) as caught:
+        run(nodes, ports)
+    assert caught.value.code == "configure.unreachable"
+    assert [d.split(":")[0] for d in caught.value.details] == ["node-1"]
+
+
+def test_a_check_is_not_remembered(nodes: Nodes, ports: CapacityPorts) -> None:
+    run(nodes, ports, check=True)
+    assert ports.records.get(ConfigureDone, nodes.pool) is None
+    assert run(nodes, ports, resume=True) == ("node-1", "node-2", "edge-1")
+
+
+def test_what_the_matrix_does_not_know_never_starts_a_run(nodes: Nodes, ports: CapacityPorts, fake: FakeConfigurator) -> None:
+    wanted = replace(nodes.wanted, release="amdgpu-30.20-rocm-7.1-ubuntu-24.04", layer="native")
+    with pytest.raises(ConfigInvalid) as caught:
+        run(replace(nodes, wanted=wanted), ports)
+    assert caught.value.code == "config.matrix"
+    assert "nothing was changed" in caught.value.message
+    assert any("fingerprint" in d and "pins file" in d for d in caught.value.details)
+    assert fake.runs == []
+
+
+def test_a_variable_that_the_release_gives_cannot_be_given_as_well(nodes: Nodes, ports: CapacityPorts, fake: FakeConfigurator) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        run(replace(nodes, roles={"rocm_packages": []}), ports)
+    assert "rocm_packages" in caught.value.message
+    assert fake.runs == []
+
+
+def test_an_unknown_play_is_refused(nodes: Nodes, ports: CapacityPorts) -> None:
+    with pytest.raises(ConfigureFailed) as caught:
+        run(nodes, ports, "../../etc/passwd")
+    assert caught.value.code == "configure.no_play"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "part"),
+    [
+        (FILE.replace("layer: hip", "layer: cuda"), 3, "layer"),
+        (FILE.replace("pool: mi300x-a", "pool: MI 300"), 1, "pool"),
+        (FILE.replace("container: false", "container: maybe"), 4, "container"),
+        (FILE + "extra: 1\n", 13, "extra"),
+        (FILE.replace("model_server_units", "ansible_connection"), 8, "ansible_connection"),
+        (FILE.replace("address: 10.0.0.3", "addres: 10.0.0.3"), 12, "address"),
+        (FILE.replace("address: 10.0.0.3", "address: 10.0.0.3, port: 22"), 12, "port"),
+        (FILE.replace("node-1:", "'node 1':"), 10, "node 1"),
+        (FILE + "pins: {keys.debian: 1}\n", 13, "pins"),
+        (FILE.replace("release: debian-13-rocm-6.1.2\n", ""), 1, "release"),
+    ],
+)
+def test_a_mistake_of_the_file_is_named_with_its_line(tmp_path: Path, text: str, line: int, part: str) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        read_nodes(write(tmp_path, text))
+    assert caught.value.code == "config.nodes"
+    assert any(f":{line}:" in d and part in d for d in caught.value.details), caught.value.details
+
+
+def test_a_key_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        read_nodes(write(tmp_path, FILE.replace("own.asc", "none.asc")))
+    assert "none.asc" in caught.value.message

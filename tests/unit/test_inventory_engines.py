@@ -1,0 +1,140 @@
+"""Running servers by their own APIs: each engine is known, what it says is taken, and a hostile or silent one harms nothing."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from fleetctl.adapters.engines.discovery import EngineDiscovery
+from fleetctl.adapters.engines.exposition import engine_of, sums
+from fleetctl.adapters.engines.wire import engine_id
+from fleetctl.domain.people import Facts, Gap
+from tests.fakes.json_double import json_double
+
+STARTED = f"process_start_time_seconds {time.time() - 1000}\n"
+VLLM = (
+    "# HELP vllm:num_requests_running x\n"
+    'vllm:num_requests_running{model_name="m",engine="0"} 3.0\nvllm:num_requests_running{model_name="m",engine="1"} 2.0\n'
+    'vllm:num_requests_waiting{model_name="m",engine="0"} 1.0\n'
+    'vllm:request_success_total{model_name="m",finished_reason="stop"} 900.0\n'
+    'vllm:request_success_total{model_name="m",finished_reason="length"} 100.0\n'
+    'vllm:prompt_tokens_total{model_name="m"} 512000.0\nvllm:generation_tokens_total{model_name="m"} 128000.0\n' + STARTED
+)
+MODELS = {
+    "data": [{"id": "m", "root": "meta/Llama-3", "max_model_len": 8192}, {"id": "lora-a", "parent": "m"}, {"id": "lora-b", "parent": "m"}]
+}
+SERVERS: dict[str, tuple[dict[str, Any], dict[str, object]]] = {
+    "vllm": (
+        {"/metrics": VLLM, "/v1/models": MODELS, "/version": {"version": "0.11.0"}},
+        {
+            "software": "vllm",
+            "model": "meta/Llama-3",
+            "adapters": "lora-a lora-b",
+            "engine_version": "0.11.0",
+            "context_tokens": 8192,
+            "running": 5,
+            "waiting": 1,
+            "input_tokens": 512.0,
+            "output_tokens": 128.0,
+        },
+    ),
+    "sglang": (
+        {
+            "/metrics": "sglang:num_running_reqs 1\n",
+            "/get_model_info": {"model_path": "org/q"},
+            "/get_server_info": {"version": "0.5.5"},
+            "/v1/models": {"data": [{"id": "q", "max_model_len": 4096}]},
+        },
+        {"software": "sglang", "model": "org/q", "engine_version": "0.5.5", "context_tokens": 4096, "running": 1},
+    ),
+    "tgi": (
+        {"/metrics": (404, "no"), "/info": {"model_id": "org/t", "version": "3.3.7", "max_total_tokens": 2048, "model_dtype": "bf16"}},
+        {"software": "tgi", "model": "org/t", "engine_version": "3.3.7", "context_tokens": 2048, "precision": "bf16"},
+    ),
+    "triton": (
+        {
+            "/metrics": 'nv_inference_request_success{model="a",version="1"} 4\n',
+            "/v2": {"version": "2.71.0", "extensions": []},
+            "POST /v2/repository/index": [{"name": "b", "state": "READY"}, {"name": "a"}, {"name": "c", "state": "UNAVAILABLE"}],
+        },
+        {"software": "triton", "model": "a b", "engine_version": "2.71.0"},
+    ),
+    "llama.cpp": (
+        {
+            "/metrics": "llamacpp:requests_processing 2\n",
+            "/props": {"model_path": "/models/x.gguf", "build_info": "b7000", "default_generation_settings": {"n_ctx": 4096}},
+            "/v1/models": {"data": [{"id": "x"}]},
+        },
+        {"software": "llama.cpp", "model": "x.gguf", "engine_version": "b7000", "context_tokens": 4096, "running": 2},
+    ),
+}
+
+
+def look(url: str, **options: Any) -> Facts | Gap:
+    (found,) = EngineDiscovery("site", (url,), lambda: datetime.now(UTC), **options).scan("")
+    return found
+
+
+@pytest.mark.parametrize("engine", list(SERVERS))
+def test_each_engine_says_what_it_serves(engine: str) -> None:
+    answers, expected = SERVERS[engine]
+    with json_double(answers) as double:
+        found = look(double.url, key=lambda: "k")
+        assert isinstance(found, Facts)
+        assert {k: found.values.get(k) for k in expected} == expected
+        assert found.values["engine"] == f"127.0.0.1:{double.port}"
+        assert all(h["Authorization"] == "Bearer k" for h in double.headers)
+        assert not any("completions" in path for _, path, _ in double.asked)
+    if engine == "vllm":
+        assert found.values["requests_per_s"] == pytest.approx(1.0, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {},
+        {"/metrics": "hello"},
+        {"/metrics": "node_cpu 1", "/v1/models": "<html>"},
+        {"/metrics": "x" * 100, "/info": [1, 2], "/props": "null", "/v1/models": {"data": [1, None, "x"]}},
+    ],
+)
+def test_what_is_no_engine_is_a_gap(answers: dict[str, Any]) -> None:
+    with json_double(answers) as double:
+        found = look(double.url)
+    assert isinstance(found, Gap)
+    assert "no inference server" in found.reason
+
+
+def test_lies_do_not_break_the_scan() -> None:
+    page = 'vllm:num_requests_running{model_name="a\\"}b"} NaN\nvllm:prompt_tokens_total -5\nvllm:request_success_total 1e999\n}{\n\x00'
+    answers = {"/metrics": page, "/v1/models": {"data": [{"id": ["x"], "max_model_len": "long"}]}, "/version": {"version": {"a": 1}}}
+    with json_double(answers) as double:
+        found = look(double.url)
+    assert isinstance(found, Facts)
+    assert set(found.values) == {"engine", "address", "software", "model", "served_as"}
+
+
+def test_a_silent_or_impossible_address_is_a_gap() -> None:
+    for url in ("127.0.0.1:9", "ftp://x", "http://u:p@h", "http://a b"):
+        found = look(url)
+        assert isinstance(found, Gap)
+        assert found.code == "inventory.engine"
+
+
+def test_a_redirect_is_not_followed() -> None:
+    with json_double({"/metrics": (302, "", {"Location": "http://127.0.0.1:9/metrics"})}) as double:
+        assert isinstance(look(double.url), Gap)
+
+
+def test_names_and_pages() -> None:
+    assert engine_id("http://[::1]:8000/v1") == "[::1]:8000"
+    assert engine_id("gpu-1:8000") == "gpu-1:8000"
+    assert engine_id("https://gpu-1") == "gpu-1:443"
+    assert engine_of("# TYPE tgi_queue_size gauge\n") == "tgi"
+    assert sums('vllm:num_requests_running{model_name="a"} 1 1700000000\nvllm:num_requests_running{model_name="b"} 1\n', "vllm") == (
+        {"running": 2.0},
+        "",
+    )

@@ -1,0 +1,123 @@
+"""What `migrate` and orders wait for, and when they stop waiting: pure questions about a rollout, and the resident ticker's loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from fleetctl.cli.app import App
+from fleetctl.cli.resident import Resident
+from fleetctl.domain.fleet import Phase
+from fleetctl.domain.ids import CellId, PoolId
+from fleetctl.domain.rollout import Order, Rollout
+from fleetctl.domain.split import Readiness
+from fleetctl.errors import StoreUnavailable
+from fleetctl.usecases.migrate import Driver, is_lowered, is_stuck, reached
+from fleetctl.usecases.tick import TickSettings
+from fleetctl.wiring import Wiring
+from tests.rollouts import PERSON, T0, rollout
+from tests.simulator import Simulation, quick
+
+
+def lowered(until: Phase) -> Rollout:
+    return replace(rollout(until=until), settled_at=T0)
+
+
+def test_a_rollback_by_a_person_ends_the_wait_for_a_later_phase() -> None:
+    r = lowered("canary")
+    assert is_lowered(r, "ramp")
+    assert reached(r, "ramp", "phase")
+    assert not is_lowered(r, "canary")
+
+
+def test_an_advance_that_is_not_yet_obeyed_is_no_rollback() -> None:
+    r = replace(lowered("canary"), orders=(Order(kind="advance", actor=PERSON, at=T0, until="ramp"),))
+    assert not is_lowered(r, "ramp")
+    assert not reached(r, "ramp", "phase")
+
+
+@pytest.mark.parametrize(
+    ("reason", "stuck"),
+    [("traffic.router_down", True), ("stale", True), ("home.source_not_ready", True), ("step.inconclusive", False), ("", False)],
+)
+def test_what_keeps_an_order_from_being_obeyed(reason: str, stuck: bool) -> None:
+    assert is_stuck(replace(rollout(), hold_reason=reason)) is stuck
+    assert not is_stuck(replace(rollout(), hold_reason=reason, ended="aborted"))
+
+
+def wiring(folder: Path) -> Wiring:
+    return Wiring(folder, lambda: folder / "fleet.yaml", store=folder / ".fleetctl" / "store.db", actor="ada")
+
+
+def test_an_empty_store_never_takes_the_place_of_a_lost_one(tmp_path: Path) -> None:
+    home = tmp_path / ".fleetctl" / "home"
+    home.mkdir(parents=True)
+    (home / "chat-lab.json").write_text("{}")
+    for ask in (lambda: wiring(tmp_path).store, lambda: wiring(tmp_path).status_rows()):
+        with pytest.raises(StoreUnavailable) as refused:
+            ask()
+        assert refused.value.code == "store.gone"
+    assert not (tmp_path / ".fleetctl" / "store.db").exists()
+    (home / "chat-lab.json").unlink()
+    wiring(tmp_path).store.close()
+    assert (tmp_path / ".fleetctl" / "store.db").exists()
+
+
+def test_the_resident_ticker_says_each_trouble_once_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fleetctl.cli.resident.AGAIN_S", 0.0)
+    monkeypatch.setattr("fleetctl.cli.resident.IDLE_S", 0.0)
+    said: list[str] = []
+    rounds: Iterator[bool] = iter([False, False, False, True])
+    Resident(lambda: App(workspace=str(tmp_path)), said.append).run(lambda: next(rounds))
+    assert len(said) == 1
+    assert said[0].startswith("error[config.")
+
+
+class SlowProber:
+    """A prober whose probes of some cells wait 5 s for a replica that never answers."""
+
+    def __init__(self, s: Simulation, slow: tuple[CellId, ...]) -> None:
+        self._s, self._slow = s, slow
+
+    def ready(self, pool: PoolId, c: CellId) -> Readiness:
+        if c not in self._slow:
+            return Readiness(pool=pool, cell=c, ready=1, total=1, age_s=0.0)
+        self._s.clock.advance(timedelta(seconds=5))
+        return Readiness(pool=pool, cell=c, ready=0, total=1, age_s=5.0)
+
+
+def test_cells_that_wait_for_a_dead_replica_do_not_starve_the_others() -> None:
+    dead, good = tuple(CellId(f"dead-{i}") for i in range(12)), CellId("good")
+    s = Simulation((*dead, good), of=quick(), rate_per_s=1)
+    s.begin()
+    prober = SlowProber(s, dead)
+    ticked: list[tuple[CellId, datetime]] = []
+    driver = Driver(
+        ports=replace(s.ports(), prober=lambda _: prober),
+        settings=TickSettings(holder="a", ttl=timedelta(seconds=15)),
+        on_tick=lambda t: ticked.append((t.cell, s.clock.now())),
+    )
+    for _ in range(60):
+        assert driver.is_ticking(), "its lease outlasts one slow tick"
+        driver.step()
+        s.clock.advance(timedelta(milliseconds=100))
+    looks = [at for c, at in ticked if c == good][-20:]
+    assert max(b - a for a, b in pairwise(looks)) < timedelta(seconds=7)
+    assert {c for c, _ in ticked} == {*dead, good}
+
+
+def test_the_resident_ticker_survives_what_nobody_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def burst(_: Resident) -> int:
+        raise KeyError("nobody thought of it")
+
+    monkeypatch.setattr("fleetctl.cli.resident.IDLE_S", 0.0)
+    monkeypatch.setattr(Resident, "_step", burst)
+    said: list[str] = []
+    rounds: Iterator[bool] = iter([False, False, True])
+    Resident(lambda: App(workspace=str(tmp_path)), said.append).run(lambda: next(rounds))
+    assert said == ["unexpected KeyError: 'nobody thought of it'"]

@@ -1,0 +1,343 @@
+"""Provision: the saga: places in order, leftovers removed, quota and throttling, reruns from every step, nothing held is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from fleetctl.domain.capacity import Candidate, PlaceFailure, ProvisionIntent, SkuReading
+from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.ids import PoolId
+from fleetctl.domain.people import Actor
+from fleetctl.domain.plan import Plan
+from fleetctl.domain.pool import PoolSpec
+from fleetctl.domain.provision import ProvisionPlan
+from fleetctl.errors import CapacityUnavailable, CredentialsMissing, LeaseHeld, ProvisionFailed
+from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, ProvisionOutcome
+from fleetctl.usecases.provision import explained, provision
+from tests.cases import provision_refusals as corpus
+from tests.fakes.clock import FakeClock
+from tests.fakes.cloud import FakeCloud, RefusingProvisioner
+from tests.fakes.configurator import FakeConfigurator
+from tests.fakes.store import MemoryStore
+
+POOL = PoolId("mi300x-a")
+SPEC = PoolSpec(pool=POOL, vendor="amd", sku="lab-mi300x", region="lab", count=2, stack="lab", zone="1")
+FIRST = Candidate(sku="lab-mi300x", region="lab", zone="1")
+SECOND = replace(FIRST, zone="2")
+AWAY = Candidate(sku="lab-mi300x", region="far")
+TEXT = {r.code: f"{r.code}: {r.message}" for r in (*corpus.AZURE, *corpus.AWS)}
+
+
+class _Stopped(BaseException):
+    """Stands for a kill -9: nothing of the use case may catch it."""
+
+
+@dataclass
+class World:
+    """One store, one cloud, one provisioner; `run` is one run of fleetctl."""
+
+    folder: Path
+    refusals: list[str] = field(default_factory=list)
+    spec: PoolSpec = SPEC
+    places: tuple[Candidate, ...] = (FIRST, SECOND, AWAY)
+    readings: dict[str, SkuReading] = field(default_factory=dict)
+    stop_at: str = ""
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        self.clock = FakeClock()
+        self.store = MemoryStore(self.clock.now)
+        self.cloud = FakeCloud()
+        self.provisioner = RefusingProvisioner(self.cloud, self.refusals)
+        self.shown: list[tuple[PoolSpec, ProvisionPlan, Decimal | None]] = []
+        self.steps: list[str] = []
+
+    def run(self, *, apply: bool = True) -> ProvisionOutcome:
+        self.number += 1
+        holder = f"ada@here:{self.number}"
+        ports = CapacityPorts(
+            store=self.store,
+            records=self.store,
+            clock=self.clock,
+            provisioner=lambda _: self.provisioner,
+            configurator=FakeConfigurator(),
+            holder=holder,
+            actor=Actor(kind="person", name="ada"),
+            leftovers=lambda _: self.cloud,
+            places=lambda _: self.places,
+            source=(lambda _: self) if self.readings else (lambda _: None),
+            price=lambda _: Decimal("48.00"),
+            shown=lambda *row: self.shown.append(row),
+            reached=self._reached,
+            is_gone=lambda h: h != holder,
+        )
+        return provision(self._plan(), _fleet(), self.folder / str(self.number), ports, lambda _: None, apply=apply)[0]
+
+    def read(self, sku: str, region: str) -> SkuReading:
+        """Answer as a capacity source."""
+        return self.readings[region]
+
+    def _plan(self) -> Plan:
+        plan: Plan = object.__new__(Plan)
+        object.__setattr__(plan, "pools", (self.spec,))
+        return plan
+
+    def _reached(self, step: str) -> None:
+        self.steps.append(step)
+        if step == self.stop_at:
+            self.stop_at = ""
+            raise _Stopped
+
+    @property
+    def intent(self) -> ProvisionIntent:
+        found = self.store.get(ProvisionIntent, POOL)
+        assert found is not None
+        return found
+
+
+def _fleet() -> Fleet:
+    fleet: Fleet = object.__new__(Fleet)
+    object.__setattr__(fleet, "cells", ())
+    object.__setattr__(fleet, "lineage", "f1")
+    return fleet
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Callable[..., World]:
+    return lambda *refusals, **more: World(tmp_path, list(refusals), **more)
+
+
+def test_a_good_run_records_the_intent_first_shows_then_applies_then_is_done(world: Callable[..., World]) -> None:
+    w = world()
+    outcome = w.run()
+    assert w.steps == ["intent", "planned", "applied", "done"]
+    assert [h.id for h in outcome.hosts] == ["mi300x-a-1", "mi300x-a-2"]
+    assert outcome.usd_per_hour == Decimal("96.00")
+    assert len(w.shown) == 1
+    assert (w.intent.step, w.intent.place, w.intent.digest) == ("done", FIRST, w.shown[0][1].digest)
+    assert w.run().done is None
+    assert len(w.provisioner.tried) == 1
+
+
+def test_the_tag_is_unique_and_stays_over_reruns(world: Callable[..., World]) -> None:
+    w = world()
+    w.run()
+    tag = w.intent.tag
+    w.run()
+    assert w.intent.tag == tag == "f1-mi300x-a-1"
+    assert {s.intent for s in w.provisioner.tried} == {tag}
+
+
+@pytest.mark.parametrize(
+    ("code", "next_place"),
+    [
+        ("ZonalAllocationFailed", SECOND),
+        ("OverconstrainedZonalAllocationRequest", SECOND),
+        ("SkuNotAvailable", AWAY),
+        ("AllocationFailed", AWAY),
+        ("InsufficientInstanceCapacity", SECOND),
+        ("UnfulfillableCapacity", SECOND),
+        ("VcpuLimitExceeded", AWAY),
+    ],
+)
+def test_each_refusal_leads_to_the_next_place_that_it_leaves_open(code: str, next_place: Candidate, world: Callable[..., World]) -> None:
+    w = world(TEXT[code])
+    outcome = w.run()
+    assert outcome.place == next_place
+    assert [a.code for a in outcome.attempts] == [code]
+    assert w.cloud.things == {}
+    remembered = w.store.all(PlaceFailure)
+    assert [(f.place, f.code) for f in remembered] == [(FIRST, code)]
+    assert remembered[0].until > w.clock.now()
+
+
+def test_the_failed_machine_is_removed_before_the_next_place_is_tried(world: Callable[..., World]) -> None:
+    w = world(TEXT["AllocationFailed"])
+    w.run()
+    assert w.cloud.removed == ["/vm/mi300x-a-1"]
+    assert w.steps == ["intent", "planned", "applied", "compensating", "compensated", "planned", "applied", "done"]
+
+
+def test_a_remembered_failure_is_not_tried_again_until_its_time_is_over(world: Callable[..., World]) -> None:
+    w = world(TEXT["ZonalAllocationFailed"], "boom")
+    with pytest.raises(ProvisionFailed):
+        w.run()
+    w.run()
+    assert [s.zone for s in w.provisioner.tried] == ["1", "2", "2"]
+
+
+def test_every_place_refused_ends_with_every_try_and_nothing_left(world: Callable[..., World]) -> None:
+    w = world(*[TEXT["AllocationFailed"]] * 5)
+    with pytest.raises(CapacityUnavailable) as caught:
+        w.run()
+    assert caught.value.code == "capacity.exhausted"
+    assert len(caught.value.details) == 2
+    assert w.cloud.things == {}
+    assert w.intent.step == "failed"
+
+
+def test_a_quota_is_named_with_the_number_to_ask_for(world: Callable[..., World]) -> None:
+    w = world(TEXT["OperationNotAllowed"], places=(FIRST, SECOND))
+    with pytest.raises(CapacityUnavailable) as caught:
+        w.run()
+    assert caught.value.code == "capacity.quota"
+    assert "standardNDISv5MI300XFamily Cores to at least 192" in caught.value.message
+    assert len(w.provisioner.tried) == 1
+
+
+def test_throttling_waits_as_told_and_tries_the_same_place(world: Callable[..., World]) -> None:
+    w = world(TEXT["TooManyRequests"])
+    before = w.clock.now()
+    assert w.run().place == FIRST
+    assert w.clock.now() - before == timedelta(seconds=17)
+    assert [s.zone for s in w.provisioner.tried] == ["1", "1"]
+
+
+def test_throttling_without_end_gives_up(world: Callable[..., World]) -> None:
+    w = world(*[TEXT["RequestLimitExceeded"]] * 9)
+    with pytest.raises(ProvisionFailed) as caught:
+        w.run()
+    assert caught.value.code == "provision.throttled"
+    assert len(w.provisioner.tried) == 4
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "expected"),
+    [
+        ("AuthorizationFailed", CredentialsMissing, "credentials.refused"),
+        ("VMMarketplaceInvalidInput", ProvisionFailed, "provision.apply_failed"),
+    ],
+)
+def test_what_a_person_must_mend_is_not_repeated(code: str, kind: type, expected: str, world: Callable[..., World]) -> None:
+    w = world(TEXT[code])
+    with pytest.raises(kind) as caught:
+        w.run()
+    assert caught.value.code == expected  # type: ignore[attr-defined]
+    assert len(w.provisioner.tried) == 1
+
+
+def test_a_pool_with_hosts_never_moves(world: Callable[..., World]) -> None:
+    w = world("", TEXT["AllocationFailed"])
+    w.run()
+    w.spec = replace(SPEC, count=3)
+    with pytest.raises(CapacityUnavailable) as caught:
+        w.run()
+    assert caught.value.code == "capacity.exhausted"
+    assert [s.region for s in w.provisioner.tried] == ["lab", "lab"]
+    hosts = w.store.get(PoolHosts, POOL)
+    assert hosts is not None
+    assert len(hosts.hosts) == 2
+
+
+def test_a_zone_found_by_failover_is_kept_by_later_runs(world: Callable[..., World]) -> None:
+    w = world(TEXT["ZonalAllocationFailed"])
+    w.run()
+    again = w.run()
+    assert again.place == SECOND
+    assert again.shown.is_empty
+
+
+def test_no_reading_allows_it_ends_before_anything_is_planned(world: Callable[..., World]) -> None:
+    now = FakeClock().now()
+    closed = SkuReading(sku="lab-mi300x", region="lab", offered=False, read_at=now)
+    w = world(readings={"lab": closed, "far": replace(closed, region="far", offered=True, closed="NotAvailableForSubscription")})
+    with pytest.raises(CapacityUnavailable) as caught:
+        w.run()
+    assert caught.value.code == "capacity.no"
+    assert len(caught.value.details) == 3
+    assert w.provisioner.tried == []
+
+
+def test_the_oracle_sends_it_to_the_place_that_is_open(world: Callable[..., World]) -> None:
+    now = FakeClock().now()
+    closed = SkuReading(sku="lab-mi300x", region="lab", offered=True, read_at=now, zones=("1", "2"), closed_zones=("1",))
+    w = world(readings={"lab": closed, "far": replace(closed, region="far", offered=False)})
+    assert w.run().place == SECOND
+
+
+def test_a_dry_run_changes_nothing_and_leaves_no_record(world: Callable[..., World]) -> None:
+    w = world()
+    outcome = w.run(apply=False)
+    assert outcome.done is None
+    assert not outcome.shown.is_empty
+    assert (w.steps, w.shown, w.store.get(ProvisionIntent, POOL)) == ([], [], None)
+
+
+def test_orphans_of_an_earlier_run_are_told_by_a_dry_run_and_removed_by_a_run(world: Callable[..., World]) -> None:
+    w = world()
+    w.run()
+    for id_, kind in (("/rg/x", "other"), ("/disk/d", "disk"), ("/nic/n", "card"), ("/vm/ghost", "machine")):
+        w.cloud.leave(w.intent.tag, id_, kind, "Succeeded")
+    w.cloud.leave("somebody-else", "/vm/theirs")
+    assert len(w.run(apply=False).orphans) == 4
+    assert len(w.run().orphans) == 4
+    assert w.cloud.removed == ["/vm/ghost", "/nic/n", "/disk/d", "/rg/x"]
+    assert set(w.cloud.things) == {"/vm/theirs"}
+
+
+@pytest.mark.parametrize("step", ["intent", "planned", "applied", "compensating", "compensated", "done"])
+def test_killed_at_any_step_the_rerun_ends_the_same(step: str, world: Callable[..., World]) -> None:
+    w = world(TEXT["AllocationFailed"], stop_at=step)
+    with pytest.raises(_Stopped):
+        w.run()
+    outcome = w.run()
+    assert len(outcome.hosts) == 2
+    assert w.cloud.things == {}
+    assert w.intent.step == "done"
+    assert w.provisioner.applied == 1
+
+
+def test_a_terraform_left_at_work_is_waited_for(world: Callable[..., World]) -> None:
+    w = world(stop_at="planned")
+    with pytest.raises(_Stopped):
+        w.run()
+    w.provisioner.locked_by = "ada@here"
+    looks = 0
+
+    def on_step(_: object) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            w.provisioner.locked_by = ""
+
+    w.clock._on_step = on_step
+    assert len(w.run().hosts) == 2
+    assert looks == 3
+
+
+def test_a_state_locked_by_somebody_else_is_told_at_once(world: Callable[..., World]) -> None:
+    w = world()
+    w.provisioner.locked_by = "grace@build-7"
+    before = w.clock.now()
+    with pytest.raises(ProvisionFailed) as caught:
+        w.run()
+    assert caught.value.code == "provision.locked"
+    assert w.clock.now() == before
+
+
+def test_the_lease_of_a_living_holder_is_not_taken(world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
+    w = world()
+    w.store.acquire(POOL, "ada@here:1", timedelta(minutes=5))
+    with pytest.raises(LeaseHeld):
+        w.run()
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("planning pool p: Error: write /x: no space left on device", "provision.disk_full"),
+        ("planning pool p: init failed: Failed to query available provider packages for hashicorp/azurerm", "provision.provider_missing"),
+        ("planning pool p: building account: could not acquire access token to parse claims", "credentials.refused"),
+        ("planning pool p: No valid credential sources found", "credentials.refused"),
+        ("planning pool p: api error ExpiredToken: The provided token has expired", "credentials.refused"),
+        ("planning pool p: something else", "provision.plan_failed"),
+    ],
+)
+def test_a_plan_s_failure_is_told_under_the_code_of_its_cause(said: str, code: str) -> None:
+    assert explained(ProvisionFailed("provision.plan_failed", said)).code == code

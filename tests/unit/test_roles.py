@@ -1,0 +1,147 @@
+"""Every role: arguments specified with their defaults, only builtin modules or its own, an undo; thresholds that the gate accepts."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.fakes.ansible_world import PLAYBOOKS
+
+ROLES = sorted(p.parents[1] for p in PLAYBOOKS.glob("roles/*/meta/argument_specs.yml"))
+NODE = [r for r in ROLES if r.name != "lab_serving"]
+WORDS = {
+    "name",
+    "when",
+    "loop",
+    "loop_control",
+    "register",
+    "vars",
+    "tags",
+    "notify",
+    "listen",
+    "block",
+    "until",
+    "retries",
+    "delay",
+    "timeout",
+}
+WORDS |= {"changed_when", "failed_when", "check_mode", "no_log", "delegate_to", "become", "environment"}
+ASIDE = {"preflight", "health_gate", "lab_serving", "apt_packages"}
+"""Roles that change nothing that lasts, or that other roles use."""
+
+
+def load(path: Path) -> Any:
+    return yaml.safe_load(path.read_text("utf-8"))
+
+
+def spec_of(role: Path) -> dict[str, dict[str, Any]]:
+    options: dict[str, dict[str, Any]] = load(role / "meta" / "argument_specs.yml")["argument_specs"]["main"]["options"]
+    return options
+
+
+@pytest.mark.parametrize("role", NODE, ids=lambda r: r.name)
+def test_defaults_are_those_of_the_specs_documented_and_prefixed(role: Path) -> None:
+    defaults, options = load(role / "defaults" / "main.yml"), spec_of(role)
+    assert {name: option["default"] for name, option in options.items()} == defaults
+    assert all(name.startswith(f"{role.name}_") for name in options)
+    assert all(option["description"] and option["type"] for option in options.values())
+    text = (role / "defaults" / "main.yml").read_text("utf-8")
+    assert all(re.search(rf"^# .+\n{name}:", text, re.MULTILINE) for name in defaults)
+
+
+def _tasks(data: Any) -> list[dict[str, Any]]:
+    found = []
+    for task in data or []:
+        found.append(task)
+        found += _tasks(task.get("block"))
+    return found
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda r: r.name)
+def test_a_role_uses_builtin_modules_or_its_own_and_no_shell(role: Path) -> None:
+    own = {p.stem for p in role.glob("library/*.py")}
+    for file in [*role.glob("tasks/*.yml"), *role.glob("handlers/*.yml")]:
+        for task in _tasks(load(file)):
+            modules = set(task) - WORDS
+            assert len(modules) <= 1, (file, modules)
+            assert all(m in own or (m.startswith("ansible.builtin.") and not m.endswith((".shell", ".raw"))) for m in modules), (
+                file,
+                modules,
+            )
+
+
+def test_uninstall_undoes_every_role_that_changes_something_last_first() -> None:
+    (play,) = load(PLAYBOOKS / "uninstall.yml")
+    undone = [r["role"] for r in play["roles"]]
+    assert set(undone) == {r.name for r in ROLES} - ASIDE
+    assert all(r["vars"] == {f"{r['role']}_state": "absent"} for r in play["roles"])
+    assert undone[-1] == "node_manifest"
+    assert undone.index("model_server") < undone.index("gpu_exporter") < undone.index("amdgpu_driver") < undone.index("apt_ready")
+    assert all((PLAYBOOKS / "roles" / r / "tasks" / "absent.yml").exists() for r in undone)
+
+
+@pytest.mark.parametrize("play", ["rocm_node", "nvidia_node", "health_gate", "drain", "fallback_nvidia", "uninstall", "upgrade"])
+def test_a_play_goes_in_waves_and_stops_at_the_first_failure(play: str) -> None:
+    (found,) = load(PLAYBOOKS / f"{play}.yml")
+    assert "node_serial" in found["serial"]
+    assert found["max_fail_percentage"] == "{{ node_max_fail | default(0) }}"
+    assert all(r["tags"] for r in found["roles"])
+
+
+@pytest.fixture(scope="module")
+def gate() -> ModuleType:
+    path = PLAYBOOKS / "roles" / "health_gate" / "library" / "health_checks.py"
+    spec = importlib.util.spec_from_file_location("health_checks", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_shipped_thresholds_are_checks(gate: ModuleType) -> None:
+    thresholds = load(PLAYBOOKS / "vars" / "thresholds.yml")["health_thresholds"]
+    assert set(thresholds) == {"none", "mi300x", "h100"}
+    assert [gate.mistakes(checks) for checks in thresholds.values()] == [[], [], []]
+    mi300x = {c["name"]: c for c in thresholds["mi300x"]}
+    assert mi300x["accelerators"]["equals"] == 8
+    assert mi300x["rccl_all_reduce"]["at_least"] == 314
+    assert (mi300x["host_to_device"]["at_least"], mi300x["device_to_host"]["at_least"]) == (48, 44)
+
+
+def test_a_threshold_that_is_none_is_refused(gate: ModuleType) -> None:
+    bad = [{"name": "a", "argv": ["x"], "pattern": "("}, {"name": "b", "pattern": "x", "at_least": 1, "shell": "id"}]
+    assert len(gate.mistakes(bad)) == 4
+
+
+@pytest.mark.parametrize(
+    ("check", "state", "value"),
+    [
+        ({"argv": ["printf", "1.5\n2.5\n"], "pattern": r"^([\d.]+)$", "at_least": 1.5}, "ok", 1.5),
+        ({"argv": ["printf", "1.5\n2.5\n"], "pattern": r"^([\d.]+)$", "at_least": 1.6}, "bad", 1.5),
+        ({"argv": ["printf", "1.5\n2.5\n"], "pattern": r"^([\d.]+)$", "take": "max", "at_most": 2}, "bad", 2.5),
+        ({"argv": ["printf", "gfx942\ngfx942\n"], "pattern": "^gfx942$", "take": "count", "equals": 8}, "bad", 2.0),
+        ({"argv": ["true"], "pattern": "Xid", "take": "count", "equals": 0}, "ok", 0.0),
+        ({"argv": ["true"], "pattern": r"(\d+)", "at_least": 0}, "unknown", None),
+        ({"argv": ["no-such-tool"], "pattern": "Xid", "take": "count", "equals": 0}, "unknown", None),
+        ({"argv": ["printf", "$(id)"], "pattern": "uid=", "take": "count", "equals": 0}, "ok", 0.0),
+    ],
+)
+def test_a_check_is_ok_bad_or_unknown(gate: ModuleType, check: dict[str, Any], state: str, value: float | None) -> None:
+    row = gate.result_of({"name": "c", **check})
+    assert (row["state"], row["value"]) == (state, value)
+    assert (row["text"] == "") == (state == "ok")
+
+
+def test_a_check_that_hangs_is_ended_with_its_children(gate: ModuleType) -> None:
+    begun = time.monotonic()
+    row = gate.result_of({"name": "c", "argv": ["sh", "-c", "sleep 30 & sleep 30"], "pattern": "x", "equals": 0, "timeout": 0.3})
+    assert (row["state"], row["text"]) == ("unknown", "no answer within 0.3 s")
+    assert time.monotonic() - begun < 10

@@ -1,0 +1,169 @@
+"""The version matrix: what is unknown is refused with how to fill it, keys are looked at 90 days ahead, ZLUDA never runs on CDNA."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import date
+from importlib.resources import files
+
+import pytest
+
+from fleetctl.catalog.matrix import load_matrix, parse_matrix
+from fleetctl.domain.ids import HostId
+from fleetctl.domain.matrix import Layer, Matrix, NodeFacts, Wanted
+from fleetctl.errors import ConfigInvalid
+from fleetctl.planning.check_matrix import check_matrix, check_node, release_variables
+from fleetctl.planning.matrix_pins import Pins, with_pins
+
+TODAY = date(2026, 11, 30)
+RELEASE = "amdgpu-30.30.3-rocm-7.2-ubuntu-24.04"
+PINS: Pins = {
+    "keys.amd-rocm": {"fingerprint": "AB" * 20, "expires": "2027-08-31"},
+    f"releases.{RELEASE}": {
+        "repository": "https://mirror.example/rocm",
+        "image_digest": "sha256:" + "0" * 64,
+        "packages.amdgpu-dkms": "1:6.16.6-1",
+        "packages.rocminfo": "1.0",
+        "packages.amd-smi-lib": "1.0",
+        "packages.linux-image-azure": "6.8.0-1017",
+        "packages.linux-headers-azure": "6.8.0-1017",
+    },
+}
+
+
+def wanted(layer: Layer = "native", release: str = RELEASE, target: str = "gfx942", *licences: str) -> Wanted:
+    return Wanted(release=release, layer=layer, gpu_target=target, accepted_licences=licences)
+
+
+def pinned() -> Matrix:
+    matrix, faults = with_pins(load_matrix(), PINS)
+    assert faults == ()
+    return matrix
+
+
+def test_every_row_has_source_and_date_and_no_checksum_is_invented() -> None:
+    matrix = load_matrix()
+    assert all(k.source and k.as_of for k in matrix.keys)
+    assert all(d.source and d.as_of for d in matrix.downloads)
+    assert all(r.source and r.as_of for r in matrix.releases)
+    assert {d.sha256 for d in matrix.downloads} == {"unknown"}
+    assert {k.fingerprint for k in matrix.keys} == {"unknown", "of-the-host"}
+
+
+def test_what_no_source_gives_is_refused_and_the_text_says_how_to_fill_it() -> None:
+    found = check_matrix(load_matrix(), wanted(), TODAY)
+    assert {d.severity for d in found} == {"error"}
+    assert {d.code for d in found} == {"matrix.unknown_value"}
+    assert {d.path for d in found} == {f"{where}.{field}" for where, of in PINS.items() for field in of}
+    assert all("pins file" in d.text for d in found)
+
+
+def test_pins_make_a_release_whole_and_it_becomes_role_variables() -> None:
+    matrix = pinned()
+    assert check_matrix(matrix, wanted(), TODAY) == ()
+    made = release_variables(matrix, wanted())
+    assert made["amdgpu_driver_packages"] == [{"name": "amdgpu-dkms", "version": "1:6.16.6-1"}]
+    assert made["apt_ready_repositories"] == [
+        {"name": "amd-rocm", "uri": "https://mirror.example/rocm", "suite": "noble", "components": "main", "fingerprint": "AB" * 20}
+    ]
+    mirror = release_variables(matrix, replace(wanted(), mirror="http://10.0.0.1/apt"))["apt_ready_repositories"]
+    assert isinstance(mirror, list)
+    assert mirror[0]["uri"] == "http://10.0.0.1/apt"
+
+
+@pytest.mark.parametrize(
+    ("pins", "path"),
+    [
+        ({"keys.amd-rocm": {"fingerprint": "ab" * 20}}, "keys.amd-rocm.fingerprint"),
+        ({"keys.amd-rocm": {"expires": "2027-13-01"}}, "keys.amd-rocm.expires"),
+        ({"downloads.scale-1.7.1": {"sha256": "0" * 63}}, "downloads.scale-1.7.1.sha256"),
+        ({"downloads.scale-1.7.1": {"url": "http://plain.example"}}, "downloads.scale-1.7.1.url"),
+        ({"downloads.scale-1.7.1": {"version": "2"}}, "downloads.scale-1.7.1.version"),
+        ({f"releases.{RELEASE}": {"driver": "31.60"}}, f"releases.{RELEASE}.driver"),
+        ({f"releases.{RELEASE}": {"packages.rocminfo": "1; id"}}, f"releases.{RELEASE}.packages.rocminfo"),
+        ({f"releases.{RELEASE}": {"packages.other": "1"}}, f"releases.{RELEASE}.packages.other"),
+        ({f"releases.{RELEASE}": {"image": "other/image:1"}}, f"releases.{RELEASE}.image"),
+        ({"releases.none": {"image": "x"}}, "releases.none"),
+    ],
+)
+def test_a_pin_that_is_none_is_refused(pins: Pins, path: str) -> None:
+    _, faults = with_pins(load_matrix(), pins)
+    assert [(f.code, f.path) for f in faults] == [("matrix.pin", path)]
+
+
+def test_an_unknown_combination_is_refused_and_the_known_ones_are_named() -> None:
+    (found,) = check_matrix(load_matrix(), wanted(release="amdgpu-99-rocm-1-ubuntu-30.04"), TODAY)
+    assert (found.severity, found.code) == ("error", "matrix.release")
+    assert RELEASE in found.text
+
+
+@pytest.mark.parametrize(
+    ("today", "severity", "code"),
+    [
+        (date(2027, 6, 1), None, None),  # 91 days
+        (date(2027, 6, 2), "warning", "matrix.key_expires"),  # 90 days
+        (date(2027, 8, 30), "warning", "matrix.key_expires"),
+        (date(2027, 8, 31), "error", "matrix.key_expired"),
+        (date(2028, 1, 1), "error", "matrix.key_expired"),
+    ],
+)
+def test_a_key_is_looked_at_90_days_ahead(today: date, severity: str | None, code: str | None) -> None:
+    found = check_matrix(pinned(), wanted(), today)
+    assert [(d.severity, d.code) for d in found] == ([] if severity is None else [(severity, code)])
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx90a", "gfx950"])
+def test_zluda_is_refused_on_cdna_with_the_reason(target: str) -> None:
+    found = check_matrix(pinned(), wanted("zluda", RELEASE, target), TODAY)
+    assert [d.code for d in found] == ["matrix.layer"]
+    assert "64-wide" in found[0].text
+
+
+def test_zluda_on_rdna_and_scale_need_their_checksum_and_scale_a_licence() -> None:
+    on_rdna = check_matrix(pinned(), wanted("zluda", RELEASE, "gfx1100"), TODAY)
+    assert {d.path for d in on_rdna} == {"downloads.zluda-6.url", "downloads.zluda-6.sha256"}
+    scale = check_matrix(pinned(), wanted("scale"), TODAY)
+    assert [d.code for d in scale] == ["matrix.layer", "matrix.unknown_value", "matrix.unknown_value"]
+    assert "licence" in scale[0].text
+    assert [d.code for d in check_matrix(pinned(), wanted("scale", RELEASE, "gfx942", "scale"), TODAY)] == ["matrix.unknown_value"] * 2
+
+
+def test_a_layer_that_a_release_does_not_offer_is_refused() -> None:
+    found = check_matrix(load_matrix(), wanted("native", "debian-13-rocm-6.1.2"), TODAY)
+    assert [d.code for d in found] == ["matrix.layer"]
+    assert check_matrix(load_matrix(), wanted("hip", "debian-13-rocm-6.1.2"), TODAY) == ()
+
+
+@pytest.mark.parametrize(
+    ("os", "version", "kernel", "faults"),
+    [
+        ("ubuntu", "24.04", "6.8.0-1017-azure", 0),
+        ("ubuntu", "22.04", "6.8.0-1017-azure", 1),
+        ("ubuntu", "24.04", "6.11.0-1017-azure", 1),
+        ("ubuntu", "24.04", "6.8.0-51-generic", 1),
+        ("debian", "12", "6.1.0-30-amd64", 3),
+    ],
+)
+def test_a_node_is_held_against_its_release(os: str, version: str, kernel: str, faults: int) -> None:
+    release = load_matrix().release(RELEASE)
+    assert release is not None
+    found = check_node(release, NodeFacts(host=HostId("h"), os=os, os_version=version, kernel=kernel))
+    assert len(found) == faults
+    assert all(d.code == "matrix.node" for d in found)
+
+
+def test_a_broken_matrix_names_every_mistake() -> None:
+    data = json.loads((files("fleetctl.catalog") / "data" / "matrix.json").read_text("utf-8"))
+    data["keys"][0]["fingerprint"] = "AB"
+    data["releases"][0]["layers"] = ["cuda"]
+    data["releases"][1]["extra"] = "x"
+    del data["releases"][2]["source"]
+    data["downloads"].append(dict(data["downloads"][0]))
+    with pytest.raises(ConfigInvalid) as caught:
+        parse_matrix(json.dumps(data), "mine.json")
+    assert caught.value.code == "config.matrix"
+    assert len(caught.value.details) >= 5
+    for text in ("{", "[]", '{"format_version": 2}'):
+        with pytest.raises(ConfigInvalid):
+            parse_matrix(text, "mine.json")
