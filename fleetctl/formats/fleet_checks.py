@@ -166,7 +166,7 @@ def _twice(items: Iterable[str], path: Path) -> Iterator[Finding]:
 
 def _policy(policy: PolicyShape) -> Iterator[Finding]:
     yield from _twice(policy.order, ("policy", "order"))
-    for key in ("weight_lease", "step_deadline", "lost_evidence_home"):
+    for key in ("weight_lease", "step_deadline", "lost_evidence_home", "horizon"):
         if getattr(policy, key).total_seconds() < 1:
             yield ("policy", key), "must be at least 1s"
     for i, window in enumerate(policy.freeze):

@@ -151,6 +151,7 @@ def _cell(name: str, c: CellShape, shape: FleetShape) -> Cell:
         affinity=AffinityKey(kind=c.affinity.kind, name=c.affinity.name) if c.affinity else None,
         lane=lane,
         wave=c.wave,
+        regions=tuple(c.regions),
     )
 
 
@@ -181,6 +182,10 @@ def to_policy(p: PolicyShape, guardrails: tuple[Guardrail, ...]) -> Policy:
         weight_lease=p.weight_lease,
         freeze=tuple(FreezeWindow(name=f.name, start=f.start, end=f.end) for f in p.freeze),
         order=tuple(p.order),
+        power_kw=dict(p.power_kw),
+        target_gpus=p.target_gpus,
+        budget_usd_per_hour=p.budget_usd_per_hour,
+        horizon=p.horizon,
     )
 
 

@@ -273,6 +273,7 @@ class CellShape(Shape):
         WithJsonSchema({"anyOf": [{"enum": ["own"]}, LaneShape.model_json_schema()]}),
     ] = LaneShape(kind="own")
     wave: Count = Field(default=0, description="Wave it must move in, from 1; 0: the plan chooses.")
+    regions: list[Region] = Field(default_factory=list, description="Other regions that its data may be served from.")
 
 
 class MarginShape(Shape):
@@ -313,6 +314,12 @@ class PolicyShape(Shape):
     lost_evidence_home: Duration = Field(default=timedelta(seconds=120), description="Without evidence for this long, one cell goes home.")
     step_deadline: Duration = Field(default=timedelta(hours=72), description="Longest stay at a step before a person must look.")
     weight_lease: Duration = Field(default=timedelta(seconds=180), description="How long a weight stands without a tick.")
+    power_kw: dict[Region, AboveZero] = Field(
+        default_factory=dict, description="Most all-in draw (not TDP) per region while both sides run, in kW."
+    )
+    target_gpus: Count | None = Field(default=None, description="Most GPUs of AMD pools. Left out: no limit.")
+    budget_usd_per_hour: AboveZero | None = Field(default=None, description="Most that all VMs may cost while both sides run.")
+    horizon: Duration = Field(default=timedelta(days=90), description="Time in which a move must earn back what it costs.")
     freeze: list[FreezeShape] = Field(default_factory=list)
     steps: Annotated[
         list[StepShape] | None,

@@ -65,6 +65,7 @@ class _PoolFacts:
     come: list[tuple[int, int]]
     wide_base: int = 1
     wide_keep: int = 1
+    wide_come: int = 0
     wide_all: int = 1
 
 
@@ -125,6 +126,7 @@ def _book(o: Outcome, w: Workload, facts: Mapping[PoolId, _PoolFacts]) -> None:
     if o.kind == "move" and o.target is not None:
         facts[o.target].come.append((o.target_replicas or w.replicas, k))
         facts[o.target].wide_all = max(facts[o.target].wide_all, wide)
+        facts[o.target].wide_come = max(facts[o.target].wide_come, wide)
     else:
         source.keep.append((w.replicas, k))
         source.wide_keep = max(source.wide_keep, wide)
@@ -227,8 +229,8 @@ def _idle(f: _PoolFacts) -> int:
     return max(0, f.pool.count - needed)
 
 
-def _peak(f: _PoolFacts, g: Ground) -> int:
-    return max(f.pool.count, ceil((_held(f, f.base) + _padded(f.come, f.size)) / f.size - CLOSE), g.vms[f.pool.id])
+def _peak(f: _PoolFacts) -> int:
+    return max(f.pool.count, ceil((_held(f, f.base) + _padded(f.come, f.size)) / f.size - CLOSE), min(f.wide_come, f.most))
 
 
 def _vms(facts: Mapping[PoolId, _PoolFacts], g: Ground) -> Check:
@@ -239,7 +241,7 @@ def _vms(facts: Mapping[PoolId, _PoolFacts], g: Ground) -> Check:
             bad.append(f"{name}: {vms} VMs, at most {f.most} may be had")
         if f.come and _bins([*f.keep, *f.come], f) > vms:
             bad.append(f"{name}: its replicas do not fit {vms} VMs")
-        if f.come and _peak(f, g) > f.most:
+        if f.come and _peak(f) > f.most:
             bad.append(f"{name}: no room for both sides on {f.most} VMs")
         if vms < _least(f):
             bad.append(f"{name}: {vms} VMs are fewer than stay in use, idle or paid for")
@@ -250,7 +252,7 @@ def _shared(fleet: Fleet, facts: Mapping[PoolId, _PoolFacts], g: Ground) -> Chec
     bad = []
     for name, (weights, limit) in _limits(fleet, facts).items():
         now = sum(weights.get(f.pool.id, 0.0) * f.pool.count for f in facts.values())
-        peak = sum(weights.get(f.pool.id, 0.0) * _peak(f, g) for f in facts.values())
+        peak = sum(weights.get(f.pool.id, 0.0) * _peak(f) for f in facts.values())
         if peak > max(limit, now) * (1 + CLOSE) + CLOSE:
             bad.append(f"{name}: {peak:,.1f} of {limit:,.1f}")
     text = (

@@ -5,6 +5,7 @@ Cells w choose one pool p each; pools hold whole VMs. With a[w, p] GPUs, g[p] GP
     then   n[p] >= idle[p] + stay[p] / g[p]        VMs that serve no declared cell today stay in the bill
            n[p] >= (stay[p] + come[p]) / g[p]      n whole, n >= paid[p]: prepaid capacity saves no cash before it ends
     peak   k[p] >= count[p], (base[p] + come[p]) / g[p];  k[p] <= most[p];  caps @ k <= limits: while both sides run
+    spread n[p] (of a cell that enters: k[p] too) >= 2 for a cell of two replicas or more, where the pool has as many
     least  sum c[p] n[p] + sum move[w, p]
 
 stay and come are the GPUs of cells that keep or enter a pool, base those of all its cells today.
@@ -119,7 +120,8 @@ def vms_of(p: Program, pool: Ints) -> tuple[Floats, Floats]:
     kept = np.maximum(np.ceil(stay / p.size - TINY), np.minimum(_widest(p, pool, stays), p.count))
     whole = np.maximum(np.ceil((stay + come) / p.size - TINY), np.minimum(_widest(p, pool, np.ones(p.cells, bool)), p.most))
     then = np.maximum.reduce([p.idle + kept, whole, p.paid])
-    peak = np.maximum.reduce([p.count, np.ceil((base + come) / p.size - TINY), then])
+    spread = np.minimum(_widest(p, pool, ~stays), p.most)
+    peak = np.maximum.reduce([p.count, np.ceil((base + come) / p.size - TINY), spread])
     return then, peak
 
 

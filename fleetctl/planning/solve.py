@@ -48,7 +48,7 @@ class Effort:
 
     rounds: int = 2
     nodes: int = 20
-    seconds: float = 20.0
+    seconds: float = 60.0
     width: int = 12
     gap_pct: float = 0.05
 
@@ -123,8 +123,14 @@ def _model(p: Program, part: _Part, *, whole: bool) -> tuple[Model, Ints, Ints]:
         row = len(low) + np.arange(len(wide))
         entry_row += [row, row]
         entry_column += [vm[c[wide]], x[wide]]
-        entry += [np.ones(len(wide)), -need[wide].astype(float)]
-        low, high = np.concatenate((low, np.zeros(len(wide)))), np.concatenate((high, np.full(len(wide), np.inf)))
+        entry += [np.ones(len(wide)), -(need + np.where(stays, p.idle[c], 0.0))[wide]]
+        enter = wide[~stays[wide]]
+        row = len(low) + len(wide) + np.arange(len(enter))
+        entry_row += [row, row]
+        entry_column += [top[c[enter]], x[enter]]
+        entry += [np.ones(len(enter)), -need[enter].astype(float)]
+        more = len(wide) + len(enter)
+        low, high = np.concatenate((low, np.zeros(more))), np.concatenate((high, np.full(more, np.inf)))
     model = Model(
         cost=np.concatenate((p.move[cells, c] * part.scale, p.price, np.zeros(pools))),
         low=np.concatenate((np.zeros(n), np.maximum(p.paid, part.least), p.count)),
@@ -154,7 +160,7 @@ def _everything(p: Program, rows: Ints, scale: float) -> _Part:
 def _exact(p: Program) -> Answer:
     part = _everything(p, np.arange(p.cells), 1.0)
     model, r, c = _model(p, part, whole=True)
-    found = run(model, seconds=20.0)
+    found = run(model, seconds=120.0)
     y, _ = _prices(p)
     proven = bound_of(p, y)
     pool = greedy(p, reduced(p, y)) if found.values is None else _chosen(found, part, r, c)
@@ -171,7 +177,7 @@ def _prices(p: Program) -> tuple[Prices, Ints]:
     rows = np.sort(order[stride // 2 :: stride])
     part = _everything(p, rows, p.cells / len(rows))
     model, r, c = _model(p, part, whole=False)
-    found = run(model, seconds=60.0)
+    found = run(model, seconds=900.0)
     duals = found.duals[len(rows) :]
     stay, both, peak, caps = np.split(duals, [p.pools, 2 * p.pools, 3 * p.pools])
     leaning = np.full(p.cells, -1, np.int64)
@@ -189,7 +195,7 @@ def greedy(p: Program, costs: Floats, leaning: Ints | None = None) -> Ints:
     second = costs[at, best[:, 1]] if p.pools > 1 else np.full(p.cells, np.inf)
     regret = np.where(np.isfinite(second), second, 1e12) - costs[at, best[:, 0]]
     used, vms = p.base.tolist(), np.maximum(p.count, np.ceil(p.base / p.size - TINY)).tolist()
-    size, most = p.size.tolist(), p.most.tolist()
+    size, most, spread = p.size.tolist(), p.most.tolist(), p.spread.tolist()
     weights, left = p.caps.T.tolist(), (p.limits - p.caps @ np.array(vms)).tolist()
     finite, start, load = np.isfinite(costs), p.start.tolist(), p.load
     pool = p.start.copy()
@@ -202,7 +208,7 @@ def greedy(p: Program, costs: Floats, leaning: Ints | None = None) -> Ints:
             if q == start[w] or not finite[w, q]:
                 break
             want = used[q] + float(load[w, q])
-            more = max(0.0, ceil(want / size[q] - TINY) - vms[q])
+            more = max(0.0, max(ceil(want / size[q] - TINY), min(spread[w], most[q])) - vms[q])
             if vms[q] + more > most[q] + TINY or (more and any(a * more > b + TINY for a, b in zip(weights[q], left, strict=True) if a)):
                 continue
             used[q], vms[q] = want, vms[q] + more

@@ -1,0 +1,104 @@
+"""The optimiser against every assignment there is, on random small fleets; and its bound, at any prices, below the true least cost."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleetctl.planning.program import Prices, Program, bound_of, cost_of, is_feasible, vms_of
+from fleetctl.planning.solve import solve
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Program:
+    """Up to 5 cells on up to 4 pools, the limits sometimes tight, powers of two to a VM."""
+    cells, pools = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    whole = st.integers
+    start = np.array([draw(whole(0, pools - 1)) for _ in range(cells)], dtype=np.int64)
+    load = np.array([[float(draw(st.sampled_from([1, 2, 4, 8, 12]))) for _ in range(pools)] for _ in range(cells)])
+    allowed = np.array([[draw(st.booleans()) for _ in range(pools)] for _ in range(cells)])
+    at = np.arange(cells)
+    allowed[at, start] = True
+    size = np.array([float(draw(st.sampled_from([1, 4, 8]))) for _ in range(pools)])
+    price = np.array([float(draw(whole(1, 100))) for _ in range(pools)])
+    spread = np.array([draw(whole(1, 2)) for _ in range(cells)], dtype=np.int64)
+    base = np.bincount(start, weights=load[at, start], minlength=pools)
+    wide = np.array([max([spread[w] for w in at if start[w] == q], default=0) for q in range(pools)])
+    idle = np.array([float(draw(whole(0, 1))) for _ in range(pools)])
+    count = np.maximum(np.ceil(base / size), wide) + idle
+    most = count + np.array([float(draw(whole(0, 4))) for _ in range(pools)])
+    move = load * price / size * draw(st.sampled_from([0.0, 0.05, 0.3]))
+    move[at, start] = 0.0
+    caps = np.array([[float(draw(whole(0, 12))) for _ in range(pools)] for _ in range(draw(whole(0, 2)))]).reshape(-1, pools)
+    limits = caps @ count + np.array([float(draw(whole(0, 30))) for _ in range(len(caps))])
+    paid = np.array([float(draw(whole(0, 2))) for _ in range(pools)])
+    return Program(
+        load=load,
+        allowed=allowed,
+        move=move,
+        start=start,
+        spread=spread,
+        size=size,
+        price=price,
+        count=count,
+        most=most,
+        idle=idle,
+        paid=np.minimum(paid, most),
+        caps=caps,
+        limits=limits,
+    )
+
+
+def least_cost(p: Program) -> float:
+    """Try every assignment."""
+    best = np.inf
+    for pool in product(*(np.flatnonzero(p.allowed[w]).tolist() for w in range(p.cells))):
+        chosen = np.array(pool, dtype=np.int64)
+        then, peak = vms_of(p, chosen)
+        if is_feasible(p, peak):
+            best = min(best, cost_of(p, chosen, then))
+    return float(best)
+
+
+def compare(p: Program) -> None:
+    """The answer is feasible, as cheap as any, and its bound holds."""
+    answer = solve(p)
+    then, peak = vms_of(p, answer.pool)
+    assert is_feasible(p, peak)
+    assert p.allowed[np.arange(p.cells), answer.pool].all()
+    assert answer.cost == pytest.approx(cost_of(p, answer.pool, then), abs=1e-6)
+    least = least_cost(p)
+    assert answer.cost == pytest.approx(least, rel=1e-6, abs=1e-6)
+    assert answer.bound <= least + 1e-6 * (1 + least)
+    assert bound_of(p, answer.prices) <= least + 1e-6 * (1 + least)
+
+
+@settings(max_examples=150, deadline=None)
+@given(programs())
+def test_no_assignment_is_cheaper(p: Program) -> None:
+    compare(p)
+
+
+@pytest.mark.slow
+@settings(max_examples=10_000, deadline=None)
+@given(programs())
+def test_no_assignment_is_cheaper_in_ten_thousand_fleets(p: Program) -> None:
+    compare(p)
+
+
+@settings(max_examples=100, deadline=None)
+@given(programs(), st.integers(0, 2**32 - 1))
+def test_any_prices_prove_a_bound(p: Program, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    y = Prices(
+        stay=rng.uniform(0, 30, p.pools),
+        both=rng.uniform(0, 30, p.pools),
+        peak=rng.uniform(0, 9, p.pools),
+        caps=rng.uniform(0, 3, len(p.limits)),
+    )
+    least = least_cost(p)
+    assert bound_of(p, y) <= least + 1e-6 * (1 + abs(least))
