@@ -28,13 +28,16 @@ setup: $(DEV_STAMP)  ## Make .venv with everything in it
 demo: $(RUN_STAMP)  ## The first migration, end to end, on this machine; writes an HTML report
 	@$(BIN)/python -m fleetctl.lab.demo
 
-test: setup lint  ## Every check, with seeded subsets of the long ones
+model: $(RUN_STAMP)  ## Fetch the lab's real model (93 MB, once); the lab does without it where it cannot be had
+	@$(BIN)/python -c 'from fleetctl.lab.model import fetch_model; print("model:", fetch_model().reason or "is here")'
+
+test: setup lint model  ## Every check, with seeded subsets of the long ones
 	$(PYTEST) -m 'not slow'
 
 test-fast: setup lint  ## Under 2 minutes: no real processes
 	$(PYTEST) -m 'not slow and not lab and not crash'
 
-test-full: setup lint  ## Every count that the promises name; resumable: finished parts are not run again
+test-full: setup lint model  ## Every count that the promises name; resumable: finished parts are not run again
 	$(BIN)/python -m tests.full
 
 lint: setup  ## Formatting, types, import contracts
@@ -43,17 +46,20 @@ lint: setup  ## Formatting, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench-plan: $(RUN_STAMP)  ## Planning times, proven gaps, Mélange instances, churn; last line is one JSON object
-	@$(BIN)/python -m tests.bench.plan
-
 bench-start: $(RUN_STAMP)  ## Start-up time of --help and status; last line is one JSON object
 	@$(BIN)/python -m tests.bench.start
+
+bench-plan: setup  ## Planning times, proven gaps, Mélange instances, churn; last line is one JSON object
+	@$(BIN)/python -m tests.bench.plan
 
 bench-scan: setup  ## Source lines per CPU second, hazards found, names that agree; last line is one JSON object
 	@$(BIN)/python -m tests.bench.scan
 
 bench-configure: $(RUN_STAMP)  ## What fleetctl adds to plain ansible-playbook; last line is one JSON object
 	@$(BIN)/python -m tests.bench.configure
+
+bench-provision: setup  ## Overhead over bare Terraform, choice of a place, failover; last line is one JSON object
+	@$(BIN)/python -m tests.bench.provision
 
 clean:  ## Remove what was made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -92,7 +92,7 @@ class Leftover:
 
     Args:
         kind: machine, card, disk or other; state: the cloud's word, such as "Failed"; usd_per_hour is not known here.
-        pool: by its tag, "" where it carries none.
+        pool: by its tag, "" where it carries none; holder: id of the machine that uses it, "" for none.
     """
 
     id: str
@@ -101,6 +101,7 @@ class Leftover:
     state: str
     region: str = ""
     pool: str = ""
+    holder: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,9 @@ AZURE_ACTIONS = (
     "Microsoft.Compute/skus/read",
     "Microsoft.Compute/locations/usages/read",
     "Microsoft.Compute/capacityReservationGroups/read",
+    "Microsoft.Compute/capacityReservationGroups/capacityReservations/read",
 )
-"""VMs and scale sets (what runs), SKUs and usages (what may run), capacity reservations (what is kept)."""
+"""VMs and scale sets (what runs), SKUs and usages (what may run), capacity reservations (what is kept; the members for capacity alone)."""
 
 AZURE_ROLE: dict[str, Any] = {
     "Name": "fleetctl reader",
@@ -43,6 +44,7 @@ AWS_ACTIONS: dict[str, tuple[str, ...]] = {
         "elasticloadbalancing:DescribeTargetHealth",
     ),
     "Quotas": ("servicequotas:ListServiceQuotas",),
+    "Capacity": ("ec2:DescribeInstanceTypeOfferings", "servicequotas:GetServiceQuota"),
 }
 """By statement. None of these actions can be narrowed to a resource in a useful way for an inventory, hence Resource "*"."""
 

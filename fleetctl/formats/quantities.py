@@ -14,6 +14,9 @@ POINTS_PATTERN = r"^[0-9]+(\.[0-9]+)? points?$"
 ENDPOINT_PATTERN = r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?):[0-9]{1,5}$"
 MONEY_PATTERN = r"^[0-9]+(\.[0-9]+)? [A-Z]{3}$"
 
+MOST_AMOUNT = 1_000_000_000
+"""Sums of amounts up to this one stay exact in 28 digits; no price or budget is near it."""
+
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(ms|s|m|h|d)\Z")
 _SHARE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(%|bp)\Z")
@@ -117,6 +120,8 @@ def parse_decimal(value: object) -> Decimal:
         raise ValueError(f"must be a number, not {value!r}")
     if amount < 0:
         raise ValueError(f"must be at least 0, not {value!r}")
+    if amount > MOST_AMOUNT:
+        raise ValueError(f"must be at most {MOST_AMOUNT:,}, not {str(value)[:40]}")
     return amount
 
 
@@ -129,7 +134,7 @@ def parse_money(value: object) -> Money:
     found = _MONEY.match(value) if isinstance(value, str) else None
     if found is None:
         raise ValueError(f'must be an amount with its currency, such as "12.50 USD", not {value!r}')
-    return Money(amount=Decimal(found[1]), currency=found[2])
+    return Money(amount=parse_decimal(found[1]), currency=found[2])
 
 
 def parse_endpoint(value: object) -> str:

@@ -100,6 +100,10 @@ class Store(Protocol):
         """Yield a chain's events with seq > since; None is the fleet's own chain."""
         ...
 
+    def anchor_heads(self, at: Instant, actor: Actor) -> Event | None:
+        """Write the heads of the chains that grew since the last anchor into the fleet's chain; None where none did."""
+        ...
+
     def cells(self) -> tuple[CellId, ...]:
         """Return every cell that has a rollout."""
         ...

@@ -17,10 +17,11 @@ from fleetctl.domain.plan import Approval, Plan, Wave
 from fleetctl.domain.rollout import Order, Rollout
 from fleetctl.domain.units import Instant
 from fleetctl.errors import FleetctlError, PlanStale, StillPending, TrafficNotApplied
+from fleetctl.planning.make_plan import plan_id as plan_id_of
 from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.ports.state import Clock, Held, Lease, Lost, Records, Store
 from fleetctl.rollout.decide import PHASE_ORDER
-from fleetctl.usecases.tick import TickPorts, TickResult, TickSettings, tick
+from fleetctl.usecases.tick import JUDGE, TickPorts, TickResult, TickSettings, tick
 
 TICKER = "ticker"
 """Scope of the lease that says who ticks: the resident ticker, or a `migrate` in the foreground."""
@@ -54,6 +55,8 @@ def approved_plan(records: Records, fleet: Fleet, plan_id: str | None) -> Plan:
     if plan is None:
         raise PlanStale("plan.missing", f"there is no plan{' ' + plan_id if plan_id else ''}.", hint="Run: fleetctl plan")
     require_current(plan, fleet)
+    if plan.id != plan_id_of(plan):
+        raise PlanStale("plan.changed", f"plan {plan.id} is not what was planned: its content gives another id.", hint="Run: fleetctl plan")
     given = [a for a in records.all(Approval) if a.plan == plan.id]
     if any(a.plan_digest != digest(plan) for a in given):
         raise PlanStale("plan.changed", f"plan {plan.id} is not the one that was approved.", hint="Run: fleetctl plan")
@@ -86,10 +89,10 @@ def passed(r: Rollout | None) -> bool:
     return r is not None and (bool(r.ended) or PHASE_ORDER.index(r.phase) >= PHASE_ORDER.index("soak"))
 
 
-def current_wave(plan: Plan, store: Store) -> Wave | None:
+def current_wave(plan: Plan, store: Store, there: frozenset[CellId] = frozenset()) -> Wave | None:
     """Return the lowest wave not yet in soak; None where every wave is."""
     for wave in sorted(plan.waves, key=lambda w: w.index):
-        if not all(passed(_of_plan(store.load(c), plan)) for c in wave.cells):
+        if not all(c in there or passed(_of_plan(store.load(c), plan)) for c in wave.cells):
             return wave
     return None
 
@@ -98,8 +101,24 @@ def _of_plan(r: Rollout | None, plan: Plan) -> Rollout | None:
     return r if r is not None and r.plan == plan.id else None
 
 
-def chosen_cells(plan: Plan, store: Store, names: Sequence[str]) -> tuple[CellId, ...]:
-    """Return the cells to move: the named ones, else those of the current wave, else those still in soak.
+def arrived(plan: Plan, store: Store, shown: Callable[[CellId], int]) -> frozenset[CellId]:
+    """Return the cells that an earlier plan brought to this plan's target: a new plan must not send them back to begin again.
+
+    Args:
+        shown: what the router of a cell routes to its target, basis points; asked only for those.
+    """
+    there = set()
+    for o in plan.outcomes:
+        r = store.load(o.cell) if o.kind == "move" else None
+        if r is not None and r.ended == "complete" and r.plan != plan.id and r.spec.target == o.target and shown(o.cell) > 0:
+            there.add(o.cell)
+    return frozenset(there)
+
+
+def chosen_cells(plan: Plan, store: Store, names: Sequence[str], there: frozenset[CellId] = frozenset()) -> tuple[CellId, ...]:
+    """Return the cells to move: the named ones, else those of the current wave, else those still in soak; none that is `there`.
+
+    A cell that an older plan brought to this target is left where it is.
 
     Raises:
         FleetctlError: migrate.unknown, a name that this plan does not move.
@@ -110,10 +129,10 @@ def chosen_cells(plan: Plan, store: Store, names: Sequence[str]) -> tuple[CellId
         unknown = [n for n in names if n not in moving and n not in {workload[c] for c in moving}]
         if unknown:
             raise FleetctlError("migrate.unknown", f"plan {plan.id} moves no {', '.join(unknown)}.", hint="Run: fleetctl show")
-        return tuple(c for c in moving if c in names or workload[c] in names)
-    wave = current_wave(plan, store)
+        return tuple(c for c in moving if (c in names or workload[c] in names) and c not in there)
+    wave = current_wave(plan, store, there)
     if wave is not None:
-        return wave.cells
+        return tuple(c for c in wave.cells if c not in there)
     open_ = [c for c in moving if (r := _of_plan(store.load(c), plan)) is not None and not r.ended]
     return tuple(open_)
 
@@ -123,19 +142,20 @@ def begin(plan: Plan, fleet: Fleet, cells: Sequence[CellId], until: Phase, store
 
     Raises:
         StillPending: rollout.ended, a cell that went home under this plan and waits for `fleetctl retry`.
+        PlanStale: rollout.other_plan, a cell that moves under another plan. Either way no cell was started.
     """
     now = clock.now()
-    for c in cells:
-        r = store.load(c)
-        if r is not None and r.plan == plan.id:
-            if r.ended in ("", "complete"):
-                if not r.ended and PHASE_ORDER.index(until) > PHASE_ORDER.index(r.until):
-                    store.order(c, Order(kind="advance", actor=actor, at=now, until=until))
-                continue
+    known = [(c, store.load(c)) for c in cells]
+    for c, r in known:
+        if r is not None and r.plan == plan.id and r.ended not in ("", "complete"):
             raise StillPending("rollout.ended", f"{c} went home ({r.ended}: {r.hold_reason}).", hint=f"Run: fleetctl retry {c}")
-        if r is not None and not r.ended:
+        if r is not None and r.plan != plan.id and not r.ended:
             raise PlanStale("rollout.other_plan", f"{c} is moving under plan {r.plan}.", hint=f"Run: fleetctl abort {c}")
-        start(plan, fleet, c, until, store, now, actor)
+    for c, r in known:
+        if r is None or r.plan != plan.id:
+            start(plan, fleet, c, until, store, now, actor)
+        elif not r.ended and PHASE_ORDER.index(until) > PHASE_ORDER.index(r.until):
+            store.order(c, Order(kind="advance", actor=actor, at=now, until=until))
 
 
 def start(plan: Plan, fleet: Fleet, c: CellId, until: Phase, store: Store, now: Instant, actor: Actor, *, attempt: int = 1) -> None:
@@ -227,7 +247,10 @@ class Driver:
         due = sorted(self.ports.store.due(limit), key=lambda c: c in self.slow)
         for ticked, c in enumerate(due, start=1):
             began = clock.now()
-            self.on_tick(tick(c, self.ports, self.settings))
+            done = tick(c, self.ports, self.settings)
+            self.on_tick(done)
+            if done.rollout is not None and done.rollout.ended:  # its story is told: the fleet's chain vouches for it
+                self.ports.store.anchor_heads(clock.now(), JUDGE)
             if clock.now() - began > SLOW:
                 self.slow.add(c)
                 return ticked

@@ -312,12 +312,27 @@ def _orphans(s: _Saga) -> tuple[Leftover, ...]:
     if not found:
         return ()
     known = s.provisioner.ids(s.spec.pool)
-    return tuple(sorted((o for o in found if o.id.lower() not in known), key=lambda o: (_ORDER[o.kind], -o.id.count("/"), o.id)))
+    loose = (o for o in found if o.id.lower() not in known and o.holder.lower() not in known)
+    return tuple(sorted(loose, key=lambda o: (_ORDER[o.kind], -o.id.count("/"), o.id)))
 
 
 def _clear(s: _Saga) -> tuple[Leftover, ...]:
-    """Remove what carries our tag and is in no state: nobody was ever told of it, so nothing can serve on it."""
+    """Remove what carries our tag and is in no state: nobody was ever told of it, so nothing can serve on it.
+
+    A machine that is on record as a host is never removed: then it is the state that was lost.
+    """
     orphans = _orphans(s)
+    told = s.ports.records.get(PoolHosts, s.spec.pool)
+    names = {h.id for h in told.hosts} if told is not None else set()
+    ids = {value for h in (told.hosts if told is not None else ()) for key, value in h.variables if key == "cloud_id"}
+    lost = [o for o in orphans if o.kind == "machine" and (o.name in names or o.id in ids)]
+    if lost:
+        raise ProvisionFailed(
+            "provision.state_lost",
+            f"hosts of pool {s.spec.pool} are not in its Terraform state any more; nothing was touched.",
+            hint="Bring the state back (terraform.backend keeps it elsewhere), or import them. Run: fleetctl provision --check",
+            details=tuple(o.id for o in lost),
+        )
     for orphan in orphans:
         s.on(Progress(subject=orphan.name, step="remove leftover", state="started", text=orphan.state))
         s.leftovers.remove(orphan)

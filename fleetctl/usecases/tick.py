@@ -165,6 +165,8 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
     evidence, mark, source, target = None, None, None, None
     if r.settled_at is None:
         judged, mark = start_step(r.judge), _mark(r, ports)
+    elif r.ended:
+        pass  # an order after the end judges nothing: all that was logged since would be read, for longer than the lease lasts
     elif phase.weight_bp > 0 and now >= r.settled_at:
         evidence = _read(r, ports)
         if evidence is not None:
@@ -245,7 +247,8 @@ def _apply(r: Rollout, d: Decision, lease: Lease, ports: TickPorts, settings: Ti
         match effect:
             case SetSplit():
                 until = now + (FOR_GOOD if d.next.phase == "complete" and d.next.direction == "forward" else r.spec.weight_lease)
-                wanted = Split(cell=r.cell, target_bp=effect.target_bp, cap_bp=r.spec.cap_bp, token=lease.token, lease_until=until)
+                cap = max(r.spec.cap_bp, effect.target_bp)  # only what is being lowered can stand above the cap
+                wanted = Split(cell=r.cell, target_bp=effect.target_bp, cap_bp=cap, token=lease.token, lease_until=until)
                 done = ports.router(r.cell).set(wanted)
                 if isinstance(done, Stale):
                     return TrafficNotApplied("traffic.stale", f"the router of {r.cell} has seen a newer writer (token {done.seen})")
@@ -259,16 +262,24 @@ def _apply(r: Rollout, d: Decision, lease: Lease, ports: TickPorts, settings: Ti
                 ports.holds.warm(effect.pool)
             case StartShadow():
                 ports.shadow(r.cell).start(r.cell, effect.sample_per_s, lease.token)
-            case StopShadow():
-                if r.spec.shadow is not None:
-                    ports.shadow(r.cell).stop(r.cell)
-            case Drain():
-                ports.router(r.cell).drain(r.cell, effect.pool, lease.token)
+            case StopShadow() | Drain():
+                _after_care(r, effect, lease, ports, events)
             case Notify():
                 ports.notifier.send(_event(r, now, f"notify.{effect.level}", effect.text))
             case _:
                 assert_never(effect)
     return None
+
+
+def _after_care(r: Rollout, effect: StopShadow | Drain, lease: Lease, ports: TickPorts, events: list[Event]) -> None:
+    """Do what only tidies up; a failure is reported and never keeps a cell from being home."""
+    try:
+        if isinstance(effect, Drain):
+            ports.router(r.cell).drain(r.cell, effect.pool, lease.token)
+        elif r.spec.shadow is not None:
+            ports.shadow(r.cell).stop(r.cell)
+    except TrafficNotApplied as e:
+        events.append(_event(r, ports.clock.now(), "traffic.reported", e.message))
 
 
 def _event(r: Rollout, at: Instant, kind: str, text: str, actor: Actor = JUDGE, **data: Scalar) -> Event:
@@ -293,7 +304,7 @@ def _events(r: Rollout, d: Decision, seen: Observation, now: Instant) -> Iterato
         yield _event(after, now, "rollout.shown", d.why.text, target_bp=seen.split.target_bp)
     if after.hold_reason and after.hold_reason != r.hold_reason and not after.ended:
         yield _event(after, now, "rollout.hold", d.why.text)
-    if after.step_done and not r.step_done:
+    if after.step_done and not r.step_done and not after.promoted:
         yield _event(after, now, "verdict.pass" if after.phase != "preflight" else "rollout.ready", d.why.text)
     if after.ended and not r.ended:
         yield _event(after, now, f"rollout.{after.ended}", d.why.text)

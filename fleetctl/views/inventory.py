@@ -28,13 +28,15 @@ COLUMNS = (
     Column(title="DATA", wide=True),
 )
 BY_PLAN = "(plan)"
+MOST_GAPS = 5
+"""Shown below the list of cells; the scan itself shows more."""
 
 
 def inventory_table(inventory: Inventory) -> Table:
     """Return the inventory as a table; a target that the plan chooses is shown as "(plan)"."""
     foot = ["", f"{_count(len(inventory.rows), 'cell')}, {_usd(inventory.usd_per_hour)} USD an hour" + _unpriced(inventory.unpriced)]
     foot += _beside(inventory)
-    foot += gap_lines(inventory.gaps)
+    foot += gap_lines(inventory.gaps, MOST_GAPS)
     return Table(
         columns=COLUMNS, rows=tuple(_cells(row) for row in inventory.rows), foot=tuple(foot), empty="The fleet file declares no cells."
     )

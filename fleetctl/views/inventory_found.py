@@ -32,10 +32,10 @@ def pools_table(found: Found) -> Table:
     """Return the machines by size and region, the most expensive first."""
     columns = (
         Column(title="REGION"),
-        Column(title="SKU", shrink=1, middle=True),
-        Column(title="POOL", shrink=2, middle=True),
+        Column(title="SKU", shrink=2, middle=True),
+        Column(title="POOL", shrink=1, middle=True),
         Column(title="VMS", right=True),
-        Column(title="RUN", right=True),
+        Column(title="RUN", right=True, wide=True),
         Column(title="GPUS", right=True),
         Column(title="USD/H", right=True),
         Column(title="OWNERS", shrink=3),
@@ -48,7 +48,7 @@ def pools_table(found: Found) -> Table:
         (
             p.region or "-",
             p.sku,
-            p.pool or "(not in the fleet file)",
+            p.pool or "-",
             str(p.vms),
             str(p.running),
             str(p.gpus),
@@ -62,7 +62,10 @@ def pools_table(found: Found) -> Table:
         for p in found.pools
     )
     total = sum(p.vms for p in found.pools)
-    foot = ("", f"{total} machines, {sum(p.gpus for p in found.pools)} GPUs; USD at list prices, of those that run")
+    foot = (
+        "",
+        f"{total} machines, {sum(p.gpus for p in found.pools)} GPUs; POOL -: not in the fleet file; USD at list prices, of those that run",
+    )
     return Table(columns=columns, rows=rows, foot=foot, empty="No machine was found. Run: fleetctl inventory scan")
 
 
@@ -80,8 +83,12 @@ def thing_text(thing: Thing) -> str:
     """Return everything about one thing: each fact with its source, then what contradicts."""
     width = max((len(clean(n)) for n in thing.values), default=0)
     lines = [f"{thing.kind} {clean(thing.id)}", *(f"also known as {clean(name)}" for name in thing.also)]
+    lines.append(
+        f"seen at {thing.seen_at:%Y-%m-%d %H:%M} UTC by {clean(thing.source)}" + (", and where it says so" if thing.origin else "")
+    )
     for name, value in sorted(thing.values.items()):
-        lines.append(f"  {clean(name):<{width}}  {clean(_value(value))}  ({clean(thing.source_of(name))})")
+        source = f"  ({clean(thing.origin[name])})" if name in thing.origin else ""
+        lines.append(f"  {clean(name):<{width}}  {clean(_value(value))}{source}")
     return "\n".join([*lines, *conflict_lines(thing.conflicts)])
 
 
@@ -97,7 +104,7 @@ def conflict_lines(conflicts: Iterable[Conflict]) -> list[str]:
 def scan_table(scan: Scan, doubts: Sequence[Gap]) -> Table:
     """Return one line per part: how many facts, how long it took, and whether it was asked at all; then what is not known."""
     columns = (
-        Column(title="SOURCE", shrink=2),
+        Column(title="SOURCE"),
         Column(title="PART", shrink=1, middle=True),
         Column(title="FACTS", right=True),
         Column(title="SECONDS", right=True),
@@ -113,10 +120,10 @@ def scan_table(scan: Scan, doubts: Sequence[Gap]) -> Table:
     return Table(columns=columns, rows=rows, foot=tuple(foot), empty="There is no source. Add sources to the fleet file, or --from azure.")
 
 
-def gap_lines(gaps: Sequence[Gap]) -> list[str]:
-    """Return a line per gap, the first `MOST_GAPS` of them."""
-    lines = [f"Not known: {clean(g.scope)}: {clean(g.reason)} ({clean(g.source)})" for g in gaps[:MOST_GAPS]]
-    return lines + ([f"and {len(gaps) - MOST_GAPS} more: -o json shows all"] if len(gaps) > MOST_GAPS else [])
+def gap_lines(gaps: Sequence[Gap], most: int = MOST_GAPS) -> list[str]:
+    """Return a line per gap, the first `most` of them."""
+    lines = [f"Not known: {clean(g.scope)}: {clean(g.reason)} ({clean(g.source)})" for g in gaps[:most]]
+    return lines + ([f"and {len(gaps) - most} gaps more: -o json shows all"] if len(gaps) > most else [])
 
 
 def diff_table(diff: InventoryDiff) -> Table:
@@ -143,7 +150,7 @@ def _value(value: object) -> str:
 
 
 def _state(reused: bool, has_gaps: bool, kept: bool) -> str:
-    return "fresh enough" if reused else "failed, kept" if kept else "gaps" if has_gaps else "asked"
+    return "not asked" if reused else "failed, kept" if kept else "gaps" if has_gaps else "asked"
 
 
 def _named(thing: Thing) -> str:
@@ -153,4 +160,6 @@ def _named(thing: Thing) -> str:
 
 def _column(name: str) -> Column:
     numbers = {"gpus", "count", "minimum", "maximum", "used", "limit", "requests_per_s", "p95_ms", "free"}
-    return Column(title=name.upper().replace("_PER_S", "/S").replace("_", " "), right=name in numbers, shrink=0 if name in numbers else 2)
+    return Column(
+        title=name.upper().replace("_PER_S", "/S").replace("_", " "), right=name in numbers, shrink=0 if name in numbers | {"region"} else 2
+    )

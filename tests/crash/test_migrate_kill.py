@@ -17,11 +17,15 @@ STEPS = [1, 2, 3, 4, 5, 6]
 WEIGHTS = [4000, 5000, 9500, 10_000]
 
 
-def killed_in(lab: Lab, phase: str, linger_s: float = 0.0) -> str:
-    """Run migrate, kill it in a phase, and return the phase that it was really in."""
+def killed_in(lab: Lab, phase: str, linger_s: float = 0.0, *, ticker: bool = False) -> str:
+    """Run migrate, kill it (and a resident ticker) in a phase, and return the phase that it was really in."""
+    if ticker:
+        lab.ticker(on=True)
     child = lab.start("migrate", CHAT, "--wait")
     lab.wait(CHAT, lambda r: r.phase == phase or bool(r.ended), phase, within_s=60.0)
     time.sleep(linger_s)
+    if ticker:
+        os.kill(lab.ticker_pid(), signal.SIGKILL)
     child.kill()
     assert child.end(None).code == -signal.SIGKILL
     r = lab.rollout(CHAT)
@@ -46,7 +50,7 @@ def ended_the_same(lab: Lab, since: int) -> None:
 def test_killed_in_each_phase_of_one_migration(whole_lab: Lab) -> None:
     lab = whole_lab.fresh(QUICK)
     since = lab.seq(CHAT)
-    assert [killed_in(lab, phase) for phase in PHASES] == list(PHASES)
+    assert [killed_in(lab, phase, ticker=phase == "ramp") for phase in PHASES] == list(PHASES)
     lab.run("migrate", CHAT, "--wait", within_s=90)
     ended_the_same(lab, since)
 
@@ -65,6 +69,7 @@ def test_killed_three_times_in_one_phase(whole_lab: Lab, phase: str) -> None:
     ended_the_same(lab, since)
 
 
+@pytest.mark.slow
 def test_the_ticker_is_killed_and_migrate_takes_over(whole_lab: Lab) -> None:
     lab = whole_lab.fresh(QUICK, ticker=True)
     since = lab.seq(CHAT)
@@ -81,9 +86,6 @@ def test_the_ticker_is_killed_and_migrate_takes_over(whole_lab: Lab) -> None:
 def test_ticker_and_migrate_are_killed_together(whole_lab: Lab, phase: str) -> None:
     lab = whole_lab.fresh(QUICK, ticker=True)
     since = lab.seq(CHAT)
-    child = lab.start("migrate", CHAT, "--wait")
-    lab.wait(CHAT, lambda r: r.phase == phase or bool(r.ended), phase, within_s=60.0)
-    os.kill(lab.ticker_pid(), signal.SIGKILL)
-    child.kill()
+    killed_in(lab, phase, ticker=True)
     lab.run("migrate", CHAT, "--wait", within_s=120)
     ended_the_same(lab, since)

@@ -90,6 +90,8 @@ class World:
     page: int = 2
     deny: int = 0
     number: int = 0
+    failed_at: list[float] = field(default_factory=list)
+    asked_at: list[float] = field(default_factory=list)
 
 
 class ArmDouble:
@@ -299,6 +301,10 @@ class Arm:
         place = re.search(r"/providers/microsoft.compute/locations/([^/]+)/usages$", low)
         if place:
             raise _Answer(200, {"value": usages(place[1], self.world.limits, self._used(place[1]))})
+        listed = re.search(r"/providers/microsoft.compute/locations/([^/]+)/virtualmachines$", low)
+        if listed:
+            here = [r for r in self.world.resources.values() if r["type"].lower() == VM and r.get("location", "").lower() == listed[1]]
+            raise _Answer(200, self._paged(low, here, query))
         if low in {f"{_ROOT.lower()}/resources", f"{_ROOT.lower()}/resourcegroups"}:
             wanted = re.search(r"tagName eq '([^']+)' and tagValue eq '([^']+)'", query.get("$filter", ""))
             groups = low.endswith("groups")
@@ -348,6 +354,7 @@ class Arm:
         raise _Answer(200 if before else 201, made)
 
     def _make_machine(self, path: str, made: dict[str, Any]) -> None:
+        self.world.asked_at.append(time.monotonic())
         rule = next((r for r in self.world.rules if r.fits(made["name"], made)), None)
         if rule is not None and rule.times > 0:
             rule.times -= 1
@@ -424,6 +431,7 @@ class Arm:
             target["properties"]["provisioningState"] = "Succeeded" if operation.error is None else "Failed"
         if operation.error is None:
             raise _Answer(200, {"status": "Succeeded", "name": number})
+        self.world.failed_at.append(time.monotonic())
         raise _Answer(200, {"status": "Failed", "name": number, "error": operation.error})
 
     def _delete(self, path: str) -> None:

@@ -68,5 +68,5 @@ class RefusingProvisioner(FakeProvisioner):
         if not refusal:
             return super().apply(p, token, on)
         if refusal.startswith(self.leaves):
-            self.cloud.leave(spec.intent, f"/vm/{spec.pool}-{len(self.tried)}")
+            self.cloud.leave(spec.intent, f"/vm/new-{len(self.tried)}")
         return ProvisionFailure(code="provision.apply_failed", text=refusal, details=(refusal,))

@@ -41,16 +41,17 @@ class AzureBench:
         }
         self.ok("init", "example")
         self.fleet = self.workspace / "inventory" / "example" / "fleet.yaml"
-        given = {"azure.subscription_id": SUBSCRIPTION, "terraform.azure.admin_public_key": KEY, **(settings or {})}
+        given = {"azure.subscription_id": SUBSCRIPTION, "azure.endpoint": arm.url, "azure.ca": str(arm.certificate)}
+        given |= {"terraform.azure.admin_public_key": KEY, **(settings or {})}
         lines = "\n".join(f"  {k}: {json.dumps(v)}" for k, v in given.items())
         text = self.fleet.read_text().replace("approvals: 1 ", "approvals: 0 ").replace("settings: {}", f"settings:\n{lines}")
         self.fleet.write_text(text)
         self.ok("plan")
 
-    def start(self, *argv: str, **environ: str) -> subprocess.Popen[str]:
-        """Start fleetctl."""
+    def start(self, *argv: str, module: str = "fleetctl.cli", **environ: str) -> subprocess.Popen[str]:
+        """Start fleetctl, or a test's way into it."""
         return subprocess.Popen(
-            [sys.executable, "-m", "fleetctl.cli", "-C", str(self.workspace), *argv],
+            [sys.executable, "-m", module, "-C", str(self.workspace), *argv],
             env={**self.environ, **environ},
             cwd=ROOT,
             stdout=subprocess.PIPE,
@@ -58,9 +59,9 @@ class AzureBench:
             text=True,
         )
 
-    def run(self, *argv: str, **environ: str) -> tuple[int, str, str]:
+    def run(self, *argv: str, module: str = "fleetctl.cli", **environ: str) -> tuple[int, str, str]:
         """Run fleetctl to its end; return exit status and both outputs."""
-        child = self.start(*argv, **environ)
+        child = self.start(*argv, module=module, **environ)
         out, err = child.communicate(timeout=280)
         return child.returncode, out, err
 

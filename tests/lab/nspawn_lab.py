@@ -140,9 +140,7 @@ class RealHost:
             f"--machine={self.netns}",
         ]
         argv += [f"--network-namespace-path=/run/netns/{self.netns}", "--link-journal=no", "--console=read-only"]
-        groups = [g / self.lab.id / self.name for g in (Path("/sys/fs/cgroup/systemd"), Path("/sys/fs/cgroup/unified")) if g.is_dir()]
-        if not groups:
-            groups = [Path("/sys/fs/cgroup") / self.lab.id / self.name]
+        groups = self._groups()
         for g in groups:
             g.mkdir(parents=True, exist_ok=True)
         join = "import os,sys\nn=int(sys.argv[1])\nfor g in sys.argv[2:2+n]: open(g+'/cgroup.procs','w').write(str(os.getpid()))\n"
@@ -176,11 +174,31 @@ class RealHost:
             time.sleep(0.1)
 
     def kill(self) -> None:
-        """Take its power away."""
+        """Take its power away: everything in its own control groups, because its first process outlives systemd-nspawn."""
         self._stop.set()
-        if self.process and self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+        until = time.monotonic() + 20
+        while members := self._members():
+            assert time.monotonic() < until, f"{len(members)} processes of {self.name} cannot be killed"
+            for pid in members:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+        if self.process:
             self.process.wait()
+
+    def _groups(self) -> list[Path]:
+        """Return its control groups, made by this lab and nobody else's."""
+        tops = [g for g in (Path("/sys/fs/cgroup/systemd"), Path("/sys/fs/cgroup/unified")) if g.is_dir()] or [Path("/sys/fs/cgroup")]
+        return [g / self.lab.id / self.name for g in tops]
+
+    def _members(self) -> set[int]:
+        """Return every process in its control groups; one that is dying has no command line and is not counted."""
+        found: set[int] = set()
+        for group in self._groups():
+            for file in group.rglob("cgroup.procs"):
+                with contextlib.suppress(OSError):
+                    found |= {int(line) for line in file.read_text().split()}
+        return {pid for pid in found if pid > 1 and not _is_dying(pid)}
 
     def stop(self) -> None:
         """Shut it down in order; power off where it takes long."""
@@ -212,10 +230,19 @@ class RealHost:
     def remove(self) -> None:
         """Undo `make`; a machine that is thrown away needs no orderly end."""
         self.kill()
+        subprocess.run(["ip", "link", "del", f"{self.lab.id}v{self.number}"], check=False, capture_output=True)
         subprocess.run(["umount", "--lazy", str(self.root)], check=False, capture_output=True)
         subprocess.run(["ip", "netns", "del", self.netns], check=False, capture_output=True)
-        for top in Path("/sys/fs/cgroup").glob(f"*/{self.lab.id}/{self.name}"):
+        for top in self._groups():
             _remove_cgroups(top)
+
+
+def _is_dying(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return True
+    return stat[stat.rfind(b")") + 2 :][:1] in (b"Z", b"X")
 
 
 def _remove_cgroups(top: Path) -> None:
@@ -319,6 +346,6 @@ def nspawn_lab(hosts: int = 1) -> Iterator[NspawnLab]:
         for h in lab.hosts:
             h.remove()
         subprocess.run(["ip", "link", "del", lab.bridge], check=False, capture_output=True)
-        for top in Path("/sys/fs/cgroup").glob(f"*/{lab.id}"):
+        for top in [Path("/sys/fs/cgroup") / lab.id, *Path("/sys/fs/cgroup").glob(f"*/{lab.id}")]:
             _remove_cgroups(top)
         shutil.rmtree(lab.folder, ignore_errors=True)

@@ -14,8 +14,11 @@ import pytest
 
 from fleetctl.adapters.azure.capacity import AzureCapacity
 from fleetctl.adapters.azure.capacity_client import AzureConnection, FixedToken, connect
+from fleetctl.adapters.azure.client import AzureAccess
+from fleetctl.adapters.azure.discovery import AzureDiscovery
 from fleetctl.adapters.azure.leftovers import AzureLeftovers
 from fleetctl.adapters.azure.notices import signals_of
+from fleetctl.domain.people import Facts
 from fleetctl.errors import CapacityUnavailable, CredentialsMissing
 from tests.doubles.arm import ArmDouble
 from tests.doubles.arm_facts import SUBSCRIPTION
@@ -171,3 +174,12 @@ def test_an_eviction_s_notice_becomes_a_signal_with_its_deadline(arm: ArmDouble)
     assert timedelta(0) < signal.deadline - now < timedelta(seconds=31)
     assert signals_of(document, {}, now) == ()
     assert signals_of({"Events": "x"}, {}, now) == ()
+
+
+def test_a_machine_that_was_made_shows_up_in_the_inventory(arm: ArmDouble) -> None:
+    _machine(arm, "mi300x-a-1")
+    access = AzureAccess(subscriptions=(SUBSCRIPTION,), endpoint=arm.url, ca_file=str(arm.certificate), token=lambda: "lab-double")
+    found = list(AzureDiscovery("lab", access, Clock(), regions=("eastus2",)).scan(f"{SUBSCRIPTION}/eastus2"))
+    machines = [f for f in found if isinstance(f, Facts) and f.values.get("name") == "mi300x-a-1"]
+    assert len(machines) == 1, found
+    assert SKU in machines[0].values.values()

@@ -14,7 +14,11 @@ from tests.doubles.arm import ArmDouble
 from tests.lab.azure_bench import POOL, AzureBench
 
 pytest.importorskip("tf", reason="the package tf (a development dependency) is not installed")
-pytestmark = [pytest.mark.lab, pytest.mark.skipif(shutil.which("terraform") is None, reason="terraform is not on PATH")]
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(shutil.which("terraform") is None, reason="terraform is not on PATH"),
+]
 SKU = "Standard_ND96isr_MI300X_v5"
 STEPS = ("intent", "planned", "applied", "compensating", "compensated", "done")
 ZONES = {f"pool.{POOL}.zones": "1,2,3"}
@@ -71,7 +75,7 @@ def test_a_failed_allocation_is_cleared_away_and_the_next_zone_taken(make: Calla
 
 
 def test_a_machine_that_failed_in_polling_is_removed_before_the_next_place(make: Callable[..., AzureBench], arm: ArmDouble) -> None:
-    bench = make({f"pool.{POOL}.regions": "westus3"})
+    bench = make({f"pool.{POOL}.regions": "westus3", f"pool.{POOL}.os_disk": '{"ephemeral": false}'})
     arm.refuse("AllocationFailed", how="polling", region="eastus2")
     pool = bench.provisioned()
     assert pool["place"]["region"] == "westus3"
@@ -80,11 +84,13 @@ def test_a_machine_that_failed_in_polling_is_removed_before_the_next_place(make:
     assert {m["properties"]["provisioningState"] for m in machines} == {"Succeeded"}
     assert bench.orphans() == []
     assert {c["location"] for c in arm.of("microsoft.network/networkinterfaces")} == {"westus3"}
+    assert len(arm.of("microsoft.compute/disks")) == len(machines), "the failed machine's disk is gone too"
+    assert "no changes" in bench.ok("provision"), "a disk in use is no orphan"
 
 
 def test_a_quota_is_found_before_anything_is_made(make: Callable[..., AzureBench], arm: ArmDouble) -> None:
-    arm.world.limits[("eastus2", "standardNDISv5MI300XFamily")] = 0
     bench = make()
+    arm.world.limits[("eastus2", "standardNDISv5MI300XFamily")] = 0
     status, _, err = bench.run("provision")
     assert status == 1
     assert "capacity" in err
@@ -94,6 +100,8 @@ def test_a_quota_is_found_before_anything_is_made(make: Callable[..., AzureBench
     place = json.loads(out)["items"][0]["places"][0]
     assert place["kind"] == "no"
     assert "standardNDISv5MI300XFamily" in place["reason"]
+    bench.ok("plan")
+    assert "Nothing to make" in bench.ok("provision"), "a plan made now does not count on that pool"
 
 
 def test_throttling_is_waited_out(make: Callable[..., AzureBench], arm: ArmDouble) -> None:
@@ -120,7 +128,7 @@ def test_a_missing_provider_is_named(make: Callable[..., AzureBench], tmp_path: 
 
 
 def _killed_then_converges(bench: AzureBench, arm: ArmDouble, step: str) -> None:
-    status, _, err = bench.run("provision", FLEETCTL_TEST_KILL_AT=step)
+    status, _, err = bench.run("provision", module="tests.lab.killed", KILL_AT=step)
     assert status == -9, err
     bench.ok("provision")
     assert set(arm.machines().values()) == {"Succeeded"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import resource
@@ -122,37 +123,51 @@ def test_a_disk_that_fills_up(made: Lab) -> None:
         made.run("audit", "verify")
 
 
-def test_half_way_failures_are_mended_by_a_rerun(tmp_path: Path) -> None:
+@pytest.fixture
+def bare(tmp_path: Path) -> Iterator[Lab]:
+    """Return a lab of its own whose target pool is still to be made."""
     lab = Lab(tmp_path)
     try:
         lab.run("lab", "up", "--no-llm", "--no-load", "--no-ticker", within_s=120)
-        one_error(lab.run("lab", "fault", "latency", "chat-lab", code=1), "lab.no_unit")
-        text = (tmp_path / FLEET_FILE).read_text()
-        (tmp_path / FLEET_FILE).write_text(text.replace("parameters_billion: 23.6", "parameters_billion: 2360"))
-        shown = lab.run("plan").out
-        assert re.search(r"summary-lab.*", shown)
-        assert "does not fit" in shown or "needs" in shown
-        assert '"infeasible"' in lab.run("show", "-o", "json").out
-        (tmp_path / FLEET_FILE).write_text(text)
-        one_error(lab.run("provision", code=7), "plan.stale")
-        lab.run("plan")
-        one_error(lab.run("configure", code=1), "configure.no_hosts")
-        blocked = lab.record.hosts / "mi300x-lab-2"
-        blocked.write_text("a file where the host's folder belongs\n")
-        half = lab.run("provision", code=1, within_s=120)
-        assert "mi300x-lab-1" in one_error(half, "provision."), "what was made is named"
-        blocked.unlink()
-        lab.run("provision", within_s=120)
-        port = lab.record.cell("chat-lab").canary[0]
-        with socket.socket() as squatter:
-            squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            squatter.bind(("127.0.0.1", port))
-            squatter.listen()
-            said = one_error(lab.run("configure", code=1, within_s=240), "configure.failed")
-            assert "mi300x-lab-1" in said
-        lab.run("configure", within_s=240)
-        again = lab.run("configure", within_s=240).out
-        assert again.count(" 0 changed") == 2
-        assert "no changes" in lab.run("provision").out
+        yield lab
     finally:
         lab.run("lab", "down", code=None)
+
+
+def test_what_does_not_fit_and_a_terraform_that_fails_half_way(bare: Lab) -> None:
+    lab, path = bare, bare.workspace / FLEET_FILE
+    one_error(lab.run("lab", "fault", "latency", "chat-lab", code=1), "lab.no_unit")
+    text = path.read_text()
+    path.write_text(text.replace("parameters_billion: 23.6", "parameters_billion: 2360"))
+    made = json.loads(lab.run("plan", "-o", "json").out)
+    outcome = next(o for o in made["outcomes"] if o["cell"] == "summary-lab")
+    assert outcome["kind"] == "infeasible"
+    assert "GiB" in outcome["reason"]["text"]
+    path.write_text(text)
+    one_error(lab.run("provision", code=7), "plan.stale")
+    lab.run("plan")
+    one_error(lab.run("configure", code=1), "configure.no_hosts")
+    blocked = lab.record.hosts / "mi300x-lab-2"
+    blocked.write_text("a file where the host's folder belongs\n")
+    half = lab.run("provision", code=1, within_s=120)
+    assert "mi300x-lab-1" in one_error(half, "provision."), "what was made is named"
+    blocked.unlink()
+    lab.run("provision", within_s=120)
+    assert "no changes" in lab.run("provision").out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_port_that_is_taken_when_servers_are_started(bare: Lab) -> None:
+    lab = bare
+    lab.run("plan")
+    lab.run("provision", within_s=120)
+    with socket.socket() as squatter:
+        squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        squatter.bind(("127.0.0.1", lab.record.cell("chat-lab").canary[0]))
+        squatter.listen()
+        said = one_error(lab.run("configure", code=1, within_s=240), "configure.failed")
+        assert "mi300x-lab-1" in said
+    lab.run("configure", within_s=240)
+    again = lab.run("configure", within_s=240).out
+    assert again.count(" 0 changed") == 2

@@ -26,6 +26,7 @@ def processes_naming(*texts: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_two_labs_side_by_side_and_one_goes_without_a_trace(whole_lab: Lab, tmp_path: Path) -> None:
     first = whole_lab.fresh(HALF)
     errors, pid = first.all_errors(), first.haproxy_pid()

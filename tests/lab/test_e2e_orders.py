@@ -40,6 +40,8 @@ def test_pause_resume_rollback_promote_abort_and_retry(whole_lab: Lab) -> None:
     assert (r.until, lab.weight(CHAT)) == ("canary", 4_000)
     done = child.end(8, within_s=30)
     assert "canary" in done.out
+    assert "--confirm" in lab.run("promote", "chat", code=2).err
+    assert "error[rollout.unknown]" in lab.run("abort", "no-such-cell", code=1).err
     lab.run("promote", "chat", "--confirm", CHAT)
     lab.start("migrate", CHAT, "--phase", "ramp")
     lab.wait_phase(CHAT, "ramp")
@@ -57,19 +59,7 @@ def test_pause_resume_rollback_promote_abort_and_retry(whole_lab: Lab) -> None:
     assert all(e.actor.kind == "person" for e in lab.events(CHAT, since) if e.kind.startswith("order."))
 
 
-def test_promote_needs_the_name(whole_lab: Lab) -> None:
-    lab = whole_lab.fresh(LADDER, ticker=True)
-    since = lab.seq(CHAT)
-    lab.start("migrate", CHAT, "--phase", "canary")
-    lab.wait(CHAT, lambda r: r.phase == "canary", "canary")
-    refused = lab.run("promote", "chat", code=2)
-    assert "--confirm" in refused.err
-    assert not of_kind(lab.events(CHAT, since), "order.promote")
-    unknown = lab.run("abort", "no-such-cell", code=1)
-    assert "error[rollout.unknown]" in unknown.err
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_ctrl_c_detaches_from_a_resident_ticker(whole_lab: Lab, number: int) -> None:
     lab = whole_lab.fresh(HALF, ticker=True)
     child = lab.start("migrate", CHAT, "--phase", "canary")
@@ -130,6 +120,7 @@ def test_home_while_the_store_is_gone_then_reconciled(whole_lab: Lab, tmp_path: 
     to_half(lab, CHAT)
 
 
+@pytest.mark.slow
 def test_fallback_of_one_workload_leaves_the_others(whole_lab: Lab) -> None:
     lab = whole_lab.fresh(HALF, ticker=True)
     to_half(lab, CHAT, SUMMARY)

@@ -17,6 +17,7 @@ from fleetctl.domain.people import Facts, Gap
 from fleetctl.errors import CredentialsMissing
 from fleetctl.formats.access import AZURE_ACTIONS
 from fleetctl.usecases.scan import scan_sources
+from tests.doubles import arm, arm_facts
 from tests.fakes.arm_double import TOKEN, ArmDouble, Fault, arm_double
 from tests.fakes.arm_estate import SUBSCRIPTION, Estate
 
@@ -72,7 +73,8 @@ def test_the_role_names_exactly_the_calls_that_are_made(double: ArmDouble) -> No
     # Azure asks these two for the run-time status that the same calls return (statusOnly, expand=instanceView).
     status = {"Microsoft.Compute/virtualMachines/instanceView/read"}
     status.add("Microsoft.Compute/virtualMachineScaleSets/virtualMachines/instanceView/read")
-    assert set(AZURE_ACTIONS) - wanted == status
+    capacity = {"Microsoft.Compute/capacityReservationGroups/capacityReservations/read"}
+    assert set(AZURE_ACTIONS) - wanted == status | capacity
 
 
 def test_slow_down_is_honoured_by_everybody(double: ArmDouble) -> None:
@@ -142,3 +144,17 @@ def test_named_regions_are_asked_without_the_list_of_all(double: ArmDouble) -> N
     found = list(discovery(double, regions=("swedencentral",)).scan(f"{SUBSCRIPTION}/swedencentral"))
     assert not any(isinstance(f, Gap) for f in found)
     assert sum(isinstance(f, Facts) and subject_of(f)[0] == "machine" for f in found) == 20
+
+
+def test_a_machine_on_the_double_of_provisioning_shows_up(tmp_path: Path) -> None:
+    group = f"/subscriptions/{arm_facts.SUBSCRIPTION}/resourceGroups/rg"
+    id_ = f"{group}/providers/Microsoft.Compute/virtualMachines/mi300x-1"
+    body = {"id": id_, "name": "mi300x-1", "type": "Microsoft.Compute/virtualMachines", "location": "eastus2", "tags": {"owner": "ada"}}
+    properties = {"hardwareProfile": {"vmSize": "Standard_ND96isr_MI300X_v5"}, "provisioningState": "Succeeded"}
+    with arm.ArmDouble(tmp_path) as other:
+        other.world.resources[id_.lower()] = {**body, "properties": properties}
+        ca = str(other.certificate)
+        access = AzureAccess(subscriptions=(arm_facts.SUBSCRIPTION,), endpoint=other.url, ca_file=ca, token=lambda: "emulated")
+        found = list(AzureDiscovery("prod", access, now, regions=("eastus2",)).scan(f"{arm_facts.SUBSCRIPTION}/eastus2"))
+    machines = [f.values for f in found if isinstance(f, Facts) and subject_of(f)[0] == "machine"]
+    assert [(m["name"], m["owner"], m["gpus"]) for m in machines] == [("mi300x-1", "ada", 8)]

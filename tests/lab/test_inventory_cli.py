@@ -73,7 +73,9 @@ def test_two_hundred_vms_from_scan_to_ansible(workspace: Path, double: ArmDouble
     assert "Not in the fleet file:" in text
     assert "fleetctl inventory list --what pools" in text
     assert run("show", "gpu-eastus2-7") == 0
-    assert f"team-0  (azure prod/{SUBSCRIPTION}/eastus2)" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert f"by azure prod/{SUBSCRIPTION}/eastus2" in text
+    assert "team-0" in text
     hosts = workspace / "hosts.yaml"
     assert run("export", "-o", "ansible", "--out", str(hosts)) == 0
     listed = _ansible_inventory(hosts)
@@ -91,7 +93,7 @@ def test_the_script_is_a_dynamic_inventory(workspace: Path, double: ArmDouble) -
     program = Path(sys.executable).parent / "ansible-playbook"
     environment = {**os.environ, "ANSIBLE_HOME": str(workspace / "ah"), "ANSIBLE_NOCOLOR": "1", "PYTHONPATH": os.getcwd()}
     done = subprocess.run(
-        [str(program), "-i", str(script), str(book), "--limit", "gpu-eastus2-0:gpu-eastus2-2"],
+        [str(program), "-i", str(script), "-e", "ansible_connection=local", str(book), "--limit", "gpu-eastus2-0:gpu-eastus2-2"],
         capture_output=True,
         text=True,
         env=environment,
@@ -112,7 +114,7 @@ def test_a_region_down_is_a_gap_and_the_rest_is_listed(workspace: Path, double: 
     assert ["emulated outage" in g["reason"] for g in first["gaps"]] == [True]
     seen = len(double.requests)
     assert run("scan", "--only-gaps") == 0
-    assert "fresh enough" in capsys.readouterr().out
+    assert "not asked" in capsys.readouterr().out
     assert not any("/eastus2/" in path for _, path, _ in double.requests[seen:])
     assert run("diff", "--detailed-exitcode", "-o", "json") == 3
     diff = json.loads(capsys.readouterr().out)
@@ -190,7 +192,8 @@ def test_hostile_names_come_out_as_letters_everywhere(
     workspace: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = [HOSTILE[n].encode("utf-8", "replace").decode()[:200] for n in NAMES]
-    estate = Estate(regions={"eastus2": len(names)}, name_of=lambda _, n: f"{names[n]}", tags_of=hostile_tags)
+    regions = {"eastus2": len(names), "westus3": len(names)}
+    estate = Estate(regions=regions, name_of=lambda place, n: names[n] if place == "eastus2" else f"vm-{n}", tags_of=hostile_tags)
     with arm_double(estate, tmp_path_factory.mktemp("arm")) as double:
         with_source(workspace, azure(double))
         assert run("scan") == 0
@@ -200,7 +203,7 @@ def test_hostile_names_come_out_as_letters_everywhere(
         _no_control(capsys.readouterr().out)
     assert run("list", "--what", "machines", "-o", "json") == 0
     items = json.loads(capsys.readouterr().out)["items"]
-    assert sum("/virtualmachines/" in i["id"] for i in items) == len({n.lower() for n in names})
+    assert sum("/virtualmachines/" in i["id"] for i in items) == 2 * len({n.lower() for n in names})
     assert run("list", "--what", "machines", "-o", "yaml") == 0
     assert yaml.safe_load(capsys.readouterr().out)["items"][0]["values"] == items[0]["values"]
     assert run("export", "-o", "csv", "--what", "machines") == 0
@@ -225,23 +228,16 @@ def test_hostile_names_come_out_as_letters_everywhere(
 def _said_by_ansible(workspace: Path) -> set[str]:
     """Let a real ansible-playbook use every host's owner in a template, and return what came out."""
     book = workspace / "say.yml"
-    out = workspace / "said"
-    out.mkdir()
-    copy = {"content": "{{ owner | default('') }}", "dest": f"{out}/{{{{ inventory_hostname }}}}"}
-    task = {"hosts": "all", "gather_facts": False, "connection": "local", "tasks": [{"copy": copy}]}
-    book.write_text(yaml.safe_dump([task]))
+    tasks = [{"debug": {"msg": "said {{ owner | default('') }}"}}]
+    book.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
     program = Path(sys.executable).parent / "ansible-playbook"
-    environment = {**os.environ, "ANSIBLE_HOME": str(workspace / "ah"), "ANSIBLE_FORKS": "4"}
-    done = subprocess.run(
-        [str(program), "-i", str(workspace / "ansible"), str(book)],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=280,
-        check=False,
-    )
+    environment = {**os.environ, "ANSIBLE_HOME": str(workspace / "ah"), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_STDOUT_CALLBACK": "minimal"}
+    argv = [str(program), "-i", str(workspace / "ansible"), "-e", "ansible_connection=local", str(book)]
+    done = subprocess.run(argv, capture_output=True, text=True, env=environment, timeout=280, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return {f.read_text() for f in out.iterdir()}
+    answers = [json.JSONDecoder().raw_decode(part)[0]["msg"] for part in done.stdout.split(" | SUCCESS => ")[1:]]
+    assert len(answers) > 25
+    return {text.removeprefix("said ") for text in answers}
 
 
 def _no_control(text: str) -> None:

@@ -22,6 +22,7 @@ from tests.lab import nspawn_lab as nl
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.crash,
+    pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.skipif(bool(nl.why_not()), reason=nl.why_not() or "it can"),
 ]
@@ -60,8 +61,8 @@ def converges(bench: nb.Bench, tags: tuple[str, ...]) -> None:
     assert (settled.state, settled.changed) == ("ok", 0), bench.changed_roles()
 
 
-def undo(bench: nb.Bench) -> None:
-    (undone,) = bench.run("uninstall", bench.repository.variables())
+def undo(bench: nb.Bench, tags: tuple[str, ...] = ()) -> None:
+    (undone,) = bench.run("uninstall", bench.repository.variables(), tags=(*tags, "node_manifest") if tags else ())
     assert (undone.state, undone.detail) == ("ok", "")
 
 
@@ -112,7 +113,7 @@ def cut_cable(bench: nb.Bench) -> Callable[[], None]:
 def test_a_killed_controller_leaves_a_host_that_converges(bench: nb.Bench) -> None:
     interrupted_at(bench, 14, kill_controller(bench), TWO)
     converges(bench, TWO)
-    undo(bench)
+    undo(bench, TWO)
 
 
 def test_a_cancelled_run_leaves_nothing_running_here_or_on_the_host(bench: nb.Bench) -> None:
@@ -131,7 +132,7 @@ def test_a_cancelled_run_leaves_nothing_running_here_or_on_the_host(bench: nb.Be
     while nb.running_ansible() or bench.lab.hosts[0].ssh("pgrep", "-f", "[A]nsiballZ").stdout:
         assert time.monotonic() < until, nb.running_ansible()
         time.sleep(0.1)
-    undo(bench)
+    undo(bench, TWO)
 
 
 @pytest.mark.slow
@@ -156,7 +157,7 @@ def test_a_lock_of_apt_is_waited_for(bench: nb.Bench) -> None:
         (result,) = bench.run("rocm_node", bench.repository.variables(), tags=TWO)
         held.kill()
     assert (result.state, result.detail) == ("ok", "")
-    undo(bench)
+    undo(bench, TWO)
 
 
 @pytest.mark.slow
@@ -168,4 +169,4 @@ def test_a_full_disk_fails_and_converges_once_there_is_room(bench: nb.Bench) -> 
     assert result.state == "failed"
     assert h.ssh("sudo", "umount", "/etc/apt/sources.list.d").returncode == 0
     converges(bench, TWO)
-    undo(bench)
+    undo(bench, TWO)

@@ -21,7 +21,12 @@ from tests.lab import nspawn_bench as nb
 from tests.lab import nspawn_lab as nl
 from tests.lab.standin_packages import NEW, OLD
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(900), pytest.mark.skipif(bool(nl.why_not()), reason=nl.why_not() or "it can")]
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(nl.why_not()), reason=nl.why_not() or "it can"),
+]
 SECRET = "s3cr3t-9f41c7"
 PAYLOAD = "m{{ lookup('pipe', 'touch /tmp/owned') }} $(touch /tmp/owned) `id` %h \\ \"quoted\" 'x'"
 

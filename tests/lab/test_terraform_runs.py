@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.adapters.terraform.modules import Backend
+from fleetctl.adapters.terraform.provisioner import TerraformProvisioner
 from fleetctl.adapters.terraform.stacks import lab_variables
 from fleetctl.adapters.terraform.tool import with_environment
 from fleetctl.domain.ids import HostId, PoolId, Token
@@ -319,3 +321,16 @@ def test_the_stack_is_formatted_and_valid(tmp_path: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_state_kept_elsewhere_is_found_again_by_another_machine(bench: TerraformBench) -> None:
+    backend = Backend(kind="local", prefix=f"{bench.folder}/shared/")
+    given = lab_variables(bench.hosts, str(bench.folder / "python"))
+    here = TerraformProvisioner(STACK, bench.work, "lab", given, bench.tool, backend=backend)
+    assert isinstance(here.apply(here.plan([spec()], bench.run("1")), TOKEN, ignore), Provisioned)
+    assert (bench.folder / "shared" / f"{POOL}.tfstate").exists()
+    assert not (bench.work / POOL / "terraform.tfstate").exists()
+    there = TerraformProvisioner(STACK, bench.folder / "another", "lab", given, bench.tool, backend=backend)
+    assert [h.id for h in there.outputs(POOL)] == ["mi300x-lab-1", "mi300x-lab-2"]
+    assert there.ids(POOL) == here.ids(POOL)
+    assert there.plan([spec()], bench.run("2")).is_empty

@@ -149,6 +149,17 @@ def test_promote_accepts_an_inconclusive_step() -> None:
     assert w.bp == 5000
 
 
+def test_promote_before_the_router_shows_the_step_is_not_lost() -> None:
+    w = World(rollout()).until("preflight")
+    while w.r.phase != "canary":
+        w.tick()
+    assert w.r.settled_at is None
+    w.r = replace(w.r, orders=(order("promote"),))
+    for _ in range(4):
+        w.tick((verdict("INCONCLUSIVE"),))
+    assert w.bp == 5000
+
+
 def test_promote_cannot_raise_what_has_failed() -> None:
     w = World(rollout()).until("canary")
     w.tick((verdict("FAIL"),))

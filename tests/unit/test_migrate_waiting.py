@@ -7,6 +7,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,10 +19,11 @@ from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.rollout import Order, Rollout
 from fleetctl.domain.split import Readiness
 from fleetctl.errors import StoreUnavailable
-from fleetctl.usecases.migrate import Driver, is_lowered, is_stuck, reached
+from fleetctl.usecases.migrate import Driver, arrived, chosen_cells, is_lowered, is_stuck, reached
 from fleetctl.usecases.tick import TickSettings
 from fleetctl.wiring import Wiring
-from tests.rollouts import PERSON, T0, rollout
+from tests.fakes.store import MemoryStore
+from tests.rollouts import CELL, PERSON, T0, rollout
 from tests.simulator import Simulation, quick
 
 
@@ -121,3 +124,43 @@ def test_the_resident_ticker_survives_what_nobody_expected(tmp_path: Path, monke
     rounds: Iterator[bool] = iter([False, False, True])
     Resident(lambda: App(workspace=str(tmp_path)), said.append).run(lambda: next(rounds))
     assert said == ["unexpected KeyError: 'nobody thought of it'"]
+
+
+class PlanOf:
+    """As much of a plan as the question needs."""
+
+    def __init__(self, plan_id: str, target: str) -> None:
+        self.id = plan_id
+        self.outcomes = (SimpleNamespace(cell=CELL, workload="chat", kind="move", target=target),)
+        self.waves = (SimpleNamespace(index=1, cells=(CELL,)),)
+
+
+@pytest.mark.parametrize(
+    ("plan_id", "target", "shown", "is_there"),
+    [
+        ("p-new", "mi300x-lab", 10_000, True),
+        ("p-new", "mi300x-lab", 0, False),
+        ("p-new", "elsewhere", 10_000, False),
+    ],
+)
+def test_a_new_plan_does_not_send_back_what_has_arrived(plan_id: str, target: str, shown: int, is_there: bool) -> None:
+    store = MemoryStore()
+    whole = rollout()
+    store.start(replace(whole, step=len(whole.spec.phases) - 1, weight_bp=10_000, ended="complete"), ())
+    plan: Any = PlanOf(plan_id, target)
+    there = arrived(plan, store, lambda _: shown)
+    assert (CELL in there) is is_there
+    assert chosen_cells(plan, store, (), there) == (() if is_there else (CELL,))
+    assert chosen_cells(plan, store, ("chat",), there) == (() if is_there else (CELL,))
+
+
+def test_the_fleets_chain_vouches_for_a_cell_whose_story_is_told() -> None:
+    s = Simulation(of=quick())
+    s.begin()
+    s.store.order(CELL, Order(kind="abort", actor=PERSON, at=T0))
+    driver = Driver(ports=s.ports(), settings=TickSettings(holder="a"), on_tick=lambda _: None)
+    assert driver.step() == 1
+    (anchor,) = (e for e in s.store.events(None, 0) if e.kind == "audit.anchor")
+    last = tuple(s.store.events(CELL, 0))[-1]
+    assert anchor.data[CELL] == f"{last.seq}:{last.hash}"
+    assert driver.step() == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.domain.capacity import Candidate, PlaceFailure, ProvisionIntent, SkuReading
+from fleetctl.domain.capacity import Candidate, Leftover, PlaceFailure, ProvisionIntent, SkuReading
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import PoolId
 from fleetctl.domain.people import Actor
@@ -160,7 +160,7 @@ def test_each_refusal_leads_to_the_next_place_that_it_leaves_open(code: str, nex
 def test_the_failed_machine_is_removed_before_the_next_place_is_tried(world: Callable[..., World]) -> None:
     w = world(TEXT["AllocationFailed"])
     w.run()
-    assert w.cloud.removed == ["/vm/mi300x-a-1"]
+    assert w.cloud.removed == ["/vm/new-1"]
     assert w.steps == ["intent", "planned", "applied", "compensating", "compensated", "planned", "applied", "done"]
 
 
@@ -279,6 +279,27 @@ def test_orphans_of_an_earlier_run_are_told_by_a_dry_run_and_removed_by_a_run(wo
     assert len(w.run().orphans) == 4
     assert w.cloud.removed == ["/vm/ghost", "/nic/n", "/disk/d", "/rg/x"]
     assert set(w.cloud.things) == {"/vm/theirs"}
+
+
+def test_a_host_on_record_is_never_removed_though_the_state_lost_it(world: Callable[..., World]) -> None:
+    w = world()
+    w.run()
+    w.cloud.leave(w.intent.tag, "/vm/mi300x-a-1", "machine", "Succeeded")
+    w.cloud.leave(w.intent.tag, "/nic/loose", "card", "Succeeded")
+    with pytest.raises(ProvisionFailed) as caught:
+        w.run()
+    assert (caught.value.code, caught.value.details) == ("provision.state_lost", ("/vm/mi300x-a-1",))
+    assert w.cloud.removed == []
+
+
+def test_the_disk_of_a_machine_that_the_state_knows_is_no_orphan(world: Callable[..., World]) -> None:
+    w = world()
+    w.run()
+    tag = w.intent.tag
+    held = Leftover(id="/disk/1", kind="disk", name="1", state="attached", holder="MI300X-A-1")
+    w.cloud.things["/disk/1"] = (tag, held)
+    assert w.run().orphans == ()
+    assert w.cloud.removed == []
 
 
 @pytest.mark.parametrize("step", ["intent", "planned", "applied", "compensating", "compensated", "done"])

@@ -60,7 +60,9 @@ def test_money_and_amounts_are_exact() -> None:
     for wrong in ("12.50", "12.50 dollars", "-1 USD", 5):
         with pytest.raises(ValueError, match="currency"):
             q.parse_money(wrong)
-    for bad in ("nan", "inf", -1, True, None, "ten", "sNaN"):
+    with pytest.raises(ValueError, match="at most"):
+        q.parse_money(f"{'9' * 40} USD")
+    for bad in ("nan", "inf", -1, True, None, "ten", "sNaN", 1e300, "1e10", 10**30):
         with pytest.raises(ValueError, match="must be"):
             q.parse_decimal(bad)
 

@@ -15,9 +15,11 @@ from fleetctl.domain.home import HOME_TOKEN_STEP
 from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.rollout import Order
 from fleetctl.domain.split import Applied, Split, Stale
-from fleetctl.errors import StoreUnavailable
+from fleetctl.domain.workload import ShadowSpec
+from fleetctl.errors import CredentialsMissing, StoreUnavailable, TrafficNotApplied
 from fleetctl.ports.state import Lease
 from fleetctl.usecases.tick import TickSettings, scales_of, tick
+from tests.fakes.evidence import FakeEvidence
 from tests.fakes.router import FakeRouter
 from tests.rollouts import CELL, PERSON
 from tests.simulator import SOURCE, TARGET, Simulation, quick, tiny
@@ -251,6 +253,35 @@ def test_the_source_is_asked_before_a_weight_is_raised() -> None:
     assert (s.bp(), s.rollout().hold_reason) == (1000, "source.not_ready")
 
 
+def test_a_persons_promote_is_not_written_down_as_a_pass() -> None:
+    s = Simulation(of=quick())
+    s.begin(until="canary")
+    s.at("canary")
+    s.store.order(CELL, Order(kind="promote", actor=PERSON, at=s.clock.now()))
+    s.run(3)
+    assert s.rollout().step_done
+    kinds = [e.kind for e in s.store.events(CELL, 0)]
+    assert "order.promote" in kinds
+    assert "verdict.pass" not in kinds
+
+
+def test_one_cell_whose_key_is_gone_does_not_stop_the_ticker() -> None:
+    s = Simulation(of=quick())
+    s.begin()
+    s.at("canary")
+
+    def no_key(c: CellId) -> FakeRouter:
+        raise CredentialsMissing("credentials.missing", "the key cannot be read.")
+
+    ports = replace(s.ports(), router=no_key)
+    s.clock.advance(timedelta(seconds=5))
+    done = tick(CELL, ports, SETTINGS)
+    assert (done.kind, s.rollout().hold_reason) == ("failed", "credentials.missing")
+    assert s.bp() == 1000
+    s.run(300, lambda: bool(s.rollout().ended))
+    assert s.rollout().ended == "complete"
+
+
 def test_what_the_router_reports_lands_in_the_log() -> None:
     class Reporting(FakeRouter):
         def set(self, s: Split) -> Applied | Stale:
@@ -290,8 +321,8 @@ def test_what_a_newer_writer_left_outlives_a_router_that_restarts_with_an_older_
     s.target.down = True
     s.run(5)
     s.target.down = False
-    s.target.splits[CELL] = replace(before, target_bp=0)
-    s.run(200)
+    s.target.splits[CELL] = replace(before, target_bp=0, lease_until=s.clock.now())
+    s.run(5)
     assert (s.bp(), s.rollout().hold_reason) == (0, "stale")
     assert len([n for n in s.notices.sent if n.kind == "notify.page"]) == 1
 
@@ -302,7 +333,7 @@ def test_a_router_that_stays_down_does_not_fill_the_trail() -> None:
     s.at("canary")
     looks = len(tuple(s.store.rows(CELL, None)))
     s.target.down = True
-    s.run(60)
+    s.run(10)
     assert len(tuple(s.store.rows(CELL, None))) == looks + 1
 
 
@@ -314,3 +345,37 @@ def test_a_raise_asks_every_replica_of_the_source_though_its_answers_are_good() 
     s.store.order(CELL, Order(kind="advance", actor=PERSON, at=s.clock.now()))
     s.run(10)
     assert (s.bp(), s.rollout().hold_reason) == (1000, "source.not_ready")
+
+
+def test_an_order_after_the_end_reads_no_evidence() -> None:
+    s = Simulation(of=quick())
+    s.begin()
+    s.run(300, lambda: bool(s.rollout().ended))
+    assert (s.rollout().ended, s.bp()) == ("complete", 10_000)
+
+    def refuse(_: CellId) -> FakeEvidence:
+        raise AssertionError("an order after the end read the log of all that was served since")
+
+    ports = replace(s.ports(), evidence=refuse)
+    for kind in ("pause", "resume", "promote"):
+        s.store.order(CELL, Order(kind=kind, actor=PERSON, at=s.clock.now()))
+        assert tick(CELL, ports, SETTINGS).kind == "ticked"
+        assert (s.rollout().ended, s.bp(), s.rollout().orders) == ("complete", 10_000, ())
+    s.store.order(CELL, Order(kind="abort", actor=PERSON, at=s.clock.now()))
+    assert tick(CELL, ports, SETTINGS).kind == "ticked"
+    assert s.bp() == 0
+
+
+def test_a_shadow_that_cannot_be_stopped_keeps_nobody_from_being_home() -> None:
+    s = Simulation(of=quick(shadow=ShadowSpec()))
+    s.begin()
+    s.at("canary")
+
+    def broken(c: CellId) -> None:
+        raise TrafficNotApplied("traffic.router_down", "the tee does not answer.")
+
+    s.shadow.stop = broken  # type: ignore[method-assign]
+    s.store.order(CELL, Order(kind="abort", actor=PERSON, at=s.clock.now()))
+    s.run(10)
+    assert (s.bp(), s.rollout().ended) == (0, "aborted")
+    assert any(e.text == "the tee does not answer." for e in s.store.events(CELL, 0))

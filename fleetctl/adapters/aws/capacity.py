@@ -60,12 +60,13 @@ class AwsCapacity:
 
     def _or_gap(self, gaps: list[str], what: str, read: Callable[[], Any]) -> Any:
         from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.parsers import ResponseParserError
 
         try:
             return read()
         except ClientError as e:
             gaps.append(f"reading {what}: AWS says {e.response.get('Error', {}).get('Code', 'no')}")
-        except BotoCoreError as e:
+        except (BotoCoreError, ResponseParserError) as e:
             gaps.append(f"reading {what}: {type(e).__name__}: {str(e)[:200]}")
         return None
 

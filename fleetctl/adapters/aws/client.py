@@ -116,4 +116,5 @@ def translated(what: str) -> Iterator[None]:
 
 def _short(said: object) -> str:
     text = " ".join(str(said).split())
-    return text.rstrip(".")[:240]
+    page = text.lower().find("<!doctype")
+    return (text[:page] + "an HTML page" if page >= 0 else text).rstrip(".")[:200]

@@ -34,7 +34,7 @@ class AwsLeftovers:
         self._ec2: Any = None
 
     def find(self, tag: str) -> tuple[Leftover, ...]:
-        """Return instances that are not over, cards and volumes that carry the tag."""
+        """Return instances that are not over, and cards and volumes that no instance uses, that carry the tag."""
         wanted = [{"Name": f"tag:{INTENT_TAG}", "Values": [tag]}]
         with _told("looking for leftovers"):
             return tuple(self._found(wanted))
@@ -88,12 +88,12 @@ class AwsLeftovers:
                         yield self._row(i["InstanceId"], "machine", i["State"]["Name"], i.get("Tags", []))
         if names & {f"tag:{INTENT_TAG}", "network-interface-id"}:
             for page in self._client.get_paginator("describe_network_interfaces").paginate(Filters=wanted):
-                for n in page["NetworkInterfaces"]:
+                for n in (n for n in page["NetworkInterfaces"] if n["Status"] == "available"):
                     yield self._row(n["NetworkInterfaceId"], "card", n["Status"], n.get("TagSet", []))
         if names & {f"tag:{INTENT_TAG}", "volume-id"}:
             for page in self._client.get_paginator("describe_volumes").paginate(Filters=wanted):
                 for v in page["Volumes"]:
-                    if v["State"] not in ("deleting", "deleted"):
+                    if v["State"] in ("available", "error"):
                         yield self._row(v["VolumeId"], "disk", v["State"], v.get("Tags", []))
 
     def _row(self, id_: str, kind: str, state: str, tags: list[dict[str, str]]) -> Leftover:

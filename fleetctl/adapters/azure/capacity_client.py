@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -69,11 +68,9 @@ class FixedToken:
         return AccessToken("lab-double", int(time.time()) + 3600)
 
 
-def lab_double(environ: Mapping[str, str] | None = None) -> tuple[str, str]:
-    """Return address and certificate of a lab double of Azure on this machine, ("", "") where none is named; loopback only."""
-    env = os.environ if environ is None else environ
-    url, ca = env.get("FLEETCTL_ARM_DOUBLE", ""), env.get("FLEETCTL_ARM_DOUBLE_CA", "")
-    return (url, ca) if url.startswith("https://127.0.0.1:") and ca else ("", "")
+def is_loopback(c: AzureConnection) -> bool:
+    """Tell whether the endpoint is a lab double on this machine: no real credential is ever sent there."""
+    return c.endpoint.startswith("https://127.0.0.1:")
 
 
 @contextmanager

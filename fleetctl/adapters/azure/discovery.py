@@ -120,8 +120,9 @@ class AzureDiscovery:
                 yield Gap(scope=part, reason=f"power states: {e.message}", source=self.name, code=e.code, mend=e.hint)
         now = self._now()
         for row in seen:
-            if states or at.stopped is not None:
-                row["state"] = states.get(str(row["machine"]), "running")
+            state = states.get(str(row["machine"]), "running" if at.stopped is not None else "unknown")
+            if state != "unknown":
+                row["state"] = state
             yield Facts(values=row, source=source, seen_at=now)
         if broken is not None:
             raise broken

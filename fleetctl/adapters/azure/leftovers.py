@@ -58,7 +58,8 @@ class AzureLeftovers:
                     disk = _os_disk(whole)
                     if disk:
                         name = disk.rsplit("/", 1)[1]
-                        found[disk.lower()] = Leftover(id=disk, kind="disk", name=name, state="attached", region=one.region, pool=one.pool)
+                        more = {"region": one.region, "pool": one.pool, "holder": one.id}
+                        found[disk.lower()] = Leftover(id=disk, kind="disk", name=name, state="attached", **more)
                 if one is not None:
                     found[one.id.lower()] = one
         return tuple(found.values())

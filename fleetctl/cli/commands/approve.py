@@ -28,4 +28,5 @@ def command(app: App, plan_id: str, note: str, dry_run: bool) -> None:
         app.note("Policy asks for no approval and for no second person; this one is on record.")
     elif more:
         app.note(f"{more} more must approve it: fleetctl approve {plan.id}")
-    app.note("Next: fleetctl provision")
+    if not more:
+        app.note("Next: fleetctl provision")

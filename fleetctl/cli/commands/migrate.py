@@ -43,12 +43,12 @@ def command(
       fleetctl migrate                    on to soak (exit 8 while soak runs)
       fleetctl migrate chat-lab --wait    one cell, to its end
     """
-    from fleetctl.usecases.migrate import approved_plan, begin, chosen_cells
+    from fleetctl.usecases.migrate import approved_plan, arrived, begin, chosen_cells
 
     w = app.wiring
     fleet = w.fleet
     plan = approved_plan(w.store, fleet, plan_id)
-    chosen = chosen_cells(plan, w.store, cells)
+    chosen = chosen_cells(plan, w.store, cells, arrived(plan, w.store, lambda c: w.router_of(c).read(c).target_bp))
     _announce(app, plan, chosen, phase, output, approvals=fleet.policy.approvals)
     if dry_run or not chosen:
         click.echo("Nothing was changed.", err=True)

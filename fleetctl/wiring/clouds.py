@@ -46,11 +46,14 @@ def source_of(stack: str, settings: Mapping[str, str], now: Callable[[], Instant
 
 
 def _azure(settings: Mapping[str, str]) -> ComputeManagementClient:
-    from fleetctl.adapters.azure.capacity_client import AzureConnection, FixedToken, connect, default_credential, lab_double
+    from fleetctl.adapters.azure.capacity_client import AzureConnection, FixedToken, connect, default_credential, is_loopback
 
-    url, ca = lab_double()
-    connection = AzureConnection(subscription=settings.get("azure.subscription_id", ""), endpoint=url, ca=ca)
-    return connect(connection, FixedToken() if url else default_credential())
+    connection = AzureConnection(
+        subscription=settings.get("azure.subscription_id", ""),
+        endpoint=settings.get("azure.endpoint", ""),
+        ca=settings.get("azure.ca", ""),
+    )
+    return connect(connection, FixedToken() if is_loopback(connection) else default_credential())
 
 
 def list_price(place: Candidate) -> Decimal | None:
@@ -73,9 +76,3 @@ def is_gone(holder: str) -> bool:
     except (PermissionError, OverflowError):
         return False
     return False
-
-
-def stop_here(step: str) -> None:
-    """Die as if killed where a test of crashes asks for it (FLEETCTL_TEST_KILL_AT, only with a lab double); else do nothing."""
-    if os.environ.get("FLEETCTL_TEST_KILL_AT") == step and os.environ.get("FLEETCTL_ARM_DOUBLE", "").startswith("https://127.0.0.1:"):
-        os.kill(os.getpid(), 9)

@@ -1,0 +1,148 @@
+"""Composition root, provision and configure. Never decides; imports an adapter when it is asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fleetctl.domain.capacity import Candidate
+    from fleetctl.domain.pool import PoolSpec
+    from fleetctl.formats.nodes_file import NodesFile
+    from fleetctl.ports.capacity import CapacitySource, Configurator, Leftovers, Provisioner
+    from fleetctl.usecases.capacity import CapacityPorts, Shown
+    from fleetctl.usecases.oracle import Oracle
+    from fleetctl.usecases.plan import PlanPorts
+
+from fleetctl.wiring.base import STACKS, STATE, Base, shipped  # noqa: F401
+
+
+class Capacity(Base):
+    """What makes machines and prepares them."""
+
+    def provisioner(self, spec: PoolSpec) -> Provisioner:
+        """Return what makes a pool, by its stack."""
+        from fleetctl.adapters.terraform.provisioner import TerraformProvisioner
+        from fleetctl.adapters.terraform.stacks import backend_from, cloud_variables, lab_variables
+        from fleetctl.adapters.terraform.tool import find_tool
+
+        settings = self.fleet.settings
+        stack = self._stack(spec)
+        is_lab = stack == "lab"
+        variables = lab_variables(Path(settings["lab.hosts"]), sys.executable) if is_lab else cloud_variables(stack, settings)
+        folder = shipped("terraform") / "stacks" / stack
+        backend = backend_from(settings, self.fleet.name)
+        return TerraformProvisioner(folder, self.state_folder / "terraform", stack, variables, find_tool(), backend=backend)
+
+    def _stack(self, spec: PoolSpec) -> str:
+        from fleetctl.errors import ConfigInvalid
+
+        stack = spec.stack or self.fleet.pool(spec.pool).provisioned_by
+        if stack not in STACKS:
+            known = ", ".join(STACKS)
+            raise ConfigInvalid(
+                "config.stack", f"pool {spec.pool} is provisioned by {stack!r}; the stacks are {known}.", hint="Change the fleet file"
+            )
+        return stack
+
+    def leftovers(self, spec: PoolSpec) -> Leftovers:
+        """Return what finds and removes what a try left in the pool's cloud."""
+        from fleetctl.wiring.clouds import leftovers_of
+
+        return leftovers_of(self._stack(spec), self.fleet.settings, spec.region)
+
+    def capacity_source(self, stack: str) -> CapacitySource | None:
+        """Return what reads capacity from a stack's cloud, None where it has none; one per stack, so that reads are shared."""
+        from fleetctl.wiring.clouds import source_of
+
+        if stack not in self._sources:
+            self._sources[stack] = source_of(stack, self.fleet.settings, self.clock.now)
+        return self._sources[stack]
+
+    def places(self, spec: PoolSpec) -> tuple[Candidate, ...]:
+        """Return where a pool may be made, by the fleet file's settings; what was asked for first."""
+        from fleetctl.adapters.terraform.stacks import places_from
+
+        return places_from(spec, self.fleet.settings)
+
+    @cached_property
+    def oracle(self) -> Oracle:
+        """Return what says where capacity is to be had."""
+        from fleetctl.usecases.oracle import Oracle
+
+        stacks = {(p.sku, p.region): p.provisioned_by for p in self.fleet.pools}
+
+        def source(sku: str, region: str) -> CapacitySource | None:
+            return self.capacity_source(stacks.get((sku, region), "existing"))
+
+        return Oracle(source=source, records=self.store, now=self.clock.now)
+
+    def configurator(self, run: Path, *, check: bool = False, diff: bool = False, tags: Sequence[str] = ()) -> Configurator:
+        """Return what prepares hosts; see `AnsibleConfigurator` for check, diff and tags."""
+        from fleetctl.adapters.ansible.configurator import AnsibleConfigurator
+
+        return AnsibleConfigurator(shipped("playbooks"), run, python=sys.executable, check=check, diff=diff, tags=tags)
+
+    def playbooks_digest(self) -> str:
+        """Return the digest of the playbooks that are shipped; nodes carry it in their manifest."""
+        import hashlib
+
+        whole = hashlib.sha256()
+        root = shipped("playbooks")
+        for path in sorted(p for p in root.rglob("*") if p.is_file() and "__pycache__" not in p.parts and ".ansible" not in p.parts):
+            whole.update(f"{path.relative_to(root)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+        return whole.hexdigest()[:16]
+
+    def node_configurator(
+        self, run: Path, nodes: NodesFile, *, check: bool = False, diff: bool = False, tags: Sequence[str] = (), timeout_s: float = 3600.0
+    ) -> Configurator:
+        """Return what prepares the hosts of a nodes file, in the group of their vendor."""
+        from fleetctl.adapters.ansible.configurator import AnsibleConfigurator
+        from fleetctl.adapters.ansible.settings import SshFiles
+
+        return AnsibleConfigurator(
+            shipped("playbooks"),
+            run,
+            python=sys.executable,
+            check=check,
+            diff=diff,
+            tags=tags,
+            timeout_s=timeout_s,
+            forks=min(50, max(5, len(nodes.hosts))),
+            vendors={nodes.pool: nodes.vendor},
+            ssh=SshFiles(known_hosts=nodes.known_hosts, identity=nodes.identity),
+        )
+
+    def capacity_ports(self, run: Path, configurator: Configurator | None = None, shown: Shown | None = None) -> CapacityPorts:
+        """Return all that provision and configure touch.
+
+        Args:
+            configurator: instead of the lab's; shown: called with every plan before it is applied.
+        """
+        from fleetctl.usecases.capacity import CapacityPorts
+        from fleetctl.wiring.clouds import is_gone, list_price
+
+        return CapacityPorts(
+            store=self.store,
+            records=self.store,
+            clock=self.clock,
+            provisioner=self.provisioner,
+            configurator=configurator or self.configurator(run),
+            holder=self.holder,
+            actor=self.actor,
+            leftovers=self.leftovers,
+            source=lambda spec: self.capacity_source(self._stack(spec)),
+            places=self.places,
+            price=list_price,
+            shown=shown or (lambda *_: None),
+            is_gone=is_gone,
+        )
+
+    def plan_ports(self) -> PlanPorts:
+        """Return all that planning touches."""
+        from fleetctl.usecases.plan import PlanPorts
+
+        return PlanPorts(store=self.store, records=self.store, clock=self.clock, capacity=self.oracle, actor=self.actor)

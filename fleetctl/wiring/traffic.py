@@ -1,0 +1,198 @@
+"""Composition root, traffic and coming home. Never decides; imports an adapter when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fleetctl.adapters.haproxy.router import Backends
+    from fleetctl.adapters.home.files import WayHomeFiles
+    from fleetctl.domain.fleet import Connection
+    from fleetctl.domain.home import WayHome
+    from fleetctl.domain.ids import CellId, PoolId
+    from fleetctl.domain.plan import Plan
+    from fleetctl.ports.traffic import EvidenceSource, Prober, Router, Shadow
+    from fleetctl.usecases.home import HomePorts
+    from fleetctl.usecases.tick import TickPorts, TickSettings
+
+from fleetctl.wiring.base import STACKS, STATE, Base, shipped  # noqa: F401
+
+
+class Traffic(Base):
+    """Routers, evidence, shadow, probers and the ways home of one workspace."""
+
+    def router_of(self, c: CellId) -> Router:
+        """Return the router of a cell."""
+        return self._router(self._connection_of(c))
+
+    def _connection_of(self, c: CellId) -> Connection:
+        """Return the router's connection of a cell.
+
+        Raises:
+            ConfigInvalid: config.cell_gone, where the fleet file has lost a cell that still moves, or its router.
+        """
+        try:
+            return self.fleet.router(self.fleet.cell(c).router.name)
+        except KeyError:
+            from fleetctl.errors import ConfigInvalid
+
+            text = f"{c} is moving, and the fleet file no longer has it or its router."
+            raise ConfigInvalid("config.cell_gone", text, hint=f"Put it back; until then only this works: fleetctl fallback {c}") from None
+
+    def _router(self, connection: Connection) -> Router:
+        if connection.name not in self._routers:
+            self._routers[connection.name] = self._make_router(connection, {c.id: c.source for c in self.fleet.cells})
+        return self._routers[connection.name]
+
+    def _make_router(self, connection: Connection, sources: Mapping[CellId, PoolId]) -> Router:
+        from fleetctl.errors import ConfigInvalid
+
+        if connection.kind != "haproxy":
+            raise ConfigInvalid("config.router_kind", f"router {connection.name} is of kind {connection.kind!r}; known is haproxy.")
+        from fleetctl.adapters.haproxy.router import HaproxyRouter
+
+        return HaproxyRouter(connection, sources=sources, backends=self._backends())
+
+    def _backends(self) -> dict[CellId, Backends]:
+        from fleetctl.adapters.haproxy.router import Backends
+
+        named = (c for c in self.fleet.cells if c.router.baseline_backend or c.router.canary_backend)
+        return {
+            c.id: Backends(baseline=c.router.baseline_backend or f"{c.id}_baseline", canary=c.router.canary_backend or f"{c.id}_canary")
+            for c in named
+        }
+
+    def _pin_key(self, connection: Connection) -> str:
+        from fleetctl.adapters.secrets.files import FileSecrets
+        from fleetctl.errors import CredentialsMissing
+
+        ref = connection.secrets.get("pin_key")
+        if ref is None:
+            raise CredentialsMissing("credentials.missing", f"router {connection.name} names no pin_key.", hint="Add it to the fleet file")
+        return FileSecrets().resolve(ref)
+
+    def prober_of(self, c: CellId) -> Prober:
+        """Return what proves a cell's replicas by real completions."""
+        from fleetctl.adapters.haproxy.prober import HaproxyProber
+
+        connection = self._connection_of(c)
+        return HaproxyProber(
+            connection,
+            pin_key=lambda: self._pin_key(connection),
+            sources={x.id: x.source for x in self.fleet.cells},
+            models={x.id: self.fleet.workload(x.workload).model.name for x in self.fleet.cells},
+            backends=self._backends(),
+        )
+
+    def evidence_of(self, c: CellId) -> EvidenceSource:
+        """Return the evidence source of a cell; one per router."""
+        from fleetctl.adapters.haproxy.evidence import HaproxyEvidence
+
+        connection = self._connection_of(c)
+        if connection.name not in self._evidence:
+            workloads = {x.id: self.fleet.workload(x.workload) for x in self.fleet.cells if x.router.name == connection.name}
+            self._evidence[connection.name] = HaproxyEvidence(
+                Path(connection.settings["log_folder"]),
+                now=self.clock.now,
+                streaming=frozenset(c for c, w in workloads.items() if w.traffic.streaming),
+                slo_latency_ms={c: w.slo.latency_ms for c, w in workloads.items() if w.slo.latency_ms is not None},
+            )
+        return self._evidence[connection.name]
+
+    def shadow_of(self, c: CellId) -> Shadow:
+        """Return the shadow of a cell."""
+        from fleetctl.adapters.haproxy.router import HaproxyRouter
+        from fleetctl.adapters.shadow.files import ShadowFiles
+
+        connection = self._connection_of(c)
+        router = self.router_of(c)
+
+        def set_rate(cell: CellId, milli_per_s: int) -> None:
+            if isinstance(router, HaproxyRouter):
+                router.set_shadow(cell, milli_per_s / 1000)
+
+        return ShadowFiles(Path(connection.settings["shadow_folder"]), set_rate=set_rate)
+
+    def tick_ports(self) -> TickPorts:
+        """Return all that a tick touches."""
+        from fleetctl.adapters.notify.log import LogNotifier
+        from fleetctl.adapters.nulls import NullHolds
+        from fleetctl.usecases.tick import TickPorts
+
+        return TickPorts(
+            store=self.store,
+            trail=self.store,
+            clock=self.clock,
+            notifier=LogNotifier(),
+            holds=NullHolds(),
+            router=self.router_of,
+            evidence=self.evidence_of,
+            shadow=self.shadow_of,
+            prober=self.prober_of,
+        )
+
+    def tick_settings(self) -> TickSettings:
+        """Return what a tick needs to know of this process and the policy."""
+        from fleetctl.usecases.tick import TickSettings
+
+        minimum = {p.id: p.count for p in self.fleet.pools}
+        return TickSettings(holder=self.holder, freeze=self.fleet.policy.freeze, minimum=minimum)
+
+    @cached_property
+    def ways_home(self) -> WayHomeFiles:
+        """Return the local way-home files; needs no store and no fleet file."""
+        from fleetctl.adapters.home.files import WayHomeFiles, make_key
+
+        key = self.state_folder / "key"
+        make_key(key)
+        return WayHomeFiles(self.state_folder / "home", key)
+
+    def save_ways_home(self, plan: Plan) -> None:
+        """Write the way home of every cell that the plan moves."""
+        from fleetctl.adapters.haproxy.router import paper_commands
+        from fleetctl.domain.home import WayHome
+
+        for o in plan.outcomes:
+            if o.kind != "move":
+                continue
+            cell, w = self.fleet.cell(o.cell), self.fleet.workload(o.workload)
+            connection = self.fleet.router(cell.router.name)
+            self.ways_home.write(
+                WayHome(
+                    fleet=self.fleet.name,
+                    cell=cell.id,
+                    workload=w.id,
+                    region=cell.region,
+                    tenant=w.tenant,
+                    klass=w.klass,
+                    router=connection,
+                    source=cell.source,
+                    cap_bp=self.fleet.policy.cap_bp,
+                    paper=paper_commands(connection, cell.id),
+                    made_at=self.clock.now(),
+                    baseline_backend=cell.router.baseline_backend,
+                    canary_backend=cell.router.canary_backend,
+                )
+            )
+
+    def home_ports(self) -> HomePorts:
+        """Return all that a return home touches; reads neither the store nor the fleet file."""
+        from fleetctl.adapters.haproxy.prober import HaproxyProber
+        from fleetctl.adapters.haproxy.router import Backends, HaproxyRouter
+        from fleetctl.usecases.home import HomePorts
+
+        def backends(way: WayHome) -> dict[CellId, Backends]:
+            usual = Backends(baseline=f"{way.cell}_baseline", canary=f"{way.cell}_canary")
+            return {way.cell: Backends(baseline=way.baseline_backend or usual.baseline, canary=way.canary_backend or usual.canary)}
+
+        def router(way: WayHome) -> Router:
+            return HaproxyRouter(way.router, sources={way.cell: way.source}, backends=backends(way))
+
+        def prober(way: WayHome) -> Prober:
+            sources = {way.cell: way.source}
+            return HaproxyProber(way.router, pin_key=lambda: self._pin_key(way.router), sources=sources, backends=backends(way))
+
+        return HomePorts(router=router, prober=prober, ways=self.ways_home, clock=self.clock, store=lambda: self.store)

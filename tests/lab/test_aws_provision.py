@@ -1,0 +1,228 @@
+"""Provision: the aws stack by the genuine aws provider against a moto server: plan, apply, empty re-plan, destroy, refusals put in between.
+
+moto never runs out of machines: a proxy before it refuses RunInstances by script. Skips where FLEETCTL_TF_MIRROR names no mirror.
+"""
+
+from __future__ import annotations
+
+import http.client
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetctl.adapters.aws.capacity import AwsCapacity
+from fleetctl.adapters.aws.leftovers import AwsLeftovers
+from fleetctl.adapters.terraform.provisioner import TerraformProvisioner
+from fleetctl.adapters.terraform.stacks import cloud_variables
+from fleetctl.adapters.terraform.tool import find_tool
+from fleetctl.domain.ids import PoolId, Token
+from fleetctl.domain.pool import PoolSpec
+from fleetctl.domain.provision import Provisioned, ProvisionFailure
+from fleetctl.planning.check_delta import ALLOWED
+from fleetctl.planning.check_provision import check_provision
+from fleetctl.planning.provision_codes import Action
+from fleetctl.planning.provision_errors import classify
+from tests.doubles.mirror import MIRROR, aws_mirror, make_mirror
+from tests.fakes.terraform_bench import ignore, permit
+
+pytest.importorskip("moto", reason="the package moto (a development dependency) is not installed")
+pytestmark = pytest.mark.lab
+needs_aws = pytest.mark.skipif(
+    aws_mirror() is None or shutil.which("terraform") is None,
+    reason=f"{MIRROR} names no mirror with the genuine aws provider, or no terraform",
+)
+ROOT = Path(__file__).resolve().parents[2]
+POOL = PoolId("h100-use1")
+SPEC = PoolSpec(
+    pool=POOL, vendor="nvidia", sku="p5.48xlarge", region="us-east-1", count=1, stack="aws", zone="us-east-1a", intent="f1-h100-use1-1"
+)
+
+
+@dataclass
+class Moto:
+    """A moto server behind a proxy that refuses by script: `refusals` are (code, how often)."""
+
+    url: str
+    refusals: list[list[Any]] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    log = (tmp_path_factory.mktemp("moto") / "log").open("wb")
+    child = subprocess.Popen([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 200
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                assert time.monotonic() < deadline, "moto did not start"
+                time.sleep(0.1)
+        yield port
+    finally:
+        child.terminate()
+        child.wait(timeout=20)
+        log.close()
+
+
+@pytest.fixture
+def moto(server: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Moto]:
+    world = Moto(url="")
+
+    class Proxy(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the standard library's name)
+            pass
+
+        def _pass(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            refusal = next((r for r in world.refusals if r[1] and b"Action=RunInstances" in body), None)
+            if b"Action=" in body:
+                world.calls.append(body.split(b"Action=", 1)[1].split(b"&", 1)[0].decode())
+            if refusal is not None:
+                refusal[1] -= 1
+                inner = f"<Error><Code>{refusal[0]}</Code><Message>refused by the lab double</Message></Error>"
+                text = f"<Response><Errors>{inner}</Errors></Response>"
+                self._answer(503 if refusal[0] == "RequestLimitExceeded" else 400, text.encode(), "text/xml")
+                return
+            up = http.client.HTTPConnection("127.0.0.1", server, timeout=60)
+            up.request(self.command, self.path, body, {k: v for k, v in self.headers.items() if k.lower() != "connection"})
+            answer = up.getresponse()
+            data = answer.read()
+            self._answer(answer.status, data, answer.getheader("Content-Type") or "text/xml")
+            up.close()
+
+        def _answer(self, status: int, data: bytes, kind: str) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _pass  # noqa: N815 (the standard library's names)
+
+    proxy = ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+    proxy.daemon_threads = True
+    thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    world.url = f"http://127.0.0.1:{proxy.server_address[1]}"
+    for name, value in {
+        "AWS_ENDPOINT_URL": world.url,
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    yield world
+    proxy.shutdown()
+    proxy.server_close()
+    thread.join(timeout=10)
+
+
+def _client(service: str, region: str = "us-east-1") -> Any:
+    import boto3
+
+    return boto3.client(service, region_name=region)
+
+
+def _provisioner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str) -> TerraformProvisioner:
+    monkeypatch.setenv("TF_CLI_CONFIG_FILE", str(make_mirror(tmp_path)))
+    settings = {"terraform.aws.image_id": image, "terraform.aws.network": '{"outbound": false}'}
+    stack = ROOT / "terraform" / "stacks" / "aws"
+    return TerraformProvisioner(stack, tmp_path / "work", "aws", cloud_variables("aws", settings), find_tool(), deadline_s=200)
+
+
+@needs_aws
+@pytest.mark.timeout(900)
+def test_a_pool_on_aws_is_made_found_complete_and_destroyed(moto: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = _client("ec2").describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    provisioner = _provisioner(tmp_path, monkeypatch, image)
+    plan = provisioner.plan((SPEC,), tmp_path / "r1")
+    assert check_provision(plan, (), allowed_types=ALLOWED["aws"]) == ()
+    made = provisioner.apply(plan, Token(1), ignore)
+    assert isinstance(made, Provisioned), made
+    (host,) = provisioner.outputs(POOL)
+    assert (host.id, host.user) == ("h100-use1-1", "ubuntu")
+    leftovers = AwsLeftovers("us-east-1", _client)
+    machines = [f for f in leftovers.find(SPEC.intent) if f.kind == "machine"]
+    assert [m.pool for m in machines] == [POOL]
+    assert machines[0].id in provisioner.ids(POOL), "what the state holds is no orphan"
+    assert provisioner.plan((SPEC,), tmp_path / "r2").is_empty
+    assert provisioner.drift(POOL) == ()
+    provisioner.destroy(POOL, permit(POOL))
+    assert [f for f in leftovers.find(SPEC.intent) if f.kind == "machine"] == []
+
+
+@needs_aws
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("code", "action"),
+    [
+        ("InsufficientInstanceCapacity", Action.OTHER_PLACE),
+        pytest.param("VcpuLimitExceeded", Action.RAISE_QUOTA, marks=pytest.mark.slow),
+        pytest.param("RequestLimitExceeded", Action.WAIT_RETRY, marks=pytest.mark.slow),
+    ],
+)
+def test_a_refusal_by_the_genuine_provider_is_classified(
+    code: str, action: Action, moto: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = _client("ec2").describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    provisioner = _provisioner(tmp_path, monkeypatch, image)
+    moto.refusals.append([code, 1000])
+    result = provisioner.apply(provisioner.plan((SPEC,), tmp_path / "r1"), Token(1), ignore)
+    assert isinstance(result, ProvisionFailure)
+    trouble = classify(list(result.details) or result.text)
+    assert (trouble.code, trouble.action) == (code, action)
+    moto.refusals.clear()
+    assert isinstance(provisioner.apply(provisioner.plan((SPEC,), tmp_path / "r2"), Token(2), ignore), Provisioned)
+
+
+def test_capacity_is_read_by_boto3(moto: Moto) -> None:
+    now = datetime(2026, 11, 30, tzinfo=UTC)
+    reading = AwsCapacity(lambda: now, _client).read("p5.48xlarge", "us-east-1")
+    assert reading.offered
+    assert reading.zones
+    assert reading.vcpus == 192
+    assert all(q.limit >= 0 for q in reading.quotas)
+    assert any("reservations" in g for g in reading.gaps), "moto does not know reservations: that is a gap, not a no"
+    assert AwsCapacity(lambda: now, _client).read("p9.mega", "us-east-1").offered is False
+
+
+def test_what_aws_does_not_answer_is_a_gap(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    reading = AwsCapacity(lambda: datetime(2026, 11, 30, tzinfo=UTC), _client).read("p5.48xlarge", "us-east-1")
+    assert reading.offered
+    assert reading.gaps
+
+
+def test_leftover_machines_are_found_by_tag_and_removed(moto: Moto) -> None:
+    ec2 = _client("ec2")
+    image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    tags = [{"Key": "fleetctl-intent", "Value": "f1-x-1"}, {"Key": "Name", "Value": "x-1"}]
+    specification = [{"ResourceType": "instance", "Tags": tags}]
+    ec2.run_instances(ImageId=image, InstanceType="p5.48xlarge", MinCount=1, MaxCount=1, TagSpecifications=specification)
+    leftovers = AwsLeftovers("us-east-1", _client)
+    (one,) = [f for f in leftovers.find("f1-x-1") if f.kind == "machine"]
+    assert (one.name, one.state) == ("x-1", "running")
+    leftovers.remove(one)
+    assert [f for f in leftovers.find("f1-x-1") if f.kind == "machine"] == []
+    leftovers.remove(replace(one, id="i-0123456789abcdef0"))

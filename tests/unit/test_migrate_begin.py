@@ -1,0 +1,77 @@
+"""Which cells `migrate` moves when plans follow each other: one that is there already is left alone, and it starts all or none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.ids import CellId, PlanId
+from fleetctl.domain.plan import Plan
+from fleetctl.domain.rollout import Ended, Rollout
+from fleetctl.errors import FleetctlError
+from fleetctl.planning.rollout_spec import spec_for
+from fleetctl.usecases.migrate import arrived, begin, chosen_cells
+from tests.cases.planning_fleet import lab_fleet, plan_of
+from tests.fakes.clock import FakeClock
+from tests.fakes.store import MemoryStore
+from tests.rollouts import JUDGE_STATE, PERSON
+
+CHAT, SMOLLM = CellId("chat-lab"), CellId("smollm-lab")
+
+
+class Plans:
+    """An older plan whose first wave ended somehow, and the plan of today for the same fleet."""
+
+    def __init__(self, ended: Ended, cells: tuple[CellId, ...] = (CHAT,)) -> None:
+        self.fleet: Fleet = lab_fleet()
+        self.new: Plan = plan_of(self.fleet)
+        self.old: Plan = replace(self.new, id=PlanId("p0123456789a"))
+        self.clock = FakeClock()
+        self.store = MemoryStore(self.clock.now)
+        for c in cells:
+            made = Rollout(
+                cell=c, plan=self.old.id, spec=spec_for(self.old, self.fleet, c), judge=JUDGE_STATE, until="complete", ended=ended
+            )
+            self.store.start(made, ())
+
+    def chosen(self, *names: str, at_target: bool = True) -> tuple[CellId, ...]:
+        there = arrived(self.new, self.store, lambda _: 10_000 if at_target else 0)
+        return chosen_cells(self.new, self.store, names, there)
+
+    def begin(self, *cells: CellId) -> None:
+        begin(self.new, self.fleet, cells, "complete", self.store, self.clock, PERSON)
+
+
+def test_a_cell_that_an_older_plan_completed_stays_on_the_target() -> None:
+    p = Plans("complete")
+    assert p.chosen() == (SMOLLM,)
+    assert p.chosen("chat-lab", "smollm-lab") == (SMOLLM,)
+    assert p.chosen("chat") == ()
+
+
+def test_a_wave_that_an_older_plan_completed_holds_up_no_later_one() -> None:
+    assert Plans("complete", (CHAT, SMOLLM)).chosen() == (CellId("stream-lab"), CellId("summary-lab"))
+
+
+@pytest.mark.parametrize("ended", ["aborted", "rolled_back", "fell_back", "lost_evidence"])
+def test_a_cell_that_went_home_moves_again_under_a_new_plan(ended: Ended) -> None:
+    p = Plans(ended)
+    assert p.chosen() == (CHAT, SMOLLM)
+    p.begin(CHAT)
+    r = p.store.load(CHAT)
+    assert r is not None
+    assert (r.plan, r.ended) == (p.new.id, "")
+
+
+def test_a_completed_cell_whose_router_shows_it_at_home_moves_again() -> None:
+    assert Plans("complete").chosen(at_target=False) == (CHAT, SMOLLM)
+
+
+def test_one_cell_that_cannot_start_keeps_the_others_from_starting() -> None:
+    p = Plans("", (SMOLLM,))
+    with pytest.raises(FleetctlError) as refused:
+        p.begin(CHAT, SMOLLM)
+    assert refused.value.code == "rollout.other_plan"
+    assert p.store.load(CHAT) is None
