@@ -12,6 +12,8 @@ import yaml
 
 from tests.fakes.ansible_world import PLAYBOOKS
 
+pytestmark = pytest.mark.slow
+
 LINT = Path(sys.executable).parent / "ansible-lint"
 
 
