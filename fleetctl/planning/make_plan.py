@@ -18,7 +18,7 @@ from fleetctl.domain.catalog import Catalog
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import CellId, PlanId, PoolId, Sha256
 from fleetctl.domain.people import Reason
-from fleetctl.domain.plan import Assessment, Certificate, Check, Outcome, Plan, PoolPrice, StepNeed
+from fleetctl.domain.plan import Assessment, Certificate, Check, Outcome, Plan, PoolPrice, StepNeed, Wave
 from fleetctl.domain.pool import PoolSpec
 from fleetctl.domain.provision import CapacityVerdict
 from fleetctl.domain.units import Instant, Money
@@ -117,12 +117,28 @@ def make_plan(
     then = {s.pool.id: int(n) for s, n in zip(everywhere, answer, strict=True)}
     cost = fleet_cost(everywhere, then, sum(w.hours for w in waves))
     ordered = tuple(outcomes[c.id] for c in fleet.cells)
-    plan = Plan(
+    plan = _written(given, fleet_digest, ordered, waves, cost, certificate, verdicts)
+    plan = replace(plan, checks=(*plan.checks, *_checked(plan, given, steps, then, fit_of)))
+    return replace(plan, id=plan_id(plan))
+
+
+def _written(
+    given: _Inputs,
+    fleet_digest: Sha256,
+    ordered: tuple[Outcome, ...],
+    waves: tuple[Wave, ...],
+    cost: Cost,
+    certificate: Certificate | None,
+    verdicts: tuple[CapacityVerdict, ...],
+) -> Plan:
+    """Return the plan as a value, still without its id and the checker's findings."""
+    fleet, catalog = given.fleet, given.catalog
+    return Plan(
         id=PlanId(""),
         lineage=fleet.lineage,
         serial=fleet.serial,
         fleet=fleet_digest,
-        made_at=now,
+        made_at=given.now,
         outcomes=ordered,
         pools=_pool_specs(given, ordered, cost),
         waves=waves,
@@ -137,8 +153,6 @@ def make_plan(
         certificate=certificate,
         checks=make_checks(fleet, catalog, ordered, waves, cost, verdicts, given.baselines),
     )
-    plan = replace(plan, checks=(*plan.checks, *_checked(plan, given, steps, then, fit_of)))
-    return replace(plan, id=plan_id(plan))
 
 
 def _checked(

@@ -57,7 +57,7 @@ def cached_root() -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = Path("/var/tmp") / f"fl-root-{uuid.uuid4().hex[:8]}"
         try:
-            _run("debootstrap", "--variant=minbase", f"--include={INCLUDED}", SUITE, made, "http://deb.debian.org/debian")
+            _run("debootstrap", "--variant=minbase", f"--include={INCLUDED}", SUITE, made)
             for spare in ("var/cache/apt/archives", "var/lib/apt/lists"):
                 shutil.rmtree(made / spare, ignore_errors=True)
             _run("tar", "-C", made, "-cf", tar.with_suffix(".new"), ".")
