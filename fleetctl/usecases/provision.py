@@ -58,6 +58,7 @@ class _Saga:
     tried: list[PlaceFailure] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     number: int = 0
+    is_unfinished: bool = False
 
 
 def provision(
@@ -126,6 +127,7 @@ def _preview(s: _Saga) -> ProvisionOutcome:
 
 def _run(s: _Saga) -> ProvisionOutcome:
     before = s.intent.step
+    s.is_unfinished = before in ("applying", "compensating", "failed")
     _put(s, "planning")
     s.ports.reached("intent")
     if before in ("applying", "compensating"):
@@ -201,13 +203,14 @@ def _planned(s: _Saga, place: Candidate) -> tuple[ProvisionPlan, tuple[Diagnosti
         shown = s.provisioner.plan((spec,), s.run)
     except ProvisionFailed as e:
         raise explained(e) from e
-    loose = s.intent.fresh and not spec.hold
+    # Only what an unfinished try of ours made, and of which nobody was told, may be made anew elsewhere.
+    loose = s.intent.fresh and not spec.hold and (s.number > 1 or s.is_unfinished)
     findings = (
         *check_provision(
             shown,
             held_pools(s.plan, s.fleet),
             allowed_types=ALLOWED.get(shown.stack, LAB_TYPES),
-            permitted=(spec.pool,) if loose and s.number > 1 else (),
+            permitted=(spec.pool,) if loose else (),
         ),
         *check_delta(shown, spec),
     )
