@@ -64,8 +64,9 @@ def solve(p: Program, effort: Effort | None = None) -> Answer:
     y, leaning = _prices(p)
     costs = reduced(p, y)
     bound = bound_of(p, y, costs)
-    pool = greedy(p, costs, leaning)
-    pool = _improve(p, pool, costs, bound, effort)
+    tries = [refilled(p, y, greedy(p, costs, leaning, split_first=first)) for first in (False, True)]
+    pool = min(tries, key=lambda t: cost_of(p, t, vms_of(p, t)[0]))
+    pool = _improve(p, pool, costs, p.price - p.size * (y.stay + y.both), bound, effort)
     return _answer(p, pool, y, bound, "prices")
 
 
@@ -188,8 +189,12 @@ def _prices(p: Program) -> tuple[Prices, Ints]:
     return y, leaning
 
 
-def greedy(p: Program, costs: Floats, leaning: Ints | None = None) -> Ints:
-    """Return a feasible assignment: each cell at its cheapest choice that has room, those with most to lose first."""
+def greedy(p: Program, costs: Floats, leaning: Ints | None = None, *, split_first: bool = False) -> Ints:
+    """Return a feasible assignment: each cell at its cheapest choice that has room, those with most to lose first.
+
+    Args:
+        leaning: pools of cells that a linear program decided whole, -1 for the others; split_first: the others go before them.
+    """
     best = np.argsort(costs, axis=1)[:, :8]
     at = np.arange(p.cells)
     second = costs[at, best[:, 1]] if p.pools > 1 else np.full(p.cells, np.inf)
@@ -203,6 +208,9 @@ def greedy(p: Program, costs: Floats, leaning: Ints | None = None) -> Ints:
         led = np.flatnonzero(leaning >= 0)
         best[led, 0] = leaning[led]
         regret[led] += 1e13
+        if split_first:  # the largest first of those that the linear program split, small ones fill what is left
+            split = np.flatnonzero(leaning < 0)
+            regret[split] = 1e14 + p.load[split, best[split, 0]]
     for w in np.argsort(-regret, kind="stable").tolist():
         for q in best[w].tolist():
             if q == start[w] or not finite[w, q]:
@@ -219,14 +227,48 @@ def greedy(p: Program, costs: Floats, leaning: Ints | None = None) -> Ints:
     return pool
 
 
-def _improve(p: Program, pool: Ints, costs: Floats, bound: float, effort: Effort) -> Ints:
+def refilled(p: Program, y: Prices, pool: Ints) -> Ints:
+    """Let cells into room that the prices count as scarce and that nobody took (a large cell that did not fit leaves such room)."""
+    before, pool = pool, pool.copy()
+    at = np.arange(p.cells)
+    come = held(p, pool, pool != p.start)
+    _, peak = vms_of(p, pool)
+    room = p.size * p.most - p.base - come
+    left = p.limits - p.caps @ peak
+    each = [np.where(row > 0, most // np.where(row > 0, row, 1.0), np.inf) for row, most in zip(p.caps, left, strict=True)]
+    grows = np.minimum.reduce(each or [np.full(p.pools, np.inf)])
+    free = np.minimum(room, p.size * (peak + grows) - p.base - come)
+    open_ = np.flatnonzero((y.peak > TINY) & (free >= 1))
+    if not len(open_):
+        return pool
+    costs = reduced(p, y)
+    gain = costs[at, pool][:, None] - (costs[:, open_] - p.load[:, open_] * y.peak[open_])
+    gain[~(p.allowed[:, open_] & (p.start[:, None] != open_) & (pool[:, None] != open_))] = -np.inf
+    rate = gain / p.load[:, open_].clip(1.0)
+    rows, columns = np.nonzero(rate > TINY)
+    taken = np.zeros(p.cells, bool)
+    for i in np.argsort(-rate[rows, columns], kind="stable").tolist():
+        w, q = int(rows[i]), int(open_[columns[i]])
+        load = float(p.load[w, q])
+        if taken[w] or load > free[q]:
+            continue
+        trial = pool[w]
+        pool[w], taken[w] = q, True
+        free[q] -= load
+        if trial != p.start[w]:
+            free[trial] += float(p.load[w, trial])
+    _, peak = vms_of(p, pool)
+    return pool if is_feasible(p, peak) else before
+
+
+def _improve(p: Program, pool: Ints, costs: Floats, slope: Floats, bound: float, effort: Effort) -> Ints:
     then, _ = vms_of(p, pool)
     best = cost_of(p, pool, then)
     width = effort.width
     for _ in range(effort.rounds):
         if best - bound <= effort.gap_pct / 100 * abs(best):
             break
-        trial = _neighbour(p, pool, costs, width, effort)
+        trial = _neighbour(p, pool, costs, slope, width, effort)
         then, peak = vms_of(p, trial)
         cost = cost_of(p, trial, then)
         if is_feasible(p, peak) and cost < best - 1e-9:
@@ -236,8 +278,11 @@ def _improve(p: Program, pool: Ints, costs: Floats, bound: float, effort: Effort
     return pool
 
 
-def _openings(p: Program, pool: Ints, costs: Floats, width: int) -> tuple[Ints, Bools]:
-    """Return the cells to decide anew and their choices: per pool those that could come at the least loss, and all of near-empty pools."""
+def _openings(p: Program, pool: Ints, costs: Floats, slope: Floats, width: int) -> tuple[Ints, Bools]:
+    """Return the cells to decide anew and their choices.
+
+    Per pool those that could come at the least loss; all of pools with few cells that need not be open; those farthest from their best.
+    """
     at = np.arange(p.cells)
     loss = costs - costs[at, pool][:, None]
     loss[at, pool] = np.inf
@@ -246,20 +291,23 @@ def _openings(p: Program, pool: Ints, costs: Floats, width: int) -> tuple[Ints, 
     rows = np.argpartition(loss, k, axis=0)[:k]
     choices[rows, np.arange(p.pools)] = True
     kept = np.bincount(pool, weights=p.load[at, pool], minlength=p.pools)
-    few = (kept > 0) & (kept <= p.size) & (np.bincount(pool, minlength=p.pools) <= width)
-    last = np.flatnonzero(few[pool])
+    crowd = np.bincount(pool, minlength=p.pools)
+    few = (kept > 0) & (((kept <= p.size) & (crowd <= width)) | ((slope > TINY) & (crowd <= 4 * width)))
+    away = costs[at, pool] - costs.min(axis=1)
+    far = np.argpartition(-away, k)[:k]
+    last = np.union1d(np.flatnonzero(few[pool]), far[away[far] > TINY])
     if len(last):
-        nearest = np.argpartition(loss[last], min(2, p.pools - 1), axis=1)[:, :2]
-        choices[last[:, None], nearest] = True
+        near = min(3, p.pools - 1)
+        choices[last[:, None], np.argpartition(loss[last], near, axis=1)[:, :near]] = True
     choices &= np.isfinite(loss)
     rows = np.flatnonzero(choices.any(axis=1))
     choices[rows, pool[rows]] = True
     return rows, choices[rows]
 
 
-def _neighbour(p: Program, pool: Ints, costs: Floats, width: int, effort: Effort) -> Ints:
+def _neighbour(p: Program, pool: Ints, costs: Floats, slope: Floats, width: int, effort: Effort) -> Ints:
     """Decide anew the cells that are nearest to another pool, all others as they are."""
-    rows, choices = _openings(p, pool, costs, width)
+    rows, choices = _openings(p, pool, costs, slope, width)
     fixed = np.ones(p.cells, bool)
     fixed[rows] = False
     stays = pool == p.start

@@ -203,7 +203,7 @@ def test_processes_may_make_the_store_at_the_same_moment(tmp_path: Path) -> None
             process.stdin.write("go\n")
             process.stdin.flush()
         for process in makers:
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=180)
             assert process.returncode == 0, err
     store = SqliteStore(path, create=False)
     assert [e.seq for e in store.events(CellId("chat-lab"), 0)] == [1, 2, 3, 4]

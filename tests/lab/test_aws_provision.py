@@ -37,7 +37,7 @@ from tests.doubles.mirror import MIRROR, aws_mirror, make_mirror
 from tests.fakes.terraform_bench import ignore, permit
 
 pytest.importorskip("moto", reason="the package moto (a development dependency) is not installed")
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.slow, pytest.mark.lab]
 needs_aws = pytest.mark.skipif(
     aws_mirror() is None or shutil.which("terraform") is None,
     reason=f"{MIRROR} names no mirror with the genuine aws provider, or no terraform",

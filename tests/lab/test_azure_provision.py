@@ -15,6 +15,7 @@ from tests.lab.azure_bench import POOL, AzureBench
 
 pytest.importorskip("tf", reason="the package tf (a development dependency) is not installed")
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.lab,
     pytest.mark.timeout(900),
     pytest.mark.skipif(shutil.which("terraform") is None, reason="terraform is not on PATH"),

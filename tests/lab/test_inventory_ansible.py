@@ -13,7 +13,7 @@ from fleetctl.domain.merge import merge
 from fleetctl.errors import InventoryFailed
 from fleetctl.usecases.scan import scan_sources
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.slow, pytest.mark.lab]
 
 
 def now() -> datetime:

@@ -23,7 +23,7 @@ pytest.importorskip("moto", reason="moto[server] is not installed: AWS is not em
 
 from tests.fakes.moto_account import CREDENTIALS, GPU_TYPE, IMAGE, PLAIN_TYPE, client, moto_server, run_instances
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.slow, pytest.mark.lab]
 REGIONS = ("us-east-1", "eu-west-1")
 HOSTILE = '=cmd|" /c calc"!A1'
 

@@ -21,7 +21,7 @@ from tests.fakes.arm_double import TOKEN, ArmDouble, Fault, arm_double
 from tests.fakes.arm_estate import SUBSCRIPTION, Estate
 from tests.fakes.json_double import json_double
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.slow, pytest.mark.lab]
 NAMES = list(HOSTILE)
 
 

@@ -20,6 +20,8 @@ from fleetctl.usecases.scan import scan_sources
 from tests.fakes.json_double import JsonDouble, json_double
 from tests.fakes.moto_account import free_port
 
+pytestmark = pytest.mark.slow
+
 PROMETHEUS = shutil.which("prometheus")
 STARTED = time.time()
 

@@ -16,7 +16,7 @@ from fleetctl.adapters.probes.sandbox import Limits, run
 from fleetctl.adapters.probes.triton import cut_out
 from fleetctl.catalog.portability import load_rule_book
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.slow, pytest.mark.lab]
 NAMES = load_rule_book().names
 KERNEL = "#include <cuda_runtime.h>\n__global__ void k(float *v) { v[threadIdx.x] = 1.0f; }\n"
 TRITON = """\

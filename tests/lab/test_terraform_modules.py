@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2] / "terraform"
 TERRAFORM = shutil.which("terraform")
 AZURE = sorted(p.name for p in (ROOT / "modules").glob("*azure"))
 AWS = sorted(p.name for p in (ROOT / "modules").iterdir() if p.name.endswith("aws") or p.name.startswith("alb"))
-pytestmark = [pytest.mark.lab, pytest.mark.skipif(TERRAFORM is None, reason="terraform is not on PATH")]
+pytestmark = [pytest.mark.slow, pytest.mark.lab, pytest.mark.skipif(TERRAFORM is None, reason="terraform is not on PATH")]
 needs_aws = pytest.mark.skipif(aws_mirror() is None, reason=f"{MIRROR} names no mirror with the genuine aws provider")
 
 

@@ -41,8 +41,8 @@ def _row(hold_reason: str, ended: str = "") -> StatusRow:
 @pytest.mark.parametrize(
     ("hold_reason", "ended", "said"),
     [
-        ("", "", "canary: baking 5 s more"),
-        ("evidence.lost", "", "canary: baking 5 s more"),
+        ("", "", "baking 5 s more"),
+        ("evidence.lost", "", "baking 5 s more"),
         ("stale", "", "HELD (stale): fleetctl audit list chat-lab"),
         ("traffic.router_down", "", "HELD (traffic.router_down): fleetctl audit list chat-lab"),
         ("fell back", "fell_back", "fell back"),

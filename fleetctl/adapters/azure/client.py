@@ -117,13 +117,14 @@ def credential_of(access: AzureAccess) -> TokenCredential:
         return _GivenToken(access.token)
     from azure.identity import DefaultAzureCredential
 
-    return DefaultAzureCredential(
+    found: TokenCredential = DefaultAzureCredential(
         exclude_interactive_browser_credential=True,
         exclude_visual_studio_code_credential=True,
         exclude_shared_token_cache_credential=True,
         exclude_powershell_credential=True,
         exclude_developer_cli_credential=True,
     )
+    return found
 
 
 class _GivenToken:
