@@ -105,6 +105,10 @@ class Provisioner(Protocol):
         """Return the cloud's ids, lower case, of everything that the pool's state holds; what exists beside them is an orphan."""
         ...
 
+    def adopt(self, pool: PoolId, address: str, id_: str) -> None:
+        """Take what exists already into the pool's state, at an address of its plan; nothing in the cloud is changed."""
+        ...
+
     def drift(self, pool: PoolId) -> tuple[Diagnostic, ...]:
         """Compare the state with the world."""
         ...

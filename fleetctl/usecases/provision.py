@@ -37,6 +37,7 @@ OWN_RUN_PATIENCE = timedelta(minutes=50)
 """How long a rerun waits for a Terraform that its killed predecessor left at work; above azurerm's 45 minutes for a machine."""
 _LOOK = timedelta(seconds=1)
 _EXISTS = re.compile(r'ID\s+"([^"]{1,600})"\s+already exists', re.IGNORECASE)
+_ADDRESS = re.compile(r"[A-Za-z_][\w.\[\]\"-]{1,500}\Z")
 _ORDER = {"machine": 0, "card": 1, "disk": 2, "other": 3}
 _ELSEWHERE = frozenset({Action.OTHER_PLACE, Action.CLEAN_OTHER_REGION, Action.OTHER_ZONE, Action.RELAX, Action.RAISE_QUOTA})
 
@@ -58,6 +59,7 @@ class _Saga:
     tried: list[PlaceFailure] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     number: int = 0
+    is_unfinished: bool = False
 
 
 def provision(
@@ -126,6 +128,7 @@ def _preview(s: _Saga) -> ProvisionOutcome:
 
 def _run(s: _Saga) -> ProvisionOutcome:
     before = s.intent.step
+    s.is_unfinished = before in ("applying", "compensating", "failed")
     _put(s, "planning")
     s.ports.reached("intent")
     if before in ("applying", "compensating"):
@@ -201,13 +204,14 @@ def _planned(s: _Saga, place: Candidate) -> tuple[ProvisionPlan, tuple[Diagnosti
         shown = s.provisioner.plan((spec,), s.run)
     except ProvisionFailed as e:
         raise explained(e) from e
-    loose = s.intent.fresh and not spec.hold
+    # Only what an unfinished try of ours made, and of which nobody was told, may be made anew elsewhere.
+    loose = s.intent.fresh and not spec.hold and (s.number > 1 or s.is_unfinished)
     findings = (
         *check_provision(
             shown,
             held_pools(s.plan, s.fleet),
             allowed_types=ALLOWED.get(shown.stack, LAB_TYPES),
-            permitted=(spec.pool,) if loose and s.number > 1 else (),
+            permitted=(spec.pool,) if loose else (),
         ),
         *check_delta(shown, spec),
     )
@@ -228,9 +232,9 @@ def _failed(s: _Saga, place: Candidate, result: ProvisionFailure) -> Trouble:
     now = s.ports.clock.now()
     s.attempts.append(Attempt(place=place, code=trouble.code, action=trouble.action.value, text=trouble.text, at=now))
     note(s.ports, "provision.failed", f"{s.spec.pool} at {place.text}: {trouble.code}: {trouble.text}", pool=s.spec.pool, code=trouble.code)
-    exists = tuple(m for text in result.details for m in _EXISTS.findall(" ".join(text.split())))
+    exists = tuple((text.split("\n", 1)[0], m) for text in result.details for m in _EXISTS.findall(" ".join(text.split())))
     if exists and s.number < MOST_TRIES:
-        _remove_ours(s, exists)
+        _adopt(s, exists)
         return replace(trouble, action=Action.WAIT_RETRY, wait=timedelta())
     if result.code in {"provision.interrupted", "provision.timeout"} and trouble.action is Action.ASK:
         _put(s, "failed", place=place)
@@ -347,17 +351,28 @@ def _clear(s: _Saga) -> tuple[Leftover, ...]:
     return orphans
 
 
-def _remove_ours(s: _Saga, ids: Sequence[str]) -> None:
-    """Remove what is in Terraform's way, if its parent is ours; what may be somebody else's is left for a person."""
+def _adopt(s: _Saga, exists: Sequence[tuple[str, str]]) -> None:
+    """Take into the state what a killed Terraform made and did not write down, where it is part of what is ours.
+
+    What carries our tag is left to `_clear`; what may be somebody else's is left to a person.
+
+    Args:
+        exists: address in the plan, and id in the cloud.
+    """
     known = s.provisioner.ids(s.spec.pool)
-    for id_ in ids:
-        if not any(id_.lower().startswith(f"{k}/") for k in known if "/providers/" in k):
+    tagged = {o.id.lower() for o in s.leftovers.find(s.intent.tag)}
+    for address, id_ in exists:
+        low = id_.lower()
+        if low in tagged:
+            continue
+        if not _ADDRESS.match(address) or not any(low == k or low.startswith((f"{k}/", f"{k}|")) for k in known if "/providers/" in k):
             raise ProvisionFailed(
                 "provision.exists",
                 f"{id_} exists already, and fleetctl did not make it; nothing of it was touched.",
                 hint="Remove or import it yourself, then run: fleetctl provision",
             )
-        s.leftovers.remove(Leftover(id=id_, kind="other", name=id_.rsplit("/", 1)[1], state="exists"))
+        s.provisioner.adopt(s.spec.pool, address, id_)
+        note(s.ports, "provision.adopted", f"{s.spec.pool}: {address} is {id_}", pool=s.spec.pool, id=id_)
 
 
 def _at(s: _Saga, place: Candidate) -> PoolSpec:

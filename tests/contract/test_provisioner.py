@@ -243,3 +243,14 @@ def test_ids_are_those_of_what_was_made_and_none_before(bench: Bench) -> None:
     assert bench.provisioner.ids(POOL) == frozenset()
     _applied(bench, "1")
     assert len(bench.provisioner.ids(POOL)) == 2
+
+
+def test_what_cannot_be_adopted_is_told(bench: Bench) -> None:
+    _applied(bench, "1")
+    if isinstance(bench.provisioner, FakeProvisioner):
+        bench.provisioner.adopt(POOL, 'terraform_data.host["mi300x-lab-3"]', "x")
+        assert len(bench.provisioner.ids(POOL)) == 3
+        return
+    with pytest.raises(ProvisionFailed) as caught:
+        bench.provisioner.adopt(POOL, "terraform_data.nothing", "x")
+    assert caught.value.code == "provision.adopt_failed"

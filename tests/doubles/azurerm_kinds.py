@@ -57,7 +57,7 @@ class Kind:
         """Return the resource's id."""
         if self.links:
             number = hashlib.sha256("|".join(str(values[a]).lower() for a in self.links).encode()).hexdigest()[:16]
-            return f"{_SUB}/providers/Microsoft.Lab/{self.arm}/{number}"
+            return f"{values[self.links[0]]}/{self.arm}/{number}"
         group = f"{_SUB}/resourceGroups/{values.get('resource_group_name') or values['name']}"
         if not self.arm:
             return group
@@ -109,7 +109,8 @@ KINDS = (
 
 def body_of(kind: Kind, values: dict[str, Any]) -> dict[str, Any]:
     """Return the ARM body: the real shape for machines, cards and what the inventory reads; the rest keeps its arguments as they are."""
-    body: dict[str, Any] = {"location": values.get("location"), "tags": values.get("tags") or {}, "properties": {}}
+    kept = {k: v for k, v in values.items() if v is not Unknown}
+    body: dict[str, Any] = {"location": values.get("location"), "tags": values.get("tags") or {}, "properties": {}, "x-arguments": kept}
     if kind.name == "linux_virtual_machine":
         return {**body, **_machine(values)}
     if kind.name == "network_interface":

@@ -249,9 +249,16 @@ class ArmResource(iface.Resource):  # type: ignore[misc]  # the package is untyp
         return old
 
     def import_(self, ctx: iface.ImportContext, id: str) -> dict[str, Any] | None:  # noqa: A002 (the package's name)
-        """Refuse: the double imports nothing."""
-        ctx.diagnostics.add_error("the lab double imports nothing")
-        return None
+        """Read it by its id: the double keeps the arguments that it was made with."""
+        try:
+            _, found, _ = self._client.call("GET", id)
+        except ArmError as e:
+            ctx.diagnostics.add_error(f"importing {self.kind.title}: {e}")
+            return None
+        shape = self.get_schema()
+        names = [a.name for a in shape.attributes] + [b.type_name for b in shape.block_types]
+        given = found.get("x-arguments", {})
+        return computed_of(self.kind, {n: given.get(n) for n in names}, found, shape)
 
 
 class Provider(iface.Provider):  # type: ignore[misc]  # the package is untyped

@@ -107,6 +107,13 @@ class FakeProvisioner:
         """Return the hosts that were made."""
         return frozenset(self._states.get(pool, _State()).hosts)
 
+    def adopt(self, pool: PoolId, address: str, id_: str) -> None:
+        """Take a host in."""
+        self._unlocked("adopting")
+        spec = self._specs[pool]
+        made = _Made(shape=(spec.vendor, spec.sku, spec.region), hold=spec.hold)
+        self._states.setdefault(pool, _State()).hosts[_host_of(address)] = made
+
     def drift(self, pool: PoolId) -> tuple[Diagnostic, ...]:
         """Compare with what was last planned."""
         state = self._states.get(pool)

@@ -281,6 +281,29 @@ def test_orphans_of_an_earlier_run_are_told_by_a_dry_run_and_removed_by_a_run(wo
     assert set(w.cloud.things) == {"/vm/theirs"}
 
 
+EXISTS = (
+    'azurerm_subnet.hosts\na resource with the ID "{id}" already exists - to be managed via Terraform this resource needs to be imported'
+)
+
+
+def test_what_a_killed_terraform_made_under_what_is_ours_is_adopted(world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
+    w = world(EXISTS.format(id="/x/providers/net/v1/subnets/hosts"))
+    adopted: list[tuple[str, str]] = []
+    monkeypatch.setattr(w.provisioner, "ids", lambda _: frozenset({"/x/providers/net/v1"}))
+    monkeypatch.setattr(w.provisioner, "adopt", lambda _, a, i: adopted.append((a, i)))
+    assert len(w.run().hosts) == 2
+    assert adopted == [("azurerm_subnet.hosts", "/x/providers/net/v1/subnets/hosts")]
+
+
+def test_what_may_be_somebody_else_s_is_left_alone(world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
+    w = world(EXISTS.format(id="/x/providers/net/v2"))
+    monkeypatch.setattr(w.provisioner, "ids", lambda _: frozenset({"/x/providers/net/v1", "/x"}))
+    with pytest.raises(ProvisionFailed) as caught:
+        w.run()
+    assert caught.value.code == "provision.exists"
+    assert w.cloud.removed == []
+
+
 def test_a_host_on_record_is_never_removed_though_the_state_lost_it(world: Callable[..., World]) -> None:
     w = world()
     w.run()

@@ -131,6 +131,17 @@ class TerraformProvisioner:
             )
         return hosts_of(answer.out, pool)
 
+    def adopt(self, pool: PoolId, address: str, id_: str) -> None:
+        """Import what exists already into the pool's state; nothing in the cloud is changed.
+
+        Raises:
+            ProvisionFailed: provision.adopt_failed, provision.locked; ToolMissing: tool.terraform_missing.
+        """
+        answer = self._calls(self._folder(pool)).run("import", address, id_, input=False, no_color=FLAG)
+        if answer.status != 0:
+            text = f"{id_} exists already and cannot be taken into the state of pool {pool}: {_error_text(answer)}"
+            raise ProvisionFailed("provision.adopt_failed", text, hint="Remove or import it yourself, then run: fleetctl provision")
+
     def drift(self, pool: PoolId) -> tuple[Diagnostic, ...]:
         """Return one warning (provision.drift) per resource that differs from what was last planned; () for a pool that has none.
 

@@ -57,9 +57,9 @@ resource "aws_vpc_security_group_ingress_rule" "serving" {
   to_port           = each.value.port
 }
 
+# Hosts to each other: EFA needs all.
 resource "aws_vpc_security_group_ingress_rule" "each_other" {
   security_group_id            = aws_security_group.hosts.id
-  description                  = "Hosts to each other (EFA needs all)"
   referenced_security_group_id = aws_security_group.hosts.id
   ip_protocol                  = "-1"
 }

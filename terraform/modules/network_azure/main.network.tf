@@ -1,7 +1,8 @@
-# A network, a subnet for hosts, and rules that let in only who is named.
+# A network, a subnet for hosts, and rules that let in only who is named. Names hold the region: a subnet and a rule know their parent by name
+# only, and would be lost, not made again, when a pool goes to another region under the same names.
 
 resource "azurerm_virtual_network" "this" {
-  name                = "${var.name}-vnet"
+  name                = "${var.name}-${var.location}-vnet"
   location            = var.location
   resource_group_name = var.resource_group_name
   address_space       = [var.address_space]
@@ -17,7 +18,7 @@ resource "azurerm_subnet" "hosts" {
 }
 
 resource "azurerm_network_security_group" "hosts" {
-  name                = "${var.name}-nsg"
+  name                = "${var.name}-${var.location}-nsg"
   location            = var.location
   resource_group_name = var.resource_group_name
   tags                = var.tags

@@ -18,6 +18,6 @@ resource "aws_instance" "host" {
 
   lifecycle {
     prevent_destroy = true
-    ignore_changes  = [launch_template]
+    ignore_changes  = [launch_template, user_data, user_data_base64] # of the first boot only
   }
 }

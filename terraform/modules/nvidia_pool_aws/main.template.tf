@@ -19,7 +19,7 @@ resource "aws_placement_group" "pool" {
 }
 
 resource "aws_launch_template" "pool" {
-  name                   = "${var.pool_id}-lt"
+  name_prefix            = "${var.pool_id}-" # a fixed name would stand in the way of a rerun after a crash
   image_id               = var.image_id
   instance_type          = var.instance_type
   key_name               = var.key_name

@@ -7,7 +7,7 @@ locals {
 resource "azurerm_resource_group" "pool" {
   count = var.resource_group_name == "" ? 1 : 0
 
-  name     = "fleetctl-${var.pool_id}"
+  name     = "fleetctl-${var.pool_id}-${var.region}"
   location = var.region
   tags     = local.tags
 }

@@ -65,7 +65,7 @@ variable "hold" {
 
 variable "resource_group_name" {
   type        = string
-  description = "Resource group that takes everything; \"\" makes one named fleetctl-<pool>."
+  description = "Resource group that takes everything; \"\" makes one named fleetctl-<pool>-<region>."
   default     = ""
 }
 
