@@ -300,5 +300,5 @@ def test_time_of_a_step_is_evidence_or_bake_whichever_is_longer() -> None:
 def test_the_labs_own_file_moves_every_cell_since_it_is_pinned() -> None:
     for with_llm in (True, False):
         plan = plan_of(lab_file(with_llm))
-        assert {(o.kind, o.target, o.target_replicas) for o in plan.outcomes} == {("move", "mi300x-lab", 2)}
+        assert {(o.kind, o.target, o.target_replicas == o.replicas) for o in plan.outcomes} == {("move", "mi300x-lab", True)}
         assert [(s.pool, s.count) for s in plan.pools] == [("mi300x-lab", 2)]
