@@ -39,18 +39,28 @@ class Speeds:
         self._records: dict[tuple[str, str], list[Performance]] = {}
         for record in catalog.performance:
             self._records.setdefault((record.gpu, record.klass), []).append(record)
-        self._known: dict[tuple[str, ...], Speed] = {}
+        self._rows: dict[tuple[str, ...], dict[str, Speed]] = {}
+        self._row: dict[str, Speed] = {}
+        self._recorded: dict[tuple[str, ...], Speed] = {}
+        self._asked: tuple[Workload | None, Sku | None] = (None, None)
 
     def __call__(self, workload: Workload, source: Sku, target: Sku) -> Speed:
         """Return the factor of the target against the source for this workload."""
+        if workload is not self._asked[0] or source is not self._asked[1]:
+            w = workload
+            key = (w.model.name, w.model.precision, w.klass, source.name, w.serving.get(DECLARED_KEY, ""))
+            self._asked = (workload, source)
+            self._row = self._rows.setdefault(key, {})
+        found = self._row.get(target.name)
+        if found is None:
+            found = self._row[target.name] = self._fresh(workload, source, target)
+        return found
+
+    def _fresh(self, workload: Workload, source: Sku, target: Sku) -> Speed:
         if "lab" in (source.cloud, target.cloud):
             return EMULATED
         declared = workload.serving.get(DECLARED_KEY, "") if (source.vendor, target.vendor) == ("nvidia", "amd") else ""
-        key = (workload.model.name, workload.model.precision, workload.klass, source.gpu, target.gpu, declared)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._swayed(self._find(workload, source.gpu, target.gpu, declared), source, target)
-        return found
+        return self._swayed(self._find(workload, source.gpu, target.gpu, declared), source, target)
 
     def _swayed(self, speed: Speed, source: Sku, target: Sku) -> Speed:
         sway = (self._amd if target.vendor == "amd" else 1.0) / (self._amd if source.vendor == "amd" else 1.0)
@@ -65,6 +75,12 @@ class Speeds:
             own = 0.0
         if own > 0:
             return Speed(factor=own, kind="declared", source="the fleet file's target_speed")
+        key = (workload.model.name, workload.klass, source, target)
+        if key not in self._recorded:
+            self._recorded[key] = self._from_records(workload, source, target)
+        return self._recorded[key]
+
+    def _from_records(self, workload: Workload, source: str, target: str) -> Speed:
         for klass in _classes(workload.klass):
             pairs = list(self._pairs(source, target, klass))
             same = [(f, s) for f, s, model in pairs if model == _plain(workload.model.name)]

@@ -14,7 +14,6 @@ from fleetctl.domain.fleet import Fleet, PhaseSpec, Policy
 from fleetctl.domain.ids import CellId, WorkloadId
 from fleetctl.domain.plan import StepNeed, Wave
 from fleetctl.domain.workload import Cell, Guardrail, Requests, Workload
-from fleetctl.planning.evidence_need import phases_for
 
 UNKNOWN_HOURS = 0.0
 
@@ -50,7 +49,7 @@ def _wave(
 ) -> Wave:
     has_shadow = any(works[c.workload].shadow is not None for c in cells)
     phases = tuple(p for p in fleet.policy.steps if p.phase != "shadow" or has_shadow)
-    steps = tuple(_merged(phase, cells, fleet, works, needs) for phase in phases)
+    steps = tuple(_merged(phase, cells, needs) for phase in phases)
     widest: Mapping[Guardrail, Requests] = {}
     for step in steps:
         widest = step.requests or widest
@@ -64,19 +63,12 @@ def _wave(
     )
 
 
-def _merged(
-    phase: PhaseSpec,
-    cells: tuple[Cell, ...],
-    fleet: Fleet,
-    works: Mapping[WorkloadId, Workload],
-    needs: Mapping[CellId, tuple[StepNeed, ...]],
-) -> StepNeed:
+def _merged(phase: PhaseSpec, cells: tuple[Cell, ...], needs: Mapping[CellId, tuple[StepNeed, ...]]) -> StepNeed:
     requests: dict[Guardrail, Requests] = {}
     hours, positions = 0.0, 0
     for cell in cells:
-        specs = phases_for(fleet.policy, works[cell.workload])
-        for spec, need in zip(specs, needs[cell.id], strict=True):
-            if (spec.phase, spec.weight_bp) != (phase.phase, phase.weight_bp):
+        for need in needs[cell.id]:
+            if (need.phase, need.weight_bp) != (phase.phase, phase.weight_bp):
                 continue
             for guardrail, count in need.requests.items():
                 requests[guardrail] = max(count, requests.get(guardrail, 0))

@@ -25,6 +25,7 @@ from fleetctl.planning.options import PlanOptions
 from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.views.plan import render_plan
 from tests.cases.planning_fleet import ANA, NOW, cell, lab_fleet, lab_policy, plan_of, pool, workload
+from tests.unit.test_lab_fleet_text import fleet as lab_file
 
 ASKED = PlanOptions(allow_dearer=True)
 
@@ -294,3 +295,10 @@ def test_time_of_a_step_is_evidence_or_bake_whichever_is_longer() -> None:
     slow = one(work={"traffic": Traffic(requests_per_s=1.5, input_tokens=9.0, output_tokens=9.0)})
     step = next(s for s in plan_of(slow).waves[0].steps if s.phase == "ramp")
     assert step.hours == pytest.approx(max(step.requests.values()) / (1.5 * 0.5) / 3600, rel=0.01)
+
+
+def test_the_labs_own_file_moves_every_cell_since_it_is_pinned() -> None:
+    for with_llm in (True, False):
+        plan = plan_of(lab_file(with_llm))
+        assert {(o.kind, o.target, o.target_replicas == o.replicas) for o in plan.outcomes} == {("move", "mi300x-lab", True)}
+        assert [(s.pool, s.count) for s in plan.pools] == [("mi300x-lab", 2)]
