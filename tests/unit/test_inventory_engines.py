@@ -89,7 +89,9 @@ def test_each_engine_says_what_it_serves(engine: str) -> None:
         assert all(h["Authorization"] == "Bearer k" for h in double.headers)
         assert not any("completions" in path for _, path, _ in double.asked)
     if engine == "vllm":
-        assert found.values["requests_per_s"] == pytest.approx(1.0, rel=0.1)
+        rate = found.values["requests_per_s"]  # one request between two looks that are at least a second apart, more on a busy machine
+        assert isinstance(rate, float)
+        assert 0.0 < rate <= 1.1
 
 
 @pytest.mark.parametrize(
