@@ -141,6 +141,10 @@ def repeat_switches(lab: Lab, rounds: int) -> None:
         took = switch_round(lab, 12)
         assert took["switch_ms"] < SWITCH_WITHIN_MS
         print(f"switch {n + 1}: {took}")
+    store = lab.store()
+    for cell in (CHAT, STREAM):  # the store takes over the tokens that were written past it
+        store.raise_token(CellId(cell), lab.router().read(CellId(cell)).token)
+    store.close()
 
 
 def test_the_switch_costs_no_client_anything(whole_lab: Lab) -> None:
