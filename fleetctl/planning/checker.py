@@ -14,7 +14,7 @@ never exceeds the cost of any plan that keeps the rules. Source: Lagrangian rela
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from math import ceil
 
@@ -39,7 +39,7 @@ class Ground:
     Args:
         vms: per pool after the plan; hours: per cell, with both sides up; closed: (SKU, region) that get no more VMs.
         fit_of, speed_of: the same facts that the plan was made from; both_vendors: cells may go to NVIDIA pools too.
-        sent: cells on their way, and where to.
+        sent: cells on their way, and where to; only: the one pool that a cell may go to.
     """
 
     vms: Mapping[PoolId, int]
@@ -49,6 +49,7 @@ class Ground:
     speed_of: Callable[[Workload, Sku, Sku], Speed]
     both_vendors: bool
     sent: Mapping[CellId, PoolId]
+    only: Mapping[CellId, PoolId] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -151,6 +152,8 @@ def _places(
             bad.append(f"{o.cell}: {at.pool.region} is not a region that its data may be served from")
         elif pin is not None and pin != at.pool.id:
             bad.append(f"{o.cell}: pinned to {pin}")
+        elif g.only.get(o.cell, at.pool.id) != at.pool.id:
+            bad.append(f"{o.cell}: may go to {g.only[o.cell]} alone")
         elif pin is None and at.pool.vendor != "amd" and not g.both_vendors:
             bad.append(f"{o.cell}: {at.pool.id} is not AMD")
         elif w.accelerators_per_replica > at.sku.accelerators or not _fits(w, at.sku, g):
@@ -353,7 +356,7 @@ class _Offers:
         """Return the offers for one cell."""
         traffic = w.traffic.input_tokens + w.traffic.output_tokens
         size = (w.accelerators_per_replica, w.concurrency, w.adapters, traffic)
-        key = (cell.source, cell.region, cell.regions, _pin(cell, self._g), w.model, size)
+        key = (cell.source, cell.region, cell.regions, _pin(cell, self._g), self._g.only.get(cell.id), w.model, size)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = [self._offer(f, f.sku) for f in self._facts.values() if f.sku is not None and self._may(cell, w, f)]
@@ -376,6 +379,8 @@ class _Offers:
             return False
         if pin is not None:
             return pin == f.pool.id
+        if self._g.only.get(cell.id, f.pool.id) != f.pool.id:
+            return False
         vendor = f.pool.vendor == "amd" or self._g.both_vendors
         return vendor and w.accelerators_per_replica <= f.sku.accelerators and _fits(w, f.sku, self._g)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache
-from math import isfinite
+from math import inf, isfinite
 from typing import TYPE_CHECKING
 
 from fleetctl.domain.canonical import digest
@@ -40,7 +40,7 @@ from fleetctl.planning.evidence_need import (
 from fleetctl.planning.options import DEFAULT, PlanOptions
 from fleetctl.planning.outcomes import before_placing, full, moved, stays, too_slow, twins_of
 from fleetctl.planning.placement import FitOf
-from fleetctl.planning.speed import Speeds
+from fleetctl.planning.speed import SpeedOf, Speeds
 from fleetctl.planning.waves import finite, make_waves, wave_key
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class _Inputs:
     candidates: Candidates
     twins: Mapping[str, int]
     options: PlanOptions
+    speed_of: SpeedOf | None
     now: Instant
     known_steps: dict[tuple[object, ...], tuple[StepNeed, ...]] = field(default_factory=dict)
 
@@ -77,6 +78,7 @@ def make_plan(
     baselines: Mapping[str, Baseline] | None = None,
     requests_for: PlannedRequests = planned_requests,
     options: PlanOptions = DEFAULT,
+    speed_of: SpeedOf | None = None,
 ) -> Plan:
     """Decide per cell whether it moves, where, in which wave, with what evidence, at what cost.
 
@@ -85,6 +87,7 @@ def make_plan(
         capacity: answers for more VMs of a SKU in a region; only "no" binds, "unknown" is named in the checks.
         now: aware UTC; fleet_digest: of the fleet as saved, kept in the plan so that a changed fleet is noticed.
         fit_of: `fleetctl.assess.memory_fit`; baselines: measured per workload id, else declared or assumed ones are used.
+        speed_of: instead of the catalogue's records (a fleet as it stands, whose replicas have another reference).
 
     Returns:
         a plan that the checker accepts; fleets that are decided exactly (up to about 600 choices) always give the same bytes.
@@ -104,7 +107,8 @@ def make_plan(
         assessments={a.workload: a for a in assessments},
         baselines=baselines or {},
         requests_for=cache(requests_for),
-        candidates=Candidates(fleet, everywhere, fit_of, Speeds(catalog, amd_factor=options.amd_factor), options),
+        candidates=Candidates(fleet, everywhere, fit_of, speed_of or Speeds(catalog, amd_factor=options.amd_factor), options),
+        speed_of=speed_of,
         twins=twins_of(fleet),
         options=options,
         now=now,
@@ -164,9 +168,10 @@ def _checked(
         hours={c: sum(n.hours for n in s if isfinite(n.hours)) for c, s in steps.items()},
         closed=frozenset((s.pool.sku, s.pool.region) for s in given.sites if s.closed is not None),
         fit_of=fit_of,
-        speed_of=Speeds(given.catalog, amd_factor=given.options.amd_factor),
+        speed_of=given.speed_of or Speeds(given.catalog, amd_factor=given.options.amd_factor),
         both_vendors=given.options.both_vendors,
         sent=given.options.migrating,
+        only=given.options.only,
     )
     checks = check_plan(plan, given.fleet, given.catalog, ground)
     bad = tuple(f"{c.name}: {c.detail}" for c in checks if not c.ok)
@@ -221,6 +226,8 @@ def _early(cell: Cell, workload: Workload, given: _Inputs, steps: dict[CellId, t
     )
     if early is not None:
         return early, ()
+    if cell.id in given.options.held:
+        return replace(base, reason=given.options.held[cell.id], cost_then=base.cost_now), ()
     mine = _steps(cell, workload, given)
     hours = hours_to_soak(mine)
     if cell.lane.kind == "own" and hours > LANE_LIMIT_HOURS:
@@ -275,6 +282,9 @@ def _place(
     from fleetctl.planning.solve import solve
 
     program, caps = assemble(given.fleet, given.catalog, given.sites, asked, given.now, allow_dearer=given.options.allow_dearer)
+    if given.options.most_moves is not None or given.options.most_gpus is not None:
+        moves, gpus = given.options.most_moves, given.options.most_gpus
+        program = replace(program, most_moves=inf if moves is None else float(moves), most_gpus=inf if gpus is None else gpus)
     answer = solve(program)
     rooms, capped = _rooms(program, answer, caps)
     for w, a in enumerate(asked):

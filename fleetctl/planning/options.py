@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fleetctl.domain.ids import CellId, PoolId
+from fleetctl.domain.people import Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +17,8 @@ class PlanOptions:
         allow_dearer: move what can move even where staying is cheaper.
         both_vendors: cells may go to any pool of their regions, back to NVIDIA too (rebalancing).
         migrating: cells on their way, and where to: they are not placed anew, and their pools are held.
+        held: cells that stay, and why (rebalancing); only: the one pool that a cell may go to, or stay.
+        most_moves, most_gpus: cells that may move, and GPUs of those where they are now; None: no limit.
         amd_factor: multiplies the throughput of AMD accelerators (sensitivity), 1.0 as recorded.
     """
 
@@ -23,6 +26,10 @@ class PlanOptions:
     both_vendors: bool = False
     migrating: Mapping[CellId, PoolId] = field(default_factory=dict)
     amd_factor: float = 1.0
+    held: Mapping[CellId, Reason] = field(default_factory=dict)
+    only: Mapping[CellId, PoolId] = field(default_factory=dict)
+    most_moves: int | None = None
+    most_gpus: float | None = None
 
 
 DEFAULT = PlanOptions()

@@ -12,6 +12,7 @@ from fleetctl.domain.canonical import canonical, decode
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import PoolId
 from fleetctl.domain.plan import Plan
+from fleetctl.planning.candidates import padded
 from fleetctl.planning.checks import gpus_used
 from fleetctl.planning.make_plan import plan_id
 from fleetctl.planning.placement import packed
@@ -63,7 +64,7 @@ def test_capacity_is_never_exceeded(fleet: Fleet) -> None:
         assert sku is not None
         assert used[p.id] <= p.limit * sku.accelerators
         mine = {
-            o.cell: (o.replicas, fleet.workload(o.workload).accelerators_per_replica)
+            o.cell: (o.replicas, padded(fleet.workload(o.workload).accelerators_per_replica, sku.accelerators))
             for o in plan.outcomes
             if o.kind == "move" and o.target == p.id
         }
