@@ -13,6 +13,7 @@ from fleetctl.cli.options import dry_run_option, output_option, pass_app
 from fleetctl.errors import EXIT_CHANGES, EXIT_DONE
 
 if TYPE_CHECKING:
+    from fleetctl.domain.plan import Plan
     from fleetctl.planning.options import PlanOptions
     from fleetctl.usecases.plan import PlanPorts
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 @click.option("--deadline", metavar="DATE", help="By when soaks should be over, such as 2027-01-31; says what will not fit.")
 @click.option("--explain", metavar="WORKLOAD", help="Only say why this workload or cell moves, stays or is blocked; saves nothing.")
 @click.option("--diff", "old", metavar="PLAN", help="Only say what a new plan would do otherwise than this saved one; saves nothing.")
+@click.option("--sensitivity", is_flag=True, help="Also plan with AMD 10 % slower and faster and by each price book: what flips.")
 @dry_run_option
 @output_option()
 @pass_app
@@ -33,6 +35,7 @@ def command(
     deadline: str | None,
     explain: str | None,
     old: str | None,
+    sensitivity: bool,
     dry_run: bool,
     output: str,
 ) -> None:
@@ -43,6 +46,7 @@ def command(
       fleetctl plan
       fleetctl plan --explain chat
       fleetctl plan --deadline 2027-01-31
+      fleetctl plan --sensitivity
       fleetctl plan -o json
     """
     from fleetctl.cli.commands.show import show_plan
@@ -50,8 +54,8 @@ def command(
     from fleetctl.planning.options import PlanOptions
     from fleetctl.usecases.plan import plan
 
-    if explain is not None and old is not None:
-        raise UsageError("usage.options", "--explain and --diff do not go together.", hint="Leave one out.")
+    if sum((explain is not None, old is not None, sensitivity)) > 1:
+        raise UsageError("usage.options", "--explain, --diff and --sensitivity do not go together.", hint="Name one of them.")
     options = PlanOptions(allow_dearer=allow_dearer, deadline=_date(deadline))
     if explain is not None:
         _explain(app, explain, options, output)
@@ -63,7 +67,10 @@ def command(
     made = plan(w.fleet, _ports(app), save=not dry_run, options=options)
     if not dry_run:
         w.save_ways_home(made)
-    show_plan(app, made, output)
+    if sensitivity:
+        _what_if(app, made, options, output, save=not dry_run)
+    else:
+        show_plan(app, made, output)
     moves = any(o.kind == "move" and not o.arrived for o in made.outcomes)
     sys.exit(EXIT_CHANGES if detailed_exitcode and moves else EXIT_DONE)
 
@@ -107,6 +114,25 @@ def _explain(app: App, name: str, options: PlanOptions, output: str) -> None:
             app.out("\n".join(f"cell/{e.outcome.cell}" for e in found))
         case _:
             app.out(render_explained(worked.plan, found))
+
+
+def _what_if(app: App, made: Plan, options: PlanOptions, output: str, *, save: bool) -> None:
+    """Print the plan and what flips; as JSON or YAML only what flips (the plan has its own command)."""
+    from fleetctl.cli.commands.show import show_plan
+    from fleetctl.formats.output import as_json, as_yaml
+    from fleetctl.usecases.sensitivity import sensitivity
+    from fleetctl.views.plan_sensitivity import render_sensitivity
+
+    found = sensitivity(app.wiring.fleet, made, _ports(app), options=options, save=save)
+    match output:
+        case "json":
+            app.out(as_json("sensitivity", found))
+        case "yaml":
+            app.out(as_yaml("sensitivity", found))
+        case _:
+            show_plan(app, made, output)
+            if output != "name":
+                app.out(render_sensitivity(found))
 
 
 def _diff(app: App, old: str, options: PlanOptions, output: str) -> None:
