@@ -6,8 +6,8 @@ from fleetctl.domain.event import Event, broken_link
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import CellId, Sha256
 from fleetctl.domain.plan import Plan
-from fleetctl.domain.sensitivity import Sensitivity
 from fleetctl.domain.report import ChainHead, ClientCount, ReportData
+from fleetctl.domain.sensitivity import Sensitivity
 from fleetctl.ports.state import Clock, Records, Store, Trail
 
 

@@ -42,7 +42,7 @@ def test_what_flips_with_speed_and_with_the_book() -> None:
     cheap = replace(load_catalog(), price_book_id="owned-2026")
     found = sensitivity(fleet, made, ports(store), books={"list": load_catalog(), "owned": cheap})
     assert [c.name for c in found.cases] == ["as planned", "AMD -10%", "AMD +10%", "prices: list", "prices: owned"]
-    assert [c.flips for c in found.cases][0] == 0
+    assert found.cases[0].flips == 0
     assert found.cases[0].cost_then == made.cost_then
     assert found.cases[-1].price_book_id == "owned-2026"
     assert store.get(Sensitivity, made.id) == found == decode(Sensitivity, canonical(found))
