@@ -374,10 +374,7 @@ def _place(
     from fleetctl.planning.solve import solve
 
     program, caps = assemble(given.fleet, given.catalog, given.sites, asked, given.now, allow_dearer=given.options.allow_dearer)
-    if given.options.most_moves is not None or given.options.most_gpus is not None:
-        moves, gpus = given.options.most_moves, given.options.most_gpus
-        program = replace(program, most_moves=inf if moves is None else float(moves), most_gpus=inf if gpus is None else gpus)
-    answer = solve(program)
+    answer = solve(_limited(program, given.options))
     rooms, capped = _rooms(program, answer, caps)
     for w, a in enumerate(asked):
         if not a.choices:
@@ -399,6 +396,12 @@ def _place(
 def _fault_time(a: Asked, given: _Inputs) -> float | None:
     ratio = baseline_of(a.workload, given.baselines).error_ratio
     return given.fault_time(a.workload.traffic.requests_per_s, ratio) if given.fault_time is not None else None
+
+
+def _limited(program: Program, options: PlanOptions) -> Program:
+    """Return the program with the limits of moves that were asked for."""
+    moves = inf if options.most_moves is None else float(options.most_moves)
+    return replace(program, most_moves=moves, most_gpus=inf if options.most_gpus is None else options.most_gpus)
 
 
 def _rooms(program: Program, answer: Answer, caps: tuple[str, ...]) -> tuple[list[float], dict[int, str]]:

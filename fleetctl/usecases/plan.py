@@ -98,13 +98,13 @@ def work(fleet: Fleet, ports: PlanPorts, options: PlanOptions = DEFAULT, catalog
 
     made = draft()
     for _ in range(MOST_QUESTIONS):
-        if not _ask(made.plan, fleet, ports.capacity, verdicts):
+        if not ask(made.plan, fleet, ports.capacity, verdicts):
             break
         made = draft()
     return made
 
 
-def _ask(made: Plan, fleet: Fleet, capacity: Capacity, verdicts: dict[tuple[str, str], CapacityVerdict]) -> bool:
+def ask(made: Plan, fleet: Fleet, capacity: Capacity, verdicts: dict[tuple[str, str], CapacityVerdict]) -> bool:
     """Ask for the VMs that a draft adds and that were not asked for yet; true where something was learnt."""
     counts = {p.id: p.count for p in fleet.pools}
     learnt = False

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fleetctl.adapters.name_tables import ImportedNames
+    from fleetctl.domain.catalog import Catalog
     from fleetctl.domain.fleet import Connection, Fleet
     from fleetctl.domain.pool import Host
     from fleetctl.ports.capacity import PartedDiscovery, ScanRecords
@@ -69,6 +70,13 @@ class See(Base):
 
         catalog = load_catalog()
         return lambda workload, pool: share_of(workload, pool, catalog)
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """Return the catalogue with this workspace's own rows before the shipped ones."""
+        from fleetctl.catalog import load_catalog
+
+        return load_catalog()
 
     @cached_property
     def scans(self) -> ScanRecords:
