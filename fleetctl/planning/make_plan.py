@@ -45,7 +45,9 @@ from fleetctl.planning.evidence_need import (
 from fleetctl.planning.options import DEFAULT, PlanOptions
 from fleetctl.planning.outcomes import before_placing, full, moved, stays, too_slow, twins_of
 from fleetctl.planning.placement import FitOf
+from fleetctl.planning.path_use import path_uses
 from fleetctl.planning.power_draw import gpu_kw
+from fleetctl.planning.release import with_releases
 from fleetctl.planning.speed import Speeds
 from fleetctl.planning.waves import finite, make_waves, wave_key
 
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from fleetctl.planning.assemble import Asked
     from fleetctl.planning.program import Floats
 
+WHOLE = ", yet the fleet's whole VMs cost less with it there."
 FaultTime = Callable[[float, float], float | None]
 
 
@@ -198,6 +201,8 @@ def work_out(
     cost = fleet_cost(everywhere, then)
     saving = cost.now.amount - cost.then.amount
     times = make_calendar(waves, outcomes, needs, cost.pools, fleet.policy.freeze, now, saving=saving, deadline=options.deadline)
+    choices = {a.cell.id: a.choices for a in asked}
+    outcomes = with_releases(outcomes, choices, times[0], everywhere, cost.pools, _limits(given) if times[0] is not None else ())
     ordered = tuple(outcomes[c.id] for c in fleet.cells)
     plan = _written(given, fleet_digest, ordered, waves, cost, times, placed.certificate, verdicts)
     plan = replace(plan, checks=(*_conflicts(given), *plan.checks, *_checked(plan, given, steps, then, fit_of)))
@@ -217,15 +222,18 @@ def _conflicts(given: _Inputs) -> tuple[Check, ...]:
     """Return the failed check that names a smallest set of lines that conflict, where pinned cells cannot all be taken."""
     if not given.pins:
         return ()
-    from fleetctl.planning.assemble import shared_limits
-
     base = [0.0] * len(given.sites)
     for cell in given.fleet.cells:
         w = given.workloads[cell.workload]
         base[given.index[cell.source]] += w.replicas * w.accelerators_per_replica
+    return conflict_check(conflict(given.sites, base, given.pins, _limits(given)), given.pins)
+
+
+def _limits(given: _Inputs) -> tuple[Limit, ...]:
+    from fleetctl.planning.assemble import shared_limits
+
     rows, most, names = shared_limits(given.fleet, given.catalog, given.sites)
-    limits = [Limit(name=n, weights=row.tolist(), most=float(m)) for n, row, m in zip(names, rows, most, strict=True)]
-    return conflict_check(conflict(given.sites, base, given.pins, limits), given.pins)
+    return tuple(Limit(name=n, weights=row.tolist(), most=float(m)) for n, row, m in zip(names, rows, most, strict=True))
 
 
 def _written(
@@ -262,6 +270,7 @@ def _written(
         checks=make_checks(fleet, catalog, ordered, waves, cost, verdicts, given.baselines),
         cash=cash_lines(fleet.pools, cost.pools, fleet.commitments, catalog, given.now),
         calendar=calendar,
+        paths=path_uses(ordered, given.sites, given.index, given.workloads, given.candidates.barriers),
     )
 
 
@@ -407,6 +416,8 @@ def _place(
             why = "pinned in the fleet file" if a.cell.target is not None else "cheapest place in whole VMs"
             there = a.cell.id in given.options.arrived
             moves = moved(base, chosen, given.sites[to], why, hours_to_soak(steps[a.cell.id]), given.kw[to], there=there)
+            if moves.reason.code == "move.dearer" and not a.pinned and not given.options.allow_dearer:
+                moves = replace(moves, reason=Reason(code="move.whole_vms", text=moves.reason.text.removesuffix(".") + WHOLE))
             outcomes[a.cell.id] = replace(moves, fault_to_zero_s=_fault_time(a, given))
         else:
             extra = {c.pool: float(program.move[w, c.pool]) for c in a.choices}
