@@ -13,6 +13,7 @@ from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import Cell, Workload
 from fleetctl.planning.candidates import Choice, Site, padded
 from fleetctl.planning.placement import SPREAD
+from fleetctl.planning.power_draw import vm_kw
 from fleetctl.planning.program import TINY, Floats, Ints, Program
 
 STAY_PENALTY_USD_PER_HOUR = 1e6
@@ -132,16 +133,3 @@ def _caps(fleet: Fleet, catalog: Catalog, sites: Sequence[Site]) -> tuple[Floats
         limits.append(policy.budget_usd_per_hour)
         names.append("budget_usd_per_hour")
     return np.array(rows, dtype=np.float64).reshape(len(rows), len(sites)), np.array(limits, dtype=np.float64), tuple(names)
-
-
-ALL_IN_OVER_TDP = 2.3
-"""Facility draw over the GPU's TDP where no all-in figure is known. Source: planning.md 3 (1.9 to 2.5; its middle, rounded up)."""
-
-
-def vm_kw(site: Site, catalog: Catalog) -> float:
-    """Return the all-in draw of one VM in kW; 0 where neither an all-in figure nor a TDP is known."""
-    gpu = catalog.gpu(site.sku.gpu) if site.sku is not None else None
-    if gpu is None or site.sku is None:
-        return 0.0
-    each = gpu.all_in_kw if gpu.all_in_kw is not None else (gpu.tdp_w or 0) * ALL_IN_OVER_TDP / 1000
-    return each * site.sku.accelerators

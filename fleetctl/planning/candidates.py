@@ -106,6 +106,7 @@ class Candidates:
 
     def __init__(self, fleet: Fleet, all_sites: tuple[Site, ...], fit_of: FitOf, speed_of: SpeedOf, options: PlanOptions) -> None:
         self._sites, self._fit_of, self._speed_of, self._options = all_sites, fit_of, speed_of, options
+        self._sent = options.sent
         self._index = {s.pool.id: i for i, s in enumerate(all_sites)}
         self._by_region: dict[str, list[int]] = {}
         for i, site in enumerate(all_sites):
@@ -114,8 +115,8 @@ class Candidates:
 
     def pinned(self, cell: Cell) -> PoolId | None:
         """Return the pool that the fleet file, or a migration under way, sends the cell to."""
-        if cell.id in self._options.migrating:
-            return self._options.migrating[cell.id]
+        if cell.id in self._sent:
+            return self._sent[cell.id]
         return cell.target.pool if isinstance(cell.target, Existing) else cell.target
 
     def pools(self, cell: Cell) -> list[int]:
@@ -138,7 +139,7 @@ class Candidates:
             answers = [self._room(cell, w, i) for i in self.pools(cell)]
             rooms = tuple(a for a in answers if isinstance(a, tuple))
             refusals = tuple(a for a in answers if isinstance(a, Refusal))
-            self._rooms[key] = (rooms, refusals) if answers else ((), (_nowhere(cell),))
+            self._rooms[key] = (rooms, refusals) if answers else ((), (_nowhere(cell, self._sites),))
         rooms, refusals = self._rooms[key]
         return tuple(self._choice(w, source, *room) for room in rooms), refusals
 
@@ -190,8 +191,14 @@ def once(fit_of: FitOf) -> FitOf:
     return fit
 
 
-def _nowhere(cell: Cell) -> Refusal:
+def _nowhere(cell: Cell, everywhere: tuple[Site, ...]) -> Refusal:
     where = " or ".join(dict.fromkeys((cell.region, *cell.regions)))
+    elsewhere = tuple(dict.fromkeys(s.pool.region for s in everywhere if s.pool.vendor == "amd"))
+    if elsewhere:
+        text = f"AMD pools are in {', '.join(elsewhere[:5])}, its data may be served from {where} only."
+        return refusal(
+            "residency", text, f"Add a region to the cell's regions where its data may be served, or an AMD pool in {cell.region}."
+        )
     return refusal("pool.none", f"No AMD pool in {where}.", f"Add an AMD pool of region {cell.region} to the fleet file.")
 
 

@@ -25,8 +25,8 @@ from fleetctl.domain.plan import Certificate, Check, Fit, Outcome, Plan, Speed
 from fleetctl.domain.pool import Pool, Sku
 from fleetctl.domain.workload import Cell, Existing, Workload
 
-FREE_CODES = frozenset({"price.dearer", "price.whole_vms", "pool.limit", "capacity.no", "limit"})
-"""Reasons of cells that the optimiser left where they are; every other staying cell had no choice."""
+FREE_CODES = frozenset({"price.dearer", "price.whole_vms", "pool.limit", "capacity.no"})
+"""Reasons of cells that the optimiser left where they are, like every `limit.*`; every other staying cell had no choice."""
 CLOSE = 1e-6
 FACILITY_OVER_TDP = 2.3
 """As planning.md 3: 1.9 to 2.5 times the TDP."""
@@ -323,7 +323,7 @@ def _bound(
         base[o.source] += gpus
         stay = gpus * (y[o.source].stay + y[o.source].both)
         moved, pinned = o.kind == "move", _pin(cell, g) is not None
-        if not moved and (pinned or o.reason.code not in FREE_CODES):
+        if not moved and (pinned or not (o.reason.code in FREE_CODES or o.reason.code.startswith("limit."))):
             total += stay
             continue
         rest = min((n * (y[q].both + y[q].peak) + n * m * g.hours[o.cell] for q, n, m in offers.of(cell, w)), default=float("inf"))

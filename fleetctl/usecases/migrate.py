@@ -55,8 +55,7 @@ def approved_plan(records: Records, fleet: Fleet, plan_id: str | None) -> Plan:
     if plan is None:
         raise PlanStale("plan.missing", f"there is no plan{' ' + plan_id if plan_id else ''}.", hint="Run: fleetctl plan")
     require_current(plan, fleet)
-    if plan.id != plan_id_of(plan):
-        raise PlanStale("plan.changed", f"plan {plan.id} is not what was planned: its content gives another id.", hint="Run: fleetctl plan")
+    require_unchanged(plan)
     given = [a for a in records.all(Approval) if a.plan == plan.id]
     if any(a.plan_digest != digest(plan) for a in given):
         raise PlanStale("plan.changed", f"plan {plan.id} is not the one that was approved.", hint="Run: fleetctl plan")
@@ -82,6 +81,16 @@ def require_current(plan: Plan, fleet: Fleet) -> None:
             f"plan {plan.id} was made for serial {plan.serial} of {fleet.name}, which has changed since.",
             hint="Run: fleetctl plan",
         )
+
+
+def require_unchanged(plan: Plan) -> None:
+    """Refuse a plan whose content gives another id than it has.
+
+    Raises:
+        PlanStale: plan.changed.
+    """
+    if plan.id != plan_id_of(plan):
+        raise PlanStale("plan.changed", f"plan {plan.id} is not what was planned: its content gives another id.", hint="Run: fleetctl plan")
 
 
 def passed(r: Rollout | None) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fleetctl.domain.capacity import Candidate
+    from fleetctl.domain.ids import CellId
     from fleetctl.domain.pool import PoolSpec
     from fleetctl.formats.nodes_file import NodesFile
     from fleetctl.ports.capacity import CapacitySource, Configurator, Leftovers, Provisioner
@@ -141,8 +142,15 @@ class Capacity(Base):
             is_gone=is_gone,
         )
 
-    def plan_ports(self) -> PlanPorts:
-        """Return all that planning touches."""
+    def plan_ports(self, shown: Callable[[CellId], int] | None = None) -> PlanPorts:
+        """Return all that planning touches; `shown`: what a cell's router sends to its target, basis points."""
         from fleetctl.usecases.plan import PlanPorts
 
-        return PlanPorts(store=self.store, records=self.store, clock=self.clock, capacity=self.oracle, actor=self.actor)
+        return PlanPorts(
+            store=self.store,
+            records=self.store,
+            clock=self.clock,
+            capacity=self.oracle,
+            actor=self.actor,
+            shown=shown,
+        )
