@@ -169,7 +169,8 @@ def _show_fleet(app: App, output: str, out: Path | None) -> None:
     from fleetctl import __version__
     from fleetctl.domain.plan import Assessment
     from fleetctl.usecases.assess import assess_fleet, kept_id
-    from fleetctl.views.assess import assessment_html, fleet_table
+    from fleetctl.views.assess import fleet_table
+    from fleetctl.views.assess_page import assessment_html
     from fleetctl.views.output import render
 
     w = app.wiring
@@ -184,7 +185,8 @@ def _show_fleet(app: App, output: str, out: Path | None) -> None:
 
 def _show(app: App, found: Assessment, output: str, out: Path | None) -> None:
     from fleetctl import __version__
-    from fleetctl.views.assess import assessment_html, assessment_names, assessment_sarif, assessment_table
+    from fleetctl.views.assess import assessment_names, assessment_sarif, assessment_table
+    from fleetctl.views.assess_page import assessment_html
     from fleetctl.views.output import render
 
     if output == "html":
@@ -192,7 +194,7 @@ def _show(app: App, found: Assessment, output: str, out: Path | None) -> None:
     elif output == "sarif":
         text = assessment_sarif(found, __version__)
     else:
-        table = assessment_table(found, width=app.width, all_=output == "wide")
+        table = assessment_table(found, all_=output == "wide")
         text = render(output, kind="assessment", value=found, table=table, names=assessment_names(found), width=app.width)
     _write(app, text, out)
 
