@@ -21,6 +21,7 @@ class ResourceChange:
         actions: Terraform's own words, such as ("create",) or ("delete", "create").
         pool: the pool it belongs to by its tag, None where it carries none.
         reason: Terraform's word for why it would be replaced or deleted, such as "replace_because_tainted"; "" where it gives none.
+        machines: how many more (below 0: fewer) a group of machines would keep; 0 for what is no group.
     """
 
     address: str
@@ -28,6 +29,7 @@ class ResourceChange:
     actions: tuple[str, ...]
     pool: PoolId | None = None
     reason: str = ""
+    machines: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,8 @@ class Capacity(Base):
         """Return what finds and removes what a try left in the pool's cloud."""
         from fleetctl.wiring.clouds import leftovers_of
 
-        return leftovers_of(self._stack(spec), self.fleet.settings, spec.region)
+        regions = dict.fromkeys((spec.region, *(p.region for p in self.places(spec))))
+        return leftovers_of(self._stack(spec), self.fleet.settings, tuple(regions))
 
     def capacity_source(self, stack: str) -> CapacitySource | None:
         """Return what reads capacity from a stack's cloud, None where it has none; one per stack, so that reads are shared."""
@@ -136,6 +137,7 @@ class Capacity(Base):
             leftovers=self.leftovers,
             source=lambda spec: self.capacity_source(self._stack(spec)),
             places=self.places,
+            keeps=lambda spec: self.fleet.settings.get(f"pool.{spec.pool}.partial", "keep") != "move",
             price=list_price,
             shown=shown or (lambda *_: None),
             is_gone=is_gone,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from fleetctl.ports.capacity import CapacitySource, Leftovers
 
 
-def leftovers_of(stack: str, settings: Mapping[str, str], region: str) -> Leftovers:
-    """Return what finds and removes what a try left in a stack's cloud."""
+def leftovers_of(stack: str, settings: Mapping[str, str], regions: Sequence[str]) -> Leftovers:
+    """Return what finds and removes what a try left in a stack's cloud, in any of the regions where it may have tried."""
     if stack == "azure":
         from fleetctl.adapters.azure.leftovers import AzureLeftovers
 
@@ -26,7 +26,7 @@ def leftovers_of(stack: str, settings: Mapping[str, str], region: str) -> Leftov
     if stack == "aws":
         from fleetctl.adapters.aws.leftovers import AwsLeftovers
 
-        return AwsLeftovers(region)
+        return AwsLeftovers(regions)
     from fleetctl.usecases.capacity import NoLeftovers
 
     return NoLeftovers()
