@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fleetctl.domain.ids import HostId, PoolId, Sha256
+from fleetctl.domain.ids import CellId, HostId, PoolId, Sha256
 from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Approval
 from fleetctl.domain.pool import Priority
@@ -160,10 +160,15 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drill:
-    """One rehearsal of going home."""
+    """One rehearsal of going home.
+
+    Args:
+        cell: that came home, None where it is not known; ms_to_zero: from the order to the router showing 0, milliseconds.
+    """
 
     at: Instant
     actor: Actor
     ms_to_zero: float
     ok: bool
     detail: str = ""
+    cell: CellId | None = None

@@ -9,19 +9,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from fleetctl.domain.capacity import Candidate
+    from fleetctl.domain.ids import PoolId
+    from fleetctl.domain.people import Facts, Gap
     from fleetctl.domain.pool import PoolSpec
     from fleetctl.formats.nodes_file import NodesFile
     from fleetctl.ports.capacity import CapacitySource, Configurator, Leftovers, Provisioner
     from fleetctl.usecases.capacity import CapacityPorts, Shown
     from fleetctl.usecases.oracle import Oracle
     from fleetctl.usecases.plan import PlanPorts
+    from fleetctl.usecases.release import ReleasePorts
 
-from fleetctl.wiring.base import STACKS, STATE, Base, shipped  # noqa: F401
+from fleetctl.wiring.base import STACKS, STATE, shipped  # noqa: F401
+from fleetctl.wiring.see import See
+from fleetctl.wiring.traffic import Traffic
+
+SEES_MACHINES = frozenset({"azure", "aws", "kubernetes"})
+"""Kinds of inventory sources that know for themselves which machines exist; lists that people keep do not."""
 
 
-class Capacity(Base):
-    """What makes machines and prepares them."""
+class Capacity(See, Traffic):
+    """What makes machines, prepares them and gives them back."""
 
     def provisioner(self, spec: PoolSpec) -> Provisioner:
         """Return what makes a pool, by its stack."""
@@ -142,6 +152,31 @@ class Capacity(Base):
             shown=shown or (lambda *_: None),
             is_gone=is_gone,
         )
+
+    def pool_price(self, pool: PoolId) -> Decimal | None:
+        """Return what a pool's machines cost, USD per hour: the fleet file's price, else the list's; None where neither is known."""
+        from fleetctl.domain.capacity import Candidate
+        from fleetctl.usecases.capacity import PoolHosts
+        from fleetctl.wiring.clouds import list_price
+
+        p = self.fleet.pool(pool)
+        made = self.store.get(PoolHosts, pool)
+        each = p.price_usd_per_hour or list_price(Candidate(sku=p.sku, region=p.region, priority=p.priority))
+        return None if each is None else each * (len(made.hosts) if made is not None else p.count)
+
+    def release_ports(self, run: Path) -> ReleasePorts:
+        """Return all that a release touches."""
+        from fleetctl.usecases.release import ReleasePorts, machines_only
+        from fleetctl.usecases.scan import scan_sources
+
+        def look() -> tuple[Facts | Gap, ...]:
+            names = [c for c in self.fleet.sources if c.kind in SEES_MACHINES]
+            if not names:
+                return ()
+            scan = scan_sources([self.discovery(c, ()) for c in names], None, self.clock.now)
+            return machines_only((*scan.facts(), *scan.gaps()))
+
+        return ReleasePorts(capacity=self.capacity_ports(run), run=run, shown=self.shown_bp, look=look)
 
     def plan_ports(self) -> PlanPorts:
         """Return all that planning touches."""

@@ -56,6 +56,15 @@ class Traffic(Base):
 
         return HaproxyRouter(connection, sources=sources, backends=self._backends())
 
+    def shown_bp(self, c: CellId) -> int | None:
+        """Return what a cell's router routes to its target, basis points; None where it does not answer or is gone from the fleet file."""
+        from fleetctl.errors import FleetctlError
+
+        try:
+            return self.router_of(c).read(c).target_bp
+        except FleetctlError:
+            return None
+
     def _backends(self) -> dict[CellId, Backends]:
         from fleetctl.adapters.haproxy.router import Backends
 
