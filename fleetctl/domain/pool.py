@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal
 
+from fleetctl.domain.canonical import LATER
 from fleetctl.domain.ids import HostId, PoolId
 from fleetctl.domain.units import Money
 
@@ -96,7 +97,7 @@ class PoolSpec:
     stack: str = ""
     zone: str = ""
     intent: str = ""
-    serves: bool = False
+    serves: bool = field(default=False, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
