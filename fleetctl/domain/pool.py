@@ -46,6 +46,7 @@ class Pool:
         limit: most VMs that may exist, at least `count`.
         count: VMs that exist now (0 for a pool still to be made).
         provisioned_by: name of the stack that makes it, or "existing" where others built it.
+        ends: ISO date after which its capacity is gone (a capacity block, a reservation), "" where it does not end.
     """
 
     id: PoolId
@@ -57,6 +58,7 @@ class Pool:
     priority: Priority = "regular"
     provisioned_by: str = "existing"
     price_usd_per_hour: Decimal | None = None
+    ends: str = field(default="", metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,9 +25,11 @@ from fleetctl.domain.provision import CapacityVerdict
 from fleetctl.domain.units import Instant, Money
 from fleetctl.domain.workload import Cell, Workload
 from fleetctl.errors import FleetctlError
+from fleetctl.planning.barriers import Barriers, ends_too_soon
 from fleetctl.planning.calendar import make_calendar
 from fleetctl.planning.candidates import Candidates, Choice, Site, once, refuse_overfull, sites
 from fleetctl.planning.cash import cash_lines
+from fleetctl.planning.check_barriers import BarrierCheck
 from fleetctl.planning.checker import Ground, check_plan
 from fleetctl.planning.checks import make_checks
 from fleetctl.planning.cost import CENT, Cost, fleet_cost, share
@@ -175,7 +177,9 @@ def work_out(
         assessments={a.workload: a for a in assessments},
         baselines=baselines or {},
         requests_for=cache(requests_for),
-        candidates=Candidates(fleet, everywhere, fit_of, Speeds(catalog, amd_factor=options.amd_factor), options),
+        candidates=Candidates(
+            fleet, everywhere, fit_of, Speeds(catalog, amd_factor=options.amd_factor), options, Barriers(fleet, catalog, now)
+        ),
         twins=twins_of(fleet),
         options=options,
         sent=options.sent,
@@ -249,6 +253,7 @@ def _checked(
     plan: Plan, given: _Inputs, steps: Mapping[CellId, tuple[StepNeed, ...]], then: Mapping[PoolId, int], fit_of: FitOf
 ) -> tuple[Check, ...]:
     """Return the checker's findings. Raises FleetctlError (plan.refused) where it does not agree."""
+    barriers = BarrierCheck(given.fleet, given.catalog, given.now)
     ground = Ground(
         vms=then,
         hours={c: 0.0 if c in given.options.arrived else sum(n.hours for n in s if isfinite(n.hours)) for c, s in steps.items()},
@@ -257,6 +262,8 @@ def _checked(
         speed_of=Speeds(given.catalog, amd_factor=given.options.amd_factor),
         both_vendors=given.options.both_vendors,
         sent=given.options.sent,
+        barred=barriers.barred,
+        egress=barriers.egress if given.fleet.paths else None,
     )
     checks = check_plan(plan, given.fleet, given.catalog, ground)
     bad = tuple(f"{c.name}: {c.detail}" for c in checks if not c.ok)
@@ -317,6 +324,9 @@ def _early(cell: Cell, workload: Workload, given: _Inputs, steps: dict[CellId, t
     hours = hours_to_soak(mine)
     if cell.lane.kind == "own" and hours > LANE_LIMIT_HOURS and cell.id not in given.options.arrived:
         return too_slow(workload, base, hours, given.twins[workload.id] - 1), ()
+    gone = ends_too_soon(site, sum(n.hours for n in mine if isfinite(n.hours)), given.now) if site.pool.ends else None
+    if gone is not None and cell.id not in given.options.arrived:
+        return replace(base, kind="infeasible", reason=gone, change=f"Extend the capacity of {site.pool.id}, or shorten the steps."), ()
     choices, refusals = given.candidates.look(cell, workload)
     if not choices:
         first = refusals[0]
