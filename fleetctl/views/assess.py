@@ -122,8 +122,14 @@ def fleet_table(verdict: FleetVerdict) -> Table:
     return Table(columns=FLEET_COLUMNS, rows=rows, foot=tuple(foot), empty="The fleet file declares no workloads.")
 
 
-def assessment_sarif(assessment: Assessment, version: str) -> str:
-    """Return the findings as SARIF 2.1.0, for code hosts: waived ones are suppressed, with the reason."""
+def assessment_sarif(assessments: tuple[Assessment, ...], version: str) -> str:
+    """Return the findings as SARIF 2.1.0, for code hosts, one run per assessment: waived ones are suppressed, with the reason."""
+    runs = [_sarif_run(a, version) for a in assessments]
+    sarif = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": SARIF_VERSION, "runs": runs}
+    return json.dumps(sarif, indent=2, ensure_ascii=True)
+
+
+def _sarif_run(assessment: Assessment, version: str) -> dict[str, object]:
     rules: dict[str, dict[str, object]] = {}
     results: list[dict[str, object]] = []
     for finding in assessment.findings:
@@ -141,9 +147,8 @@ def assessment_sarif(assessment: Assessment, version: str) -> str:
             results.append(result)
     driver = {"name": "fleetctl", "version": version, "rules": list(rules.values())}
     properties = {"route": assessment.route, "target": assessment.target, "lines": assessment.lines, "files": assessment.files}
-    run = {"tool": {"driver": driver}, "results": results, "properties": properties}
-    sarif = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": SARIF_VERSION, "runs": [run]}
-    return json.dumps(sarif, indent=2, ensure_ascii=True)
+    of = clean(assessment.workload or assessment.subject)
+    return {"tool": {"driver": driver}, "automationDetails": {"id": f"fleetctl/{of}/"}, "results": results, "properties": properties}
 
 
 def _sarif_rule(finding: Finding) -> dict[str, object]:

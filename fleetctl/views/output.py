@@ -6,6 +6,7 @@ are shown as "?" so that no text can drive a terminal.
 
 from __future__ import annotations
 
+import textwrap
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,7 +62,7 @@ def render(output: str, *, kind: str, value: object, table: Table, names: Sequen
 
 def render_table(table: Table, *, width: int | None, wide: bool = False) -> str:
     """Return a table at most `width` characters wide (None: no bound), its shrinkable columns cut first."""
-    foot = table.foot if width is None else _folded(table.foot, width)
+    foot = table.foot if width is None else folded(table.foot, width)
     if not table.rows:
         return "\n".join((table.empty, *foot))
     shown = [i for i, column in enumerate(table.columns) if wide or not column.wide]
@@ -74,14 +75,15 @@ def render_table(table: Table, *, width: int | None, wide: bool = False) -> str:
     return "\n".join([*lines, *foot])
 
 
-def _folded(lines: Sequence[str], width: int) -> list[str]:
-    """Return lines with those that are too long continued on the next, at the same indentation."""
+def folded(lines: Sequence[str], width: int) -> list[str]:
+    """Return lines with those that are too long continued on the next, at the same indentation; words stay whole."""
     out: list[str] = []
     for line in lines:
-        if cell_width(line) <= width or " " not in line.strip():
+        if cell_width(line) <= width:
             out.append(line)
         else:
-            out += wrapped(line, width, line[: len(line) - len(line.lstrip())])
+            indent = line[: len(line) - len(line.lstrip())]
+            out += textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return out
 
 

@@ -229,7 +229,7 @@ def test_html_holds_no_markup_of_others(hostile: tuple[Path, Assessment]) -> Non
 def test_sarif_json_and_yaml_stay_data(hostile: tuple[Path, Assessment]) -> None:
     import yaml
 
-    sarif = json.loads(assessment_sarif(hostile[1], "1"))
+    sarif = json.loads(assessment_sarif((hostile[1],), "1"))
     places = [p["physicalLocation"] for r in sarif["runs"][0]["results"] for p in r["locations"]]
     assert all(
         set(p["artifactLocation"]["uri"]) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/-._~%") for p in places

@@ -69,12 +69,13 @@ def show_command(app: App, name: str, output: str) -> None:
     from fleetctl.errors import UsageError
     from fleetctl.views.inventory import cell_text
     from fleetctl.views.inventory_found import thing_text
-    from fleetctl.views.output import Table, render
+    from fleetctl.views.output import Table, folded, render
 
     inventory = _inventory(app)
     row = next((r for r in inventory.rows if r.cell == name), None)
     if row is not None:
-        app.out(cell_text(row) if output == "table" else render(output, kind="cell", value=row, table=Table(columns=(), rows=())))
+        text = "\n".join(folded(cell_text(row).splitlines(), app.width))
+        app.out(text if output == "table" else render(output, kind="cell", value=row, table=Table(columns=(), rows=())))
         return
     things = [t for t in inventory.found.things if t.kind != "cell" and name in (t.id, *t.also, *t.text("name").split())]
     if not things:
@@ -84,7 +85,7 @@ def show_command(app: App, name: str, output: str) -> None:
         text = f"there is no cell {name!r} in fleet {inventory.fleet}{near}, and no scan found anything of that name."
         raise UsageError("usage.no_cell", text, hint="Run: fleetctl inventory")
     if output == "table":
-        app.out("\n\n".join(thing_text(t) for t in things))
+        app.out("\n\n".join("\n".join(folded(thing_text(t).splitlines(), app.width)) for t in things))
         return
     app.out(render(output, kind="things", value=things, table=Table(columns=(), rows=())))
 
