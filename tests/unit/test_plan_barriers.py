@@ -1,4 +1,4 @@
-"""Paths between regions and clouds, ends of capacity, cooling, the cap on AMD's share, egress: each binds, each says what would change it."""
+"""Paths between regions, ends of capacity, cooling, the cap on AMD, egress: each binds, each says what would change it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from fleetctl.domain.fleet import Connection, Fleet, NetworkPath
 from fleetctl.domain.plan import Outcome
-from fleetctl.domain.workload import RouterRef, Slo, Traffic
+from fleetctl.domain.workload import Slo, Traffic
 from fleetctl.planning.options import PlanOptions
 from tests.cases.planning_fleet import NOW, cell, lab_fleet, lab_policy, plan_of, pool, workload
 
@@ -123,7 +123,6 @@ def test_every_barrier_is_checked_by_the_checker_too(monkeypatch: pytest.MonkeyP
             plan_of(broken)
         assert caught.value.code == "plan.refused"
         assert "barred" in caught.value.details[0]
-
 
 
 def test_asked_for_moves_keep_the_barriers() -> None:
