@@ -86,6 +86,7 @@ class PoolSpec:
         count: VMs wanted.
         hold: nothing of this pool may be destroyed or replaced.
         zone: of the cloud, "" for any; intent: tag of everything that is made for it, "" for none.
+        serves: it has hosts that others were told of, so its hosts stay under prevent_destroy though nobody holds it.
     """
 
     pool: PoolId
@@ -98,6 +99,7 @@ class PoolSpec:
     stack: str = ""
     zone: str = ""
     intent: str = ""
+    serves: bool = field(default=False, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

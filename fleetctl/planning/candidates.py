@@ -150,6 +150,8 @@ class Candidates:
         pinned = self.pinned(cell)
         if pinned is not None:
             return [self._index[pinned]]
+        if cell.id in self._options.only:
+            return [self._index[self._options.only[cell.id]]]
         source = self._sites[self._index[cell.source]].pool
         found = [i for region in dict.fromkeys((cell.region, *cell.regions)) for i in self._by_region.get(region, ())]
         if self._options.both_vendors:
@@ -161,7 +163,9 @@ class Candidates:
         w, pinned = workload, self.pinned(cell)
         source = self._sites[self._index[cell.source]]
         barriers = self.barriers.key(cell, w, source)
-        key = (pinned, cell.region, cell.regions, cell.source if self._options.both_vendors else source.pool.vendor, shape_of(w), barriers)
+        only = self._options.only.get(cell.id)
+        from_ = cell.source if self._options.both_vendors else source.pool.vendor
+        key = (pinned, only, cell.region, cell.regions, from_, shape_of(w), barriers)
         if key not in self._rooms:
             answers = [self._room(cell, w, source, i) for i in self.pools(cell)]
             rooms = tuple(a for a in answers if isinstance(a, tuple))

@@ -14,7 +14,7 @@ never exceeds the cost of any plan that keeps the rules. Source: Lagrangian rela
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from math import ceil
 
@@ -39,7 +39,8 @@ class Ground:
     Args:
         vms: per pool after the plan; hours: per cell, with both sides up; closed: (SKU, region) that get no more VMs.
         fit_of, speed_of: the same facts that the plan was made from; both_vendors: cells may go to NVIDIA pools too.
-        sent: cells on their way, and where to; barred, egress: as `fleetctl.planning.check_barriers`; None: nothing bars, nothing costs.
+        sent: cells on their way, and where to; only: the one pool that a cell may go to.
+        barred, egress: as `fleetctl.planning.check_barriers`; None: nothing bars, nothing costs.
     """
 
     vms: Mapping[PoolId, int]
@@ -51,6 +52,7 @@ class Ground:
     sent: Mapping[CellId, PoolId]
     barred: Callable[[Cell, Workload, Pool, Pool], bool] | None = None
     egress: Callable[[Cell, Workload, Pool, Pool], float] | None = None
+    only: Mapping[CellId, PoolId] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -155,6 +157,8 @@ def _places(
             bad.append(f"{o.cell}: {at.pool.id} is barred to it by path, cooling or the end of its capacity")
         elif pin is not None and pin != at.pool.id:
             bad.append(f"{o.cell}: pinned to {pin}")
+        elif g.only.get(o.cell, at.pool.id) != at.pool.id:
+            bad.append(f"{o.cell}: may go to {g.only[o.cell]} alone")
         elif pin is None and at.pool.vendor != "amd" and not g.both_vendors:
             bad.append(f"{o.cell}: {at.pool.id} is not AMD")
         elif w.accelerators_per_replica > at.sku.accelerators or not _fits(w, at.sku, g):
@@ -365,7 +369,7 @@ class _Offers:
         """Return the offers for one cell."""
         traffic = w.traffic.input_tokens + w.traffic.output_tokens
         size = (w.accelerators_per_replica, w.concurrency, w.adapters, traffic, w.slo.latency_ms, w.klass, cell.router.name)
-        key = (cell.source, cell.region, cell.regions, _pin(cell, self._g), w.model, size)
+        key = (cell.source, cell.region, cell.regions, _pin(cell, self._g), self._g.only.get(cell.id), w.model, size)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = [self._offer(f, f.sku) for f in self._facts.values() if f.sku is not None and self._may(cell, w, f)]
@@ -395,6 +399,8 @@ class _Offers:
             return False
         if pin is not None:
             return pin == f.pool.id
+        if self._g.only.get(cell.id, f.pool.id) != f.pool.id:
+            return False
         vendor = f.pool.vendor == "amd" or self._g.both_vendors
         return vendor and w.accelerators_per_replica <= f.sku.accelerators and _fits(w, f.sku, self._g)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from math import isfinite
+from math import inf, isfinite
 from typing import TYPE_CHECKING
 
 from fleetctl.domain.calendar import Calendar
@@ -44,11 +44,11 @@ from fleetctl.planning.evidence_need import (
 )
 from fleetctl.planning.options import DEFAULT, PlanOptions
 from fleetctl.planning.outcomes import before_placing, full, moved, stays, too_slow, twins_of
-from fleetctl.planning.placement import FitOf
 from fleetctl.planning.path_use import path_uses
+from fleetctl.planning.placement import FitOf
 from fleetctl.planning.power_draw import gpu_kw
 from fleetctl.planning.release import with_releases
-from fleetctl.planning.speed import Speeds
+from fleetctl.planning.speed import SpeedOf, Speeds
 from fleetctl.planning.waves import finite, make_waves, wave_key
 
 if TYPE_CHECKING:
@@ -181,9 +181,7 @@ def work_out(
         assessments={a.workload: a for a in assessments},
         baselines=baselines or {},
         requests_for=cache(requests_for),
-        candidates=Candidates(
-            fleet, everywhere, fit_of, Speeds(catalog, amd_factor=options.amd_factor), options, Barriers(fleet, catalog, now)
-        ),
+        candidates=Candidates(fleet, everywhere, fit_of, _speeds(catalog, options), options, Barriers(fleet, catalog, now)),
         twins=twins_of(fleet),
         options=options,
         sent=options.sent,
@@ -284,11 +282,12 @@ def _checked(
         hours={c: 0.0 if c in given.options.arrived else sum(n.hours for n in s if isfinite(n.hours)) for c, s in steps.items()},
         closed=frozenset((s.pool.sku, s.pool.region) for s in given.sites if s.closed is not None),
         fit_of=fit_of,
-        speed_of=Speeds(given.catalog, amd_factor=given.options.amd_factor),
+        speed_of=_speeds(given.catalog, given.options),
         both_vendors=given.options.both_vendors,
         sent=given.options.sent,
         barred=barriers.barred,
         egress=barriers.egress if given.fleet.paths else None,
+        only=given.options.only,
     )
     checks = check_plan(plan, given.fleet, given.catalog, ground)
     bad = tuple(f"{c.name}: {c.detail}" for c in checks if not c.ok)
@@ -347,6 +346,8 @@ def _early(cell: Cell, workload: Workload, given: _Inputs, steps: dict[CellId, t
     )
     if early is not None:
         return early, ()
+    if cell.id in given.options.held:
+        return replace(base, reason=given.options.held[cell.id], cost_then=base.cost_now), ()
     mine = _steps(cell, workload, given)
     hours = hours_to_soak(mine)
     if cell.lane.kind == "own" and hours > LANE_LIMIT_HOURS and cell.id not in given.options.arrived:
@@ -362,6 +363,10 @@ def _early(cell: Cell, workload: Workload, given: _Inputs, steps: dict[CellId, t
     if base.cost_now is None and given.candidates.pinned(cell) is None:
         return stays(base, choices, given.sites, {}, (), {}), ()
     return base, choices
+
+
+def _speeds(catalog: Catalog, options: PlanOptions) -> SpeedOf:
+    return options.speed_of or Speeds(catalog, amd_factor=options.amd_factor)
 
 
 def _steps(cell: Cell, w: Workload, given: _Inputs) -> tuple[StepNeed, ...]:
@@ -405,6 +410,9 @@ def _place(
     from fleetctl.planning.solve import solve
 
     program, caps = assemble(given.fleet, given.catalog, given.sites, asked, given.now, allow_dearer=given.options.allow_dearer)
+    if given.options.most_moves is not None or given.options.most_gpus is not None:
+        most, gpus = given.options.most_moves, given.options.most_gpus
+        program = replace(program, most_moves=inf if most is None else float(most), most_gpus=inf if gpus is None else gpus)
     answer = solve(program)
     rooms, capped = rooms_of(program, answer, caps)
     for w, a in enumerate(asked):

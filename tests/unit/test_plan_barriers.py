@@ -1,4 +1,4 @@
-"""Paths between regions and clouds, ends of capacity, cooling, the cap on AMD, egress: each binds and says what would change it."""
+"""Paths between regions, ends of capacity, cooling, the cap on AMD, egress: each binds, each says what would change it."""
 
 from __future__ import annotations
 
