@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from fleetctl.domain.catalog import Catalog
-from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.fleet import Fleet, NetworkPath
 from fleetctl.domain.ids import PoolId
 from fleetctl.domain.people import Reason
 from fleetctl.domain.plan import Fit, Speed
@@ -25,6 +26,7 @@ class Choice:
 
     Args:
         replicas: on it; gpus: all of them together, whole per replica; padded: the same, odd sizes rounded up to what packs.
+        egress: USD per hour of what crosses to another region, by the declared path.
     """
 
     pool: int
@@ -33,6 +35,7 @@ class Choice:
     padded: int
     fit: Fit
     speed: Speed
+    egress: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +104,33 @@ def padded(accelerators: int, size: int) -> int:
     return 1 << (accelerators - 1).bit_length()
 
 
+class BarriersOf(Protocol):
+    """What keeps cells out of pools (`fleetctl.planning.barriers`)."""
+
+    def key(self, cell: Cell, w: Workload, source: Site) -> tuple[object, ...]:
+        """Return all of a question but the target."""
+        ...
+
+    def path(self, source: Site, target: Site) -> NetworkPath | None:
+        """Return the declared way between two pools, None where there is none or none is needed."""
+        ...
+
+    def egress(self, w: Workload, path: NetworkPath) -> float:
+        """Return what one cell's traffic costs that crosses a path, USD per hour."""
+        ...
+
+    def against(self, cell: Cell, w: Workload, source: Site, target: Site) -> Refusal | None:
+        """Return what keeps the cell out of the target, None where nothing does."""
+        ...
+
+
 class Candidates:
     """Finds the choices of each cell; equal cells are looked at once."""
 
-    def __init__(self, fleet: Fleet, all_sites: tuple[Site, ...], fit_of: FitOf, speed_of: SpeedOf, options: PlanOptions) -> None:
+    def __init__(
+        self, fleet: Fleet, all_sites: tuple[Site, ...], fit_of: FitOf, speed_of: SpeedOf, options: PlanOptions, barriers: BarriersOf
+    ) -> None:
+        self.barriers = barriers
         self._sites, self._fit_of, self._speed_of, self._options = all_sites, fit_of, speed_of, options
         self._sent = options.sent
         self._index = {s.pool.id: i for i, s in enumerate(all_sites)}
@@ -136,10 +162,12 @@ class Candidates:
         """Return what could take the cell, and why the other pools could not, in the fleet's order."""
         w, pinned = workload, self.pinned(cell)
         source = self._sites[self._index[cell.source]]
+        barriers = self.barriers.key(cell, w, source)
         only = self._options.only.get(cell.id)
-        key = (pinned, only, cell.region, cell.regions, cell.source if self._options.both_vendors else source.pool.vendor, shape_of(w))
+        from_ = cell.source if self._options.both_vendors else source.pool.vendor
+        key = (pinned, only, cell.region, cell.regions, from_, shape_of(w), barriers)
         if key not in self._rooms:
-            answers = [self._room(cell, w, i) for i in self.pools(cell)]
+            answers = [self._room(cell, w, source, i) for i in self.pools(cell)]
             rooms = tuple(a for a in answers if isinstance(a, tuple))
             refusals = tuple(a for a in answers if isinstance(a, Refusal))
             self._rooms[key] = (rooms, refusals) if answers else ((), (_nowhere(cell, self._sites),))
@@ -150,9 +178,11 @@ class Candidates:
         speed = self._speed_of(w, source.sku if source.sku is not None else sku, sku)
         replicas = replicas_on(w, speed)
         gpus = replicas * w.accelerators_per_replica
-        return Choice(pool=i, replicas=replicas, gpus=gpus, padded=replicas * each, fit=fit, speed=speed)
+        path = self.barriers.path(source, self._sites[i])
+        egress = 0.0 if path is None else self.barriers.egress(w, path)
+        return Choice(pool=i, replicas=replicas, gpus=gpus, padded=replicas * each, fit=fit, speed=speed, egress=egress)
 
-    def _room(self, cell: Cell, w: Workload, i: int) -> tuple[int, Sku, Fit, int] | Refusal:
+    def _room(self, cell: Cell, w: Workload, source: Site, i: int) -> tuple[int, Sku, Fit, int] | Refusal:
         """Return pool, SKU, fit and the GPUs that a replica is counted with, or why the pool cannot take the cell."""
         site = self._sites[i]
         pool, sku, k = site.pool, site.sku, w.accelerators_per_replica
@@ -164,6 +194,9 @@ class Candidates:
         if site.price is None:
             text = f"No price is known for {pool.sku} in {pool.region}."
             return refusal("price.missing", text, f"Declare price_usd_per_hour on pool {pool.id}.")
+        barred = self.barriers.against(cell, w, source, site)
+        if barred is not None:
+            return barred
         fit = self._fit_of(w, sku)
         if k > sku.accelerators:
             text = f"A replica needs {k} GPUs, one VM of {sku.name} has {sku.accelerators}."

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from functools import cache
 from math import inf, isfinite
 from typing import TYPE_CHECKING
@@ -19,18 +18,21 @@ from fleetctl.domain.catalog import Catalog
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import CellId, PlanId, PoolId, Sha256
 from fleetctl.domain.people import Reason
-from fleetctl.domain.plan import Assessment, Certificate, Check, Outcome, Plan, PoolPrice, StepNeed, Wave
+from fleetctl.domain.plan import Assessment, Certificate, Check, Outcome, Plan, StepNeed, Wave
 from fleetctl.domain.pool import PoolSpec
 from fleetctl.domain.provision import CapacityVerdict
 from fleetctl.domain.units import Instant, Money
 from fleetctl.domain.workload import Cell, Workload
 from fleetctl.errors import FleetctlError
+from fleetctl.planning.barriers import Barriers, ends_too_soon
 from fleetctl.planning.calendar import make_calendar
 from fleetctl.planning.candidates import Candidates, Choice, Site, once, refuse_overfull, sites
 from fleetctl.planning.cash import cash_lines
+from fleetctl.planning.check_barriers import BarrierCheck
 from fleetctl.planning.checker import Ground, check_plan
 from fleetctl.planning.checks import make_checks
-from fleetctl.planning.cost import CENT, Cost, fleet_cost, share
+from fleetctl.planning.conflict import Limit, conflict, conflict_check
+from fleetctl.planning.cost import Cost, fleet_cost, share
 from fleetctl.planning.evidence_need import (
     LANE_LIMIT_HOURS,
     Baseline,
@@ -42,15 +44,18 @@ from fleetctl.planning.evidence_need import (
 )
 from fleetctl.planning.options import DEFAULT, PlanOptions
 from fleetctl.planning.outcomes import before_placing, full, moved, stays, too_slow, twins_of
+from fleetctl.planning.path_use import path_uses
 from fleetctl.planning.placement import FitOf
 from fleetctl.planning.power_draw import gpu_kw
+from fleetctl.planning.release import with_releases
 from fleetctl.planning.speed import SpeedOf, Speeds
 from fleetctl.planning.waves import finite, make_waves, wave_key
 
 if TYPE_CHECKING:
     from fleetctl.planning.assemble import Asked
-    from fleetctl.planning.program import Answer, Floats, Program
+    from fleetctl.planning.program import Floats
 
+WHOLE = ", yet the fleet's whole VMs cost less with it there."
 FaultTime = Callable[[float, float], float | None]
 
 
@@ -102,6 +107,7 @@ class _Inputs:
     kw: tuple[float | None, ...]
     now: Instant
     known_steps: dict[tuple[object, ...], tuple[StepNeed, ...]] = field(default_factory=dict)
+    pins: dict[CellId, Choice] = field(default_factory=dict)
 
 
 def make_plan(
@@ -175,7 +181,7 @@ def work_out(
         assessments={a.workload: a for a in assessments},
         baselines=baselines or {},
         requests_for=cache(requests_for),
-        candidates=Candidates(fleet, everywhere, fit_of, _speeds(catalog, options), options),
+        candidates=Candidates(fleet, everywhere, fit_of, _speeds(catalog, options), options, Barriers(fleet, catalog, now)),
         twins=twins_of(fleet),
         options=options,
         sent=options.sent,
@@ -193,9 +199,11 @@ def work_out(
     cost = fleet_cost(everywhere, then)
     saving = cost.now.amount - cost.then.amount
     times = make_calendar(waves, outcomes, needs, cost.pools, fleet.policy.freeze, now, saving=saving, deadline=options.deadline)
+    choices = {a.cell.id: a.choices for a in asked}
+    outcomes = with_releases(outcomes, choices, times[0], everywhere, cost.pools, _limits(given) if times[0] is not None else ())
     ordered = tuple(outcomes[c.id] for c in fleet.cells)
     plan = _written(given, fleet_digest, ordered, waves, cost, times, placed.certificate, verdicts)
-    plan = replace(plan, checks=(*plan.checks, *_checked(plan, given, steps, then, fit_of)))
+    plan = replace(plan, checks=(*_conflicts(given), *plan.checks, *_checked(plan, given, steps, then, fit_of)))
     return Worked(
         plan=replace(plan, id=plan_id(plan)),
         fleet=fleet,
@@ -206,6 +214,24 @@ def work_out(
         placed=placed,
         kw=given.kw,
     )
+
+
+def _conflicts(given: _Inputs) -> tuple[Check, ...]:
+    """Return the failed check that names a smallest set of lines that conflict, where pinned cells cannot all be taken."""
+    if not given.pins:
+        return ()
+    base = [0.0] * len(given.sites)
+    for cell in given.fleet.cells:
+        w = given.workloads[cell.workload]
+        base[given.index[cell.source]] += w.replicas * w.accelerators_per_replica
+    return conflict_check(conflict(given.sites, base, given.pins, _limits(given)), given.pins)
+
+
+def _limits(given: _Inputs) -> tuple[Limit, ...]:
+    from fleetctl.planning.assemble import shared_limits
+
+    rows, most, names = shared_limits(given.fleet, given.catalog, given.sites)
+    return tuple(Limit(name=n, weights=row.tolist(), most=float(m)) for n, row, m in zip(names, rows, most, strict=True))
 
 
 def _written(
@@ -242,6 +268,7 @@ def _written(
         checks=make_checks(fleet, catalog, ordered, waves, cost, verdicts, given.baselines),
         cash=cash_lines(fleet.pools, cost.pools, fleet.commitments, catalog, given.now),
         calendar=calendar,
+        paths=path_uses(ordered, given.sites, given.index, given.workloads, given.candidates.barriers),
     )
 
 
@@ -249,6 +276,7 @@ def _checked(
     plan: Plan, given: _Inputs, steps: Mapping[CellId, tuple[StepNeed, ...]], then: Mapping[PoolId, int], fit_of: FitOf
 ) -> tuple[Check, ...]:
     """Return the checker's findings. Raises FleetctlError (plan.refused) where it does not agree."""
+    barriers = BarrierCheck(given.fleet, given.catalog, given.now)
     ground = Ground(
         vms=then,
         hours={c: 0.0 if c in given.options.arrived else sum(n.hours for n in s if isfinite(n.hours)) for c, s in steps.items()},
@@ -257,6 +285,8 @@ def _checked(
         speed_of=_speeds(given.catalog, given.options),
         both_vendors=given.options.both_vendors,
         sent=given.options.sent,
+        barred=barriers.barred,
+        egress=barriers.egress if given.fleet.paths else None,
         only=given.options.only,
     )
     checks = check_plan(plan, given.fleet, given.catalog, ground)
@@ -285,6 +315,8 @@ def _ask(given: _Inputs) -> tuple[dict[CellId, Outcome], tuple[Asked, ...], dict
         outcomes[cell.id] = outcome
         hours = 0.0 if cell.id in given.options.arrived else sum(n.hours for n in steps.get(cell.id, ()) if isfinite(n.hours))
         pinned = bool(choices) and given.candidates.pinned(cell) is not None
+        if pinned:
+            given.pins[cell.id] = choices[0]
         asked.append(Asked(cell=cell, workload=workload, source=source, choices=choices, hours=hours, pinned=pinned))
     return outcomes, _admitted(given, outcomes, asked), steps
 
@@ -320,6 +352,9 @@ def _early(cell: Cell, workload: Workload, given: _Inputs, steps: dict[CellId, t
     hours = hours_to_soak(mine)
     if cell.lane.kind == "own" and hours > LANE_LIMIT_HOURS and cell.id not in given.options.arrived:
         return too_slow(workload, base, hours, given.twins[workload.id] - 1), ()
+    gone = ends_too_soon(site, sum(n.hours for n in mine if isfinite(n.hours)), given.now) if site.pool.ends else None
+    if gone is not None and cell.id not in given.options.arrived:
+        return replace(base, kind="infeasible", reason=gone, change=f"Extend the capacity of {site.pool.id}, or shorten the steps."), ()
     choices, refusals = given.candidates.look(cell, workload)
     if not choices:
         first = refusals[0]
@@ -371,11 +406,20 @@ def _place(
     if not any(a.choices for a in asked):
         return Placed(vms=tuple(s.pool.count for s in given.sites))
     from fleetctl.planning.assemble import assemble
+    from fleetctl.planning.certificate import certificate_of, rooms_of
     from fleetctl.planning.solve import solve
 
     program, caps = assemble(given.fleet, given.catalog, given.sites, asked, given.now, allow_dearer=given.options.allow_dearer)
+<<<<<<< HEAD
     answer = solve(_limited(program, given.options))
     rooms, capped = _rooms(program, answer, caps)
+=======
+    if given.options.most_moves is not None or given.options.most_gpus is not None:
+        most, gpus = given.options.most_moves, given.options.most_gpus
+        program = replace(program, most_moves=inf if most is None else float(most), most_gpus=inf if gpus is None else gpus)
+    answer = solve(program)
+    rooms, capped = rooms_of(program, answer, caps)
+>>>>>>> plan4a
     for w, a in enumerate(asked):
         if not a.choices:
             continue
@@ -385,11 +429,13 @@ def _place(
             why = "pinned in the fleet file" if a.cell.target is not None else "cheapest place in whole VMs"
             there = a.cell.id in given.options.arrived
             moves = moved(base, chosen, given.sites[to], why, hours_to_soak(steps[a.cell.id]), given.kw[to], there=there)
+            if moves.reason.code == "move.dearer" and not a.pinned and not given.options.allow_dearer:
+                moves = replace(moves, reason=Reason(code="move.whole_vms", text=moves.reason.text.removesuffix(".") + WHOLE))
             outcomes[a.cell.id] = replace(moves, fault_to_zero_s=_fault_time(a, given))
         else:
             extra = {c.pool: float(program.move[w, c.pool]) for c in a.choices}
             outcomes[a.cell.id] = stays(base, a.choices, given.sites, extra, rooms, capped)
-    certificate = None if given.options.allow_dearer else _certificate(given, program, answer, caps)
+    certificate = None if given.options.allow_dearer else certificate_of(given.sites, given.fleet.policy, program, answer, caps)
     return Placed(vms=tuple(int(n) for n in answer.vms), certificate=certificate, extra=program.move, rooms=rooms, capped=capped)
 
 
@@ -398,6 +444,7 @@ def _fault_time(a: Asked, given: _Inputs) -> float | None:
     return given.fault_time(a.workload.traffic.requests_per_s, ratio) if given.fault_time is not None else None
 
 
+<<<<<<< HEAD
 def _limited(program: Program, options: PlanOptions) -> Program:
     """Return the program with the limits of moves that were asked for."""
     moves = inf if options.most_moves is None else float(options.most_moves)
@@ -446,6 +493,8 @@ def _usd(amount: float) -> Money:
     return Money(amount=Decimal(repr(round(amount, 2))).quantize(CENT))
 
 
+=======
+>>>>>>> plan4a
 def _pool_specs(given: _Inputs, outcomes: tuple[Outcome, ...], cost: Cost) -> tuple[PoolSpec, ...]:
     targets = {o.target for o in outcomes if o.kind == "move"}
     sources = {c.source for c in given.fleet.cells}

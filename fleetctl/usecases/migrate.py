@@ -175,8 +175,18 @@ def start(plan: Plan, fleet: Fleet, c: CellId, until: Phase, store: Store, now: 
     store.start(rollout, (event,))
 
 
-def retry(plan: Plan, fleet: Fleet, c: CellId, store: Store, clock: Clock, actor: Actor) -> None:
-    """Start a cell again that went home, on the same plan.
+def retry(plan: Plan, fleet: Fleet, cells: Sequence[CellId], store: Store, clock: Clock, actor: Actor) -> None:
+    """Start cells again that went home, on the same plan; all of them or none.
+
+    Raises:
+        FleetctlError: rollout.not_ended.
+    """
+    for c, attempt in [(c, retryable(c, store)) for c in cells]:
+        start(plan, fleet, c, "preflight", store, clock.now(), actor, attempt=attempt)
+
+
+def retryable(c: CellId, store: Store) -> int:
+    """Return the number of a cell's next attempt.
 
     Raises:
         FleetctlError: rollout.not_ended.
@@ -184,7 +194,7 @@ def retry(plan: Plan, fleet: Fleet, c: CellId, store: Store, clock: Clock, actor
     r = store.load(c)
     if r is None or not r.ended or r.ended == "complete":
         raise FleetctlError("rollout.not_ended", f"{c} has not gone home; there is nothing to retry.", hint="Run: fleetctl status")
-    start(plan, fleet, c, "preflight", store, clock.now(), actor, attempt=r.attempt + 1)
+    return r.attempt + 1
 
 
 Goal = Literal["phase", "soak", "complete"]

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from fleetctl.domain.home import WayHome
     from fleetctl.domain.ids import CellId, PoolId
     from fleetctl.domain.plan import Plan
+    from fleetctl.domain.pool import Host
     from fleetctl.domain.workload import Cell
     from fleetctl.ports.home import WaysHome
-    from fleetctl.ports.traffic import EvidenceSource, Prober, Router, Shadow
+    from fleetctl.ports.traffic import EvidenceSource, Notices, Prober, Router, Shadow
     from fleetctl.usecases.home import HomePorts
     from fleetctl.usecases.tick import TickPorts, TickSettings
 
@@ -58,6 +59,15 @@ class Traffic(Base):
         from fleetctl.adapters.haproxy.router import HaproxyRouter
 
         return HaproxyRouter(connection, sources=sources, backends=self._backends())
+
+    def shown_bp(self, c: CellId) -> int | None:
+        """Return what a cell's router routes to its target, basis points; None where it does not answer or is gone from the fleet file."""
+        from fleetctl.errors import FleetctlError
+
+        try:
+            return self.router_of(c).read(c).target_bp
+        except FleetctlError:
+            return None
 
     def _backends(self) -> dict[CellId, Backends]:
         from fleetctl.adapters.haproxy.router import Backends
@@ -135,7 +145,25 @@ class Traffic(Base):
             evidence=self.evidence_of,
             shadow=self.shadow_of,
             prober=self.prober_of,
+            notices=self.notices,
         )
+
+    @cached_property
+    def notices(self) -> Notices:
+        """Return what tells of the end of pools' machines; nobody, where no pool has a source of notices."""
+        from fleetctl.usecases.tick import NoNotices
+        from fleetctl.wiring.clouds import notice_sources
+
+        sources = notice_sources(self.fleet)
+        if not sources:
+            return NoNotices()
+        from fleetctl.adapters.notices import HostNotices
+        from fleetctl.usecases.capacity import known_hosts
+
+        def hosts(pool: PoolId) -> tuple[Host, ...]:
+            return (*known_hosts(self.store, (pool,)), *(h for h in self.fleet.hosts if h.pool == pool))
+
+        return HostNotices(sources, hosts, self.clock.now)
 
     def tick_settings(self) -> TickSettings:
         """Return what a tick needs to know of this process and the policy."""
@@ -196,7 +224,7 @@ class Traffic(Base):
             router=connection,
             source=cell.source,
             cap_bp=self.fleet.policy.cap_bp,
-            paper=paper_commands(connection, cell.id),
+            paper=paper_commands(connection, cell.id) if connection.kind == "haproxy" else (),
             made_at=self.clock.now(),
             baseline_backend=cell.router.baseline_backend,
             canary_backend=cell.router.canary_backend,
