@@ -35,15 +35,13 @@ COMMANDS: dict[str, Entry] = {
     "pause": Entry("Move", "Freeze a cell's advance."),
     "resume": Entry("Move", "Thaw a paused cell."),
     "retry": Entry("Move", "Begin again after an abort or a rollback, on the same plan."),
-<<<<<<< HEAD
     "rebalance": Entry("Move", "Plan again from how things stand; begin it under a standing approval."),
-=======
     "release": Entry("Move", "Give a pool back, after soak, drill and approvals."),
->>>>>>> plan4a
     "abort": Entry("Home", "Stop a cell's migration and go home."),
     "rollback": Entry("Home", "Take a cell one step lower; its evidence restarts."),
     "fallback": Entry("Home", "Everything of a workload, or --all, back home at once."),
     "init": Entry("Tools", "Write an example fleet, settings and read-only cloud policies."),
+    "catalog": Entry("Tools", "GPUs, VM sizes, price books and runs, each row with source and date."),
     "doctor": Entry("Tools", "Check every need and name the command that mends it."),
     "lab": Entry("Tools", "A local fleet on this machine: up, load, fault, down."),
     "completion": Entry("Tools", "Print the completion script for bash, zsh or fish."),

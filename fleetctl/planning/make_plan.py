@@ -410,16 +410,11 @@ def _place(
     from fleetctl.planning.solve import solve
 
     program, caps = assemble(given.fleet, given.catalog, given.sites, asked, given.now, allow_dearer=given.options.allow_dearer)
-<<<<<<< HEAD
-    answer = solve(_limited(program, given.options))
-    rooms, capped = _rooms(program, answer, caps)
-=======
     if given.options.most_moves is not None or given.options.most_gpus is not None:
         most, gpus = given.options.most_moves, given.options.most_gpus
         program = replace(program, most_moves=inf if most is None else float(most), most_gpus=inf if gpus is None else gpus)
     answer = solve(program)
     rooms, capped = rooms_of(program, answer, caps)
->>>>>>> plan4a
     for w, a in enumerate(asked):
         if not a.choices:
             continue
@@ -444,57 +439,6 @@ def _fault_time(a: Asked, given: _Inputs) -> float | None:
     return given.fault_time(a.workload.traffic.requests_per_s, ratio) if given.fault_time is not None else None
 
 
-<<<<<<< HEAD
-def _limited(program: Program, options: PlanOptions) -> Program:
-    """Return the program with the limits of moves that were asked for."""
-    moves = inf if options.most_moves is None else float(options.most_moves)
-    return replace(program, most_moves=moves, most_gpus=inf if options.most_gpus is None else options.most_gpus)
-
-
-def _rooms(program: Program, answer: Answer, caps: tuple[str, ...]) -> tuple[list[float], dict[int, str]]:
-    """Return the GPUs that each pool could still take at the peak, and which limit keeps which pool from one more VM."""
-    come = program.load[range(program.cells), answer.pool] * (answer.pool != program.start)
-    used = program.base
-    for pool, gpus in zip(answer.pool.tolist(), come.tolist(), strict=True):
-        used[pool] += gpus
-    rooms = (program.most * program.size - used).tolist()
-    left = program.limits - program.caps @ answer.peak
-    capped = {
-        q: name
-        for k, name in enumerate(caps)
-        for q in range(program.pools)
-        if program.caps[k, q] > 0 and program.caps[k, q] > left[k] + 1e-6
-    }
-    return rooms, capped
-
-
-def _certificate(given: _Inputs, program: Program, answer: Answer, caps: tuple[str, ...]) -> Certificate:
-    from fleetctl.planning.program import bound_of
-
-    gap = (answer.cost - answer.bound) / answer.cost * 100 if answer.cost > 0 else 0.0
-    y = answer.prices
-    return Certificate(
-        cost=_usd(answer.cost),
-        bound=_usd(answer.bound),
-        price_bound=_usd(bound_of(program, y)),
-        gap_pct=round(max(0.0, gap), 4),
-        proof="branch and bound" if answer.proof == "branch and bound" else "prices",
-        horizon_hours=given.fleet.policy.horizon.total_seconds() / 3600,
-        moving=_usd(float(program.move[range(program.cells), answer.pool].sum())),
-        prices=tuple(
-            PoolPrice(pool=s.pool.id, stay=float(y.stay[i]), both=float(y.both[i]), peak=float(y.peak[i]))
-            for i, s in enumerate(given.sites)
-        ),
-        caps=tuple((name, float(y.caps[k])) for k, name in enumerate(caps)),
-    )
-
-
-def _usd(amount: float) -> Money:
-    return Money(amount=Decimal(repr(round(amount, 2))).quantize(CENT))
-
-
-=======
->>>>>>> plan4a
 def _pool_specs(given: _Inputs, outcomes: tuple[Outcome, ...], cost: Cost) -> tuple[PoolSpec, ...]:
     targets = {o.target for o in outcomes if o.kind == "move"}
     sources = {c.source for c in given.fleet.cells}

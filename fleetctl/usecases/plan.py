@@ -34,6 +34,7 @@ class PlanPorts:
 
     Args:
         shown: what the router of a cell sends to its target, basis points; None: the record of a completed move is enough.
+        catalog: by the price book that counts here; None: the shipped one.
     """
 
     store: Store
@@ -42,6 +43,7 @@ class PlanPorts:
     capacity: Capacity
     actor: Actor
     shown: Callable[[CellId], int] | None = None
+    catalog: Catalog | None = None
 
 
 MOST_QUESTIONS = 4
@@ -85,7 +87,7 @@ def work(fleet: Fleet, ports: PlanPorts, options: PlanOptions = DEFAULT, catalog
     def draft() -> Worked:
         return work_out(
             fleet,
-            catalog if catalog is not None else load_catalog(),
+            catalog or ports.catalog or load_catalog(),
             assessments,
             tuple(verdicts.values()),
             now,

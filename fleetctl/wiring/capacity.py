@@ -213,4 +213,5 @@ class Capacity(See, Traffic):
             capacity=self.oracle,
             actor=self.actor,
             shown=shown,
+            catalog=self.catalog,
         )
