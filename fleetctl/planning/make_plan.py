@@ -43,13 +43,14 @@ from fleetctl.planning.evidence_need import (
     step_needs,
 )
 from fleetctl.planning.options import DEFAULT, PlanOptions
-from fleetctl.planning.outcomes import before_placing, full, moved, stays, too_slow, twins_of
+from fleetctl.planning.order import wave_key
+from fleetctl.planning.outcomes import apart, before_placing, full, moved, stays, too_slow, twins_of
 from fleetctl.planning.path_use import path_uses
 from fleetctl.planning.placement import FitOf
 from fleetctl.planning.power_draw import gpu_kw
 from fleetctl.planning.release import with_releases
 from fleetctl.planning.speed import SpeedOf, Speeds
-from fleetctl.planning.waves import finite, make_waves, wave_key
+from fleetctl.planning.waves import finite, make_waves
 
 if TYPE_CHECKING:
     from fleetctl.planning.assemble import Asked
@@ -382,14 +383,20 @@ def _admitted(given: _Inputs, outcomes: dict[CellId, Outcome], asked: list[Asked
     held = [0.0] * len(given.sites)
     for a in asked:
         held[a.source] += a.workload.replicas * a.workload.accelerators_per_replica
+    taken = {(a.workload.apart, a.source) for a in asked if a.workload.apart}
     order = sorted((i for i, a in enumerate(asked) if a.pinned), key=lambda i: _rank(asked[i], given))
     for i in order:
         choice = asked[i].choices[0]
         site = given.sites[choice.pool]
-        if held[choice.pool] + choice.padded > site.most * site.size:
+        group = (asked[i].workload.apart, choice.pool)
+        if group[0] and group in taken:
+            outcomes[asked[i].cell.id] = apart(outcomes[asked[i].cell.id], asked[i].workload)
+            asked[i] = replace(asked[i], choices=(), pinned=False)
+        elif held[choice.pool] + choice.padded > site.most * site.size:
             outcomes[asked[i].cell.id] = full(outcomes[asked[i].cell.id], choice, site)
             asked[i] = replace(asked[i], choices=(), pinned=False)
         else:
+            taken.update([group] if group[0] else [])
             held[choice.pool] += choice.padded
     return tuple(asked)
 
@@ -405,6 +412,7 @@ def _place(
     """Let the optimiser decide, write every outcome, and return the VMs per pool and the proof."""
     if not any(a.choices for a in asked):
         return Placed(vms=tuple(s.pool.count for s in given.sites))
+    from fleetctl.planning.apart import kept_apart
     from fleetctl.planning.assemble import assemble
     from fleetctl.planning.certificate import certificate_of, rooms_of
     from fleetctl.planning.solve import solve
@@ -413,7 +421,7 @@ def _place(
     if given.options.most_moves is not None or given.options.most_gpus is not None:
         most, gpus = given.options.most_moves, given.options.most_gpus
         program = replace(program, most_moves=inf if most is None else float(most), most_gpus=inf if gpus is None else gpus)
-    answer = solve(program)
+    whole, (program, answer) = program, kept_apart(program, asked, solve)
     rooms, capped = rooms_of(program, answer, caps)
     for w, a in enumerate(asked):
         if not a.choices:
@@ -429,8 +437,9 @@ def _place(
             outcomes[a.cell.id] = replace(moves, fault_to_zero_s=_fault_time(a, given))
         else:
             extra = {c.pool: float(program.move[w, c.pool]) for c in a.choices}
-            outcomes[a.cell.id] = stays(base, a.choices, given.sites, extra, rooms, capped)
-    certificate = None if given.options.allow_dearer else certificate_of(given.sites, given.fleet.policy, program, answer, caps)
+            open_ = [c for c in a.choices if program.allowed[w, c.pool]]
+            outcomes[a.cell.id] = stays(base, open_, given.sites, extra, rooms, capped) if open_ else apart(base, a.workload)
+    certificate = None if given.options.allow_dearer else certificate_of(given.sites, given.fleet.policy, whole, answer, caps)
     return Placed(vms=tuple(int(n) for n in answer.vms), certificate=certificate, extra=program.move, rooms=rooms, capped=capped)
 
 
