@@ -26,7 +26,7 @@ def fleet_of(*works: Workload, limits: tuple[int, ...] = (9,), size: int = 1) ->
 
 
 def eight(name: str, **changes: object) -> Workload:
-    return workload(name, accelerators_per_replica=8, **changes)
+    return workload(name, accelerators_per_replica=8, **changes)  # type: ignore[arg-type]
 
 
 def order_of(plan: Plan) -> list[tuple[str, ...]]:
