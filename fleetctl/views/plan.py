@@ -183,8 +183,13 @@ def why_word(code: str) -> str:
 def _reasons(same: list[Outcome], width: int, most: int, plan: Plan) -> Iterator[str]:
     """Yield the reasons of cells with the same code, equal ones once, and once what would change them."""
     by_text: dict[str, list[Outcome]] = {}
+    by_change: dict[str, list[Outcome]] = {}
     for o in same:
         by_text.setdefault(o.reason.text, []).append(o)
+        by_change.setdefault(o.change or "", []).append(o)
+    if len(by_text) > 2 * most and 2 * len(by_change) <= len(by_text):
+        yield from _by_change(by_change, width, most, plan)
+        return
     shown = 0
     for text, cells in list(by_text.items())[:most]:
         names = ", ".join(clean(o.cell) for o in cells[:most]) + (f" and {len(cells) - most:,} more" if len(cells) > most else "")
@@ -196,6 +201,15 @@ def _reasons(same: list[Outcome], width: int, most: int, plan: Plan) -> Iterator
         first = next(iter(changes))
         more = f" (others: fleetctl plan --explain {clean(same[-1].workload)})" if len(changes) > 1 else ""
         yield from wrapped(f"to change it: {clean(first)}{more}", width, "      ")
+
+
+def _by_change(by_change: dict[str, list[Outcome]], width: int, most: int, plan: Plan) -> Iterator[str]:
+    """Yield many cells by what would change them, those that most cells wait for first."""
+    ranked = sorted(by_change.items(), key=lambda item: (-len(item[1]), item[0]))
+    for change, cells in ranked[:most]:
+        names = ", ".join(clean(o.cell) for o in cells[:2])
+        yield from wrapped(f"{counted(len(cells), 'cell')}, such as {names}; to change it: {clean(change)}", width, "    ")
+    yield from _rest(sum(len(cells) for _, cells in ranked[most:]), plan, "    ")
 
 
 def _rest(more: int, plan: Plan, indent: str = "  ") -> Iterator[str]:
