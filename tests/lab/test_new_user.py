@@ -12,9 +12,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ class Desk:
     folder: Path
     home: Path
 
-    def run(self, *argv: str, code: int = 0, **more: str) -> str:
+    def run(self, *argv: str, code: int = 0, more: Mapping[str, str] = MappingProxyType({})) -> str:
         """Run a command to its end and return what it said; every line of a table fits the terminal."""
         base = {"PATH": os.environ["PATH"], "HOME": str(self.home), "PYTHONPATH": str(ROOT), "COLUMNS": "80", "LANG": "C.UTF-8"}
         environment = {**base, "AWS_EC2_METADATA_DISABLED": "true", **more}
@@ -94,7 +95,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
         said = made.run("inventory", "scan", code=4)
         assert "error[credentials." in said
         assert "people.csv" in said
-        assert "0 gaps" in made.run("inventory", "scan", **SIGNED_IN)
+        assert "0 gaps" in made.run("inventory", "scan", more=SIGNED_IN)
         yield made
 
 
