@@ -207,7 +207,10 @@ def save(assessment: Assessment, ports: AssessPorts) -> None:
 def current(workload: Workload, records: Records, clock: Clock) -> Assessment:
     """Return a workload's newest found assessment, else what its owner declares."""
     found = records.get(Assessment, kept_id(workload.id))
-    return found if found is not None and found.kind == "found" else declared(workload, clock.now())
+    if found is not None and found.kind == "found":
+        return found
+    licence = records.get(LicenceAcceptance, "licence-scale") if workload.route == "scale" else None
+    return declared(workload, clock.now(), licence)
 
 
 def assess_fleet(fleet: Fleet, records: Records, clock: Clock, price: Price) -> FleetVerdict:

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -41,10 +40,10 @@ class Desk:
     folder: Path
     home: Path
 
-    def run(self, *argv: str, code: int = 0, more: Mapping[str, str] = MappingProxyType({})) -> str:
+    def run(self, *argv: str, code: int = 0, more: Mapping[str, str] | None = None) -> str:
         """Run a command to its end and return what it said; every line of a table fits the terminal."""
         base = {"PATH": os.environ["PATH"], "HOME": str(self.home), "PYTHONPATH": str(ROOT), "COLUMNS": "80", "LANG": "C.UTF-8"}
-        environment = {**base, "AWS_EC2_METADATA_DISABLED": "true", **more}
+        environment = {**base, "AWS_EC2_METADATA_DISABLED": "true", **(more or {})}
         done = subprocess.run(
             [sys.executable, "-m", "fleetctl.cli", *argv],
             cwd=self.folder,
