@@ -233,6 +233,9 @@ def test_a_translated_tree_with_patch_and_rest(desk: Desk, tree: Path, tmp_path:
     assert "hipMalloc(p, 4); /* cudaFree */" in text
     assert "-#include <cuda_runtime.h>" in (out / "hipify.patch").read_text("utf-8")
     assert "left.cu:2: cudaLaunchKernelEx" in (out / "BY-HAND.md").read_text("utf-8")
+    inside = desk.run("assess", str(tree), "--convert", str(tree / "hip"))
+    assert (inside.exit_code, (tree / "hip").exists()) == (2, False)
+    assert "lies in the tree that is read" in inside.stderr
     again = desk.run("assess", str(tree), "--convert", str(out))
     assert again.exit_code == 2
     assert "usage.folder_used" in again.output

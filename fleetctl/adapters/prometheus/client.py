@@ -18,7 +18,8 @@ from urllib.parse import urlencode, urlsplit
 from fleetctl.errors import CredentialsMissing, InventoryFailed
 
 MOST_BYTES = 64 * 1024 * 1024
-TIMEOUT_S, LONGEST_ANSWER_S = 30.0, 120.0
+TIMEOUT_S, LONGEST_ANSWER_S, LONGEST_QUERY_S = 30.0, 120.0, 45.0
+"""Of one read, of one answer, and of all tries after which no other begins."""
 TRIES = 4
 LONGEST_PAUSE_S = 30.0
 
@@ -78,6 +79,7 @@ class PrometheusApi:
         headers = {"Content-Type": "application/x-www-form-urlencoded", "User-Agent": "fleetctl"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token()}"
+        end = time.monotonic() + LONGEST_QUERY_S
         for left in range(TRIES - 1, -1, -1):
             pause = 0.25 * 2 ** (TRIES - 1 - left)
             try:
@@ -89,7 +91,7 @@ class PrometheusApi:
             except urllib.error.HTTPError as e:
                 pause = self._judged(e, pause, left)
             except (OSError, ValueError, RecursionError, http.client.HTTPException) as e:
-                if left == 0:
+                if left == 0 or time.monotonic() > end:
                     raise InventoryFailed("inventory.prometheus", f"Prometheus at {self.url} does not answer: {str(e)[:160]}.") from e
             time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
         return {}

@@ -159,6 +159,8 @@ def _convert(app: App, subject: Subject, folder: Path, found: Assessment, ports:
 
     if len(subject.paths) != 1:
         raise UsageError("usage.convert", "--convert needs exactly one path.", hint="Run: fleetctl assess PATH --convert NEWFOLDER")
+    if folder.resolve().is_relative_to(subject.paths[0].resolve()):
+        raise UsageError("usage.convert", f"{folder} lies in the tree that is read.", hint="Name a new folder beside it")
     done = convert_tree(subject.paths[0], folder, found, ports, app.wiring.copy_writer())
     app.note(f"{folder}: {done.files} files, {done.replaced} names replaced; {done.by_hand} names left, in {BY_HAND_NAME}; {PATCH_NAME}.")
 
