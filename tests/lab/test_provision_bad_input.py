@@ -62,6 +62,7 @@ def test_a_size_that_nobody_knows(make: Callable[..., AzureBench], arm: ArmDoubl
     assert arm.machines() == {}
 
 
+@pytest.mark.slow
 def test_a_stand_in_size_that_the_region_does_not_know(make: Callable[..., AzureBench], arm: ArmDouble) -> None:
     bench = make({f"pool.{POOL}.sizes": f"{SKU[:-1]}9"})
     arm.world.limits["eastus2", "standardNDISv5MI300XFamily"] = 0
@@ -71,6 +72,7 @@ def test_a_stand_in_size_that_the_region_does_not_know(make: Callable[..., Azure
     assert arm.of("microsoft.resources/resourcegroups") == []
 
 
+@pytest.mark.slow
 def test_a_region_that_is_closed_to_the_subscription(make: Callable[..., AzureBench], arm: ArmDouble) -> None:
     bench = make()
     arm.world.restricted[SKU, "eastus2"] = ("NotAvailableForSubscription", ())
@@ -79,6 +81,7 @@ def test_a_region_that_is_closed_to_the_subscription(make: Callable[..., AzureBe
     assert arm.of("microsoft.resources/resourcegroups") == []
 
 
+@pytest.mark.slow
 def test_no_credentials_at_all(make: Callable[..., AzureBench], arm: ArmDouble) -> None:
     bench = make()
     bench.fleet.write_text("\n".join(line for line in bench.fleet.read_text().splitlines() if "azure.endpoint" not in line) + "\n")
@@ -113,6 +116,7 @@ def test_a_plan_file_changed_by_one_byte_is_not_applied(make: Callable[..., Azur
     assert arm.of("microsoft.resources/resourcegroups") == []
 
 
+@pytest.mark.slow
 def test_a_provider_that_cannot_be_had(make: Callable[..., AzureBench], arm: ArmDouble, tmp_path: Path) -> None:
     bench = make()
     (tmp_path / "none.rc").write_text('provider_installation {\n  filesystem_mirror {\n    path = "/nonexistent"\n  }\n}\n')
@@ -129,6 +133,7 @@ def test_a_terraform_that_is_too_old(make: Callable[..., AzureBench], arm: ArmDo
     assert arm.of("microsoft.resources/resourcegroups") == []
 
 
+@pytest.mark.slow
 def test_a_full_disk(make: Callable[..., AzureBench], arm: ArmDouble) -> None:
     """The state's folder is a file system of 64 KiB, in a mount name space of the child's own."""
     if subprocess.run(
@@ -146,6 +151,7 @@ def test_a_full_disk(make: Callable[..., AzureBench], arm: ArmDouble) -> None:
     assert arm.of("microsoft.resources/resourcegroups") == []
 
 
+@pytest.mark.slow
 def test_what_was_made_before_an_error_is_told_with_how_to_remove_it(make: Callable[..., AzureBench], arm: ArmDouble) -> None:
     bench = make()
     arm.refuse("VMMarketplaceInvalidInput", how="polling", name=f"{POOL}-2")
