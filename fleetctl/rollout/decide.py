@@ -287,8 +287,8 @@ def _may_not_raise(r: Rollout, seen: Observation, now: Instant) -> Decision | No
     """Hold a weight that the router lost (a guard, a crash between set and record): a raise needs evidence to be there to judge it."""
     if seen.window.active:
         return _held(r, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
-    if seen.source_ready is not None and seen.source_ready < 1.0:
-        return _source_not_ready(r, seen, now)
+    if held := _not_ready(r, seen, now):
+        return held
     ending = leaving(seen.signals, r.spec.source)
     if ending is not None:
         return _held(r, seen, Reason(code=SOURCE, text=f"source: {notice_text(ending, now)}; not raising"), now, page=True)
@@ -307,9 +307,15 @@ def _blind(r: Rollout, seen: Observation, now: Instant) -> Decision:
     return _held(r, seen, Reason(code="evidence.lost", text=f"{BLIND}; not raising"), now, page=False)
 
 
-def _source_not_ready(r: Rollout, seen: Observation, now: Instant) -> Decision:
-    text = f"source answers on {seen.source_ready or 0.0:.0%} of its replicas; not raising above what can come home"
-    return _held(r, seen, Reason(code="source.not_ready", text=text), now, page=True)
+def _not_ready(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
+    """Hold a raise while a replica of either side is known not to answer real completions."""
+    if seen.source_ready is not None and seen.source_ready < 1.0:
+        text = f"source answers on {seen.source_ready:.0%} of its replicas; not raising above what can come home"
+        return _held(r, seen, Reason(code="source.not_ready", text=text), now, page=True)
+    if seen.target_ready is not None and seen.target_ready < 1.0:
+        text = f"target answers on {seen.target_ready:.0%} of its replicas; not raising"
+        return _held(r, seen, Reason(code="target.not_ready", text=text), now, page=True)
+    return None
 
 
 def _enter(r: Rollout, step: int, now: Instant) -> Rollout:
@@ -359,8 +365,8 @@ def _advance(r: Rollout, seen: Observation, now: Instant, verdict: Gate, renewal
     if seen.window.active:
         return _held(passed, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
     raised = min(following.weight_bp, r.spec.cap_bp)
-    if raised > seen.split.target_bp and seen.source_ready is not None and seen.source_ready < 1.0:
-        return _source_not_ready(passed, seen, now)
+    if raised > seen.split.target_bp and (held := _not_ready(passed, seen, now)):
+        return held
     entered = _enter(r, r.step + 1, now)
     effects: tuple[Effect, ...] = (SetSplit(target_bp=raised),) if raised != seen.split.target_bp else ()
     why = Reason(code="step.advance", text=f"{r.phase} done ({verdict.why}); next {following.phase} at {raised / 100:g} %")

@@ -141,6 +141,9 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
         proof = seen.evidence if _goes_home(decision, split) else None  # a raise must be able to come home: every replica is asked
         seen = replace(seen, source_ready=_source_ready(r, proof, ports))
         decision = decide(r, seen, now)
+    if seen.target_ready is None and _raises(decision, split):  # what has gone since preflight gets no more customers
+        seen = replace(seen, target_ready=ports.prober(r.cell).ready(r.spec.target, r.cell).share)
+        decision = decide(r, seen, now)
     events = list(_events(r, decision, seen, now))
     failed = _apply(r, decision, lease, ports, settings, events)
     if failed is not None:

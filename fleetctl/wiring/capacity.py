@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from fleetctl.domain.capacity import Candidate
-    from fleetctl.domain.ids import PoolId
+    from fleetctl.domain.ids import CellId, PoolId
     from fleetctl.domain.people import Facts, Gap
     from fleetctl.domain.pool import PoolSpec
     from fleetctl.formats.nodes_file import NodesFile
@@ -178,8 +178,15 @@ class Capacity(See, Traffic):
 
         return ReleasePorts(capacity=self.capacity_ports(run), run=run, shown=self.shown_bp, look=look)
 
-    def plan_ports(self) -> PlanPorts:
-        """Return all that planning touches."""
+    def plan_ports(self, shown: Callable[[CellId], int] | None = None) -> PlanPorts:
+        """Return all that planning touches; `shown`: what a cell's router sends to its target, basis points."""
         from fleetctl.usecases.plan import PlanPorts
 
-        return PlanPorts(store=self.store, records=self.store, clock=self.clock, capacity=self.oracle, actor=self.actor)
+        return PlanPorts(
+            store=self.store,
+            records=self.store,
+            clock=self.clock,
+            capacity=self.oracle,
+            actor=self.actor,
+            shown=shown,
+        )

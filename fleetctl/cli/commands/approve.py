@@ -16,7 +16,7 @@ from fleetctl.cli.options import dry_run_option, pass_app
 def command(app: App, plan_id: str, note: str, dry_run: bool) -> None:
     """Say yes to exactly one plan, or to one release, by its id."""
     from fleetctl.domain.canonical import digest
-    from fleetctl.usecases.approve import approve
+    from fleetctl.usecases.approve import approvable, approve
 
     w = app.wiring
     if plan_id.startswith("r") and not dry_run:
@@ -27,6 +27,8 @@ def command(app: App, plan_id: str, note: str, dry_run: bool) -> None:
         app.note(f"Next: fleetctl release {release.pool}{' --handoff' if release.kind == 'handoff' else ''}")
         return
     if dry_run:
+        if not plan_id.startswith("r"):
+            approvable(plan_id, w.fleet, w.store)
         app.out(f"Would approve plan {plan_id} as {w.actor.name}\nNothing was changed.")
         return
     plan, approval, more = approve(plan_id, w.fleet, w.store, w.store, w.clock, w.actor, note)
