@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -119,12 +120,12 @@ def moto(server: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Moto]:
                 text = f"<Response><Errors>{inner}</Errors></Response>"
                 self._answer(503 if refusal[0] == "RequestLimitExceeded" else 400, text.encode(), "text/xml")
                 return
-            up = http.client.HTTPConnection("127.0.0.1", server, timeout=60)
-            up.request(self.command, self.path, body, {k: v for k, v in self.headers.items() if k.lower() != "connection"})
-            answer = up.getresponse()
-            data = answer.read()
-            self._answer(answer.status, data, answer.getheader("Content-Type") or "text/xml")
-            up.close()
+            headers = {k: v for k, v in self.headers.items() if k.lower() != "connection"}
+            with closing(http.client.HTTPConnection("127.0.0.1", server, timeout=60)) as up:
+                up.request(self.command, self.path, body, headers)
+                answer = up.getresponse()
+                data, kind = answer.read(), answer.getheader("Content-Type") or "text/xml"
+            self._answer(answer.status, data, kind)
 
         def _answer(self, status: int, data: bytes, kind: str) -> None:
             self.send_response(status)
@@ -164,7 +165,7 @@ def _provisioner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str) ->
     monkeypatch.setenv("TF_CLI_CONFIG_FILE", str(make_mirror(tmp_path)))
     settings = {"terraform.aws.image_id": image, "terraform.aws.network": '{"outbound": false}'}
     stack = ROOT / "terraform" / "stacks" / "aws"
-    return TerraformProvisioner(stack, tmp_path / "work", "aws", cloud_variables("aws", settings), find_tool(), deadline_s=200)
+    return TerraformProvisioner(stack, tmp_path / "work", "aws", cloud_variables("aws", settings), find_tool(), deadline_s=600)
 
 
 @needs_aws
