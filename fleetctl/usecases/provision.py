@@ -129,6 +129,8 @@ def _pool(
             intent=_intent(spec, fleet, lease, ports),
         )
         return _run(saga) if apply else _preview(saga)
+    except ProvisionFailed as e:
+        raise explained(e) if e.code == "provision.plan_failed" else e  # noqa: B904 (the same error under the code of its cause)
     except OSError as e:
         if e.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise

@@ -122,6 +122,8 @@ def test_a_provider_that_cannot_be_had(make: Callable[..., AzureBench], arm: Arm
     (tmp_path / "none.rc").write_text('provider_installation {\n  filesystem_mirror {\n    path = "/nonexistent"\n  }\n}\n')
     _refused(bench, status=1, code="provision.provider_missing", TF_CLI_CONFIG_FILE=str(tmp_path / "none.rc"))
     assert arm.of("microsoft.resources/resourcegroups") == []
+    bench.ok("provision")
+    assert set(arm.machines().values()) == {"Succeeded"}, "once it can be had, the same command goes on"
 
 
 def test_a_terraform_that_is_too_old(make: Callable[..., AzureBench], arm: ArmDouble, tmp_path: Path) -> None:
