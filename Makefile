@@ -61,5 +61,8 @@ bench-configure: $(RUN_STAMP)  ## What fleetctl adds to plain ansible-playbook; 
 bench-provision: setup  ## Overhead over bare Terraform, choice of a place, failover; last line is one JSON object
 	@$(BIN)/python -m tests.bench.provision
 
+bench-canary: setup  ## The judge's error rates, detection and cost beside other tools; ARGS=--quick; last line is one JSON object
+	@$(BIN)/python -m tests.bench.canary $(ARGS)
+
 clean:  ## Remove what was made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -57,7 +57,8 @@ def _log_ratio(n: Floats, k: Floats, q: Floats, p: Floats) -> Floats:
 
 def _log_e(n0: Floats, k0: Floats, n1: Floats, k1: Floats, q0: Floats, q1: Floats, shift: float, *, worse: bool) -> Floats:
     q0, q1 = _clip(q0), _clip(q1)
-    p0, p1 = nearest_null(n0, n1, *np.broadcast_arrays(q0, q1), shift)
+    q0, q1 = np.broadcast_arrays(q0, q1)
+    p0, p1 = nearest_null(n0, n1, q0, q1, shift)
     value = _log_ratio(n0, k0, q0, p0) + _log_ratio(n1, k1, q1, p1)
     return np.asarray(np.where(q1 > q0 + shift if worse else q1 < q0 + shift, value, 0.0))
 
@@ -113,7 +114,7 @@ class Shares:
     def of_errors(cls, frozen_ratio: Floats, frozen_n: float, **more: Any) -> Shares:
         """Return error guardrails whose prior is the frozen baseline, as `feed_share` takes it."""
         prior = (frozen_ratio * frozen_n + 0.5) / (frozen_n + 1)
-        return cls(prior, np.full(len(prior), min(float(frozen_n), g.PRIOR_BASELINE)), **more)
+        return cls(prior, np.full(len(prior), min(float(frozen_n), g._PRIOR_BASELINE)), **more)
 
     def feed(self, block: Floats) -> None:
         """Feed blocks of shape (4, runs): n0, k0, n1, k1; an arm without attempts says nothing."""
@@ -135,13 +136,13 @@ class Shares:
 
     def note_pass(self, effect: Floats | float = 1.0) -> None:
         """Latch what PASS has reached at this look."""
-        value = log_sum(self.pass_llr / effect, np.array(g.PASS_WEIGHTS)[:, None])
+        value = log_sum(self.pass_llr / effect, np.array(g._PASS_WEIGHTS)[:, None])
         self.best = np.maximum(self.best, value)
         self.reached |= value >= log(g.PASS_BOUND)
 
     def log_fail(self, effect: Floats | float = 1.0) -> Floats:
         """Return the log FAIL e-value of each run."""
-        weights = np.array(g.RATIO_WEIGHTS)[:, None]
+        weights = np.array(g._RATIO_WEIGHTS)[:, None]
         total = np.full(self.fail.shape[1], float(self.steps - len(self.marks)))
         for mark in self.marks:
             total += np.exp(np.minimum(log_sum((self.fail - mark) / effect, weights), _MOST))
@@ -172,7 +173,7 @@ class LadderFails:
 
     def feed(self, n0: Floats, k0: Floats, n1: Floats, k1: Floats) -> None:
         """Feed blocks: n0, n1 of shape (runs,), k0 over the plain ladder and k1 over the scaled one of shape (rungs, runs)."""
-        q0 = _clip((self.seen_k + _NOMINAL * g.PRIOR_RUNG) / (self.seen_n + g.PRIOR_RUNG))
+        q0 = _clip((self.seen_k + _NOMINAL * g._PRIOR_RUNG) / (self.seen_n + g._PRIOR_RUNG))
         self.seen_n, self.seen_k = self.seen_n + n0, self.seen_k + k0
         ok = (n0 > 0) & (n1 > 0)
         events, total = k0 + k1, np.where(ok, n0 + n1, 1.0)
@@ -188,7 +189,7 @@ class LadderFails:
 
     def log_fail(self) -> Floats:
         """Return the log FAIL e-value of each run: the mean over rungs."""
-        rungs = self.restarts.log_mean(g.ODDS_WEIGHTS)
+        rungs = self.restarts.log_mean(g._ODDS_WEIGHTS)
         return log_sum(rungs, np.full((len(LADDER), 1), 1 / len(LADDER)))
 
     def new_step(self) -> None:
@@ -212,7 +213,7 @@ class LadderPasses:
     def __init__(self, runs: int, margins: Sequence[float], log_sd: float) -> None:
         shape = (len(LADDER), runs)
         self.guess = np.array(
-            [[ep.slowed(1 - rung, -log1p(m), max(log_sd, g.LEAST_LOG_SD))] for rung, m in zip(LADDER, margins, strict=True)]
+            [[ep.slowed(1 - rung, -log1p(m), max(log_sd, g._LEAST_LOG_SD))] for rung, m in zip(LADDER, margins, strict=True)]
         )
         self.n0, self.n1 = np.zeros(runs), np.zeros(runs)
         self.plain, self.scaled, self.canary = np.zeros(shape), np.zeros(shape), np.zeros(shape)
@@ -221,8 +222,8 @@ class LadderPasses:
 
     def feed(self, n0: Floats, k0: Floats, s0: Floats, n1: Floats, k1: Floats) -> None:
         """Feed blocks: k0 over the plain ladder, s0 (baseline) and k1 (canary) over the one scaled by 1 + margin; (rungs, runs)."""
-        w = g.PRIOR_SLOWED
-        q0 = _clip((self.plain + _NOMINAL * g.PRIOR_RUNG) / (self.n0 + g.PRIOR_RUNG))
+        w = g._PRIOR_SLOWED
+        q0 = _clip((self.plain + _NOMINAL * g._PRIOR_RUNG) / (self.n0 + g._PRIOR_RUNG))
         faster = (self.scaled + self.guess * w) / (self.n0 + w)
         own = (self.canary + faster * w) / (self.n1 + w)
         ok = (n0 > 0) & (n1 > 0)
@@ -234,7 +235,7 @@ class LadderPasses:
 
     def note_pass(self) -> None:
         """Latch what PASS has reached at this look."""
-        value = log_sum(self.llr, np.array(g.PASS_WEIGHTS)[:, None, None])
+        value = log_sum(self.llr, np.array(g._PASS_WEIGHTS)[:, None, None])
         self.best = np.maximum(self.best, value)
         self.reached |= value >= log(g.PASS_BOUND)
 
@@ -280,7 +281,7 @@ class Effects:
     def effect(self) -> Floats:
         """Return what log-likelihoods of errors are divided by, at least 1."""
         spread, errors, seconds = self._open_part()
-        found = (self.spread + spread + cl.PRIOR) / (self.errors + errors + cl.PRIOR)
+        found = (self.spread + spread + cl._PRIOR) / (self.errors + errors + cl._PRIOR)
         return np.maximum(1.0, found - sqrt(2 / max(2.0, self.seconds + seconds)))
 
     def keep(self, mask: Mask) -> None:
@@ -291,7 +292,7 @@ class Effects:
     def _open_part(self) -> tuple[Floats, Floats, float]:
         seconds = self.now - self.opened
         errors, squares = self.last - self.then
-        if seconds >= cl.LEAST_WINDOW_S:
+        if seconds >= cl._LEAST_WINDOW_S:
             squares = np.maximum(0.0, squares - errors * errors / seconds) * seconds / (seconds - 1)
         return squares.sum(axis=0), errors.sum(axis=0), seconds * 2
 
@@ -309,20 +310,24 @@ class Breakers:
     """
 
     def __init__(self, null: Floats) -> None:
-        rates = np.array(br.RATES)[:, None]
+        rates = np.array(br._RATES)[:, None]
         rates = np.where(rates > 1.5 * null, rates, np.minimum(0.97, 2.0 * null))
         self.failed, self.good = np.log(rates / null), np.log1p(-rates) - np.log1p(-null)
-        self.capital = np.full((len(br.RATES), len(null)), -np.inf)
+        self.capital = np.full((len(br._RATES), len(null)), -np.inf)
         self.total = 0
         self.peak = np.zeros(len(null))
 
-    def note(self, failed: Mask) -> Mask:
-        """Take in one more request of every run; tell which have tripped by now."""
+    @property
+    def tripped(self) -> Mask:
+        """Tell which have tripped by now."""
+        return np.asarray(self.peak >= log(br.BREAKER_BOUND))
+
+    def note(self, failed: Mask) -> None:
+        """Take in one more request of every run."""
         if self.total % br.RESTART_EVERY == 0:
-            self.capital = np.logaddexp(self.capital, br.log_share(self.total // br.RESTART_EVERY + 1))
+            self.capital = np.logaddexp(self.capital, br._log_share(self.total // br.RESTART_EVERY + 1))
         self.total += 1
         self.capital = self.capital + np.where(failed, self.failed, self.good)
         if failed.any():
-            value = log_sum(self.capital, np.full((len(br.RATES), 1), 1 / len(br.RATES)))
+            value = log_sum(self.capital, np.full((len(br._RATES), 1), 1 / len(br._RATES)))
             self.peak = np.where(failed, np.maximum(self.peak, value), self.peak)
-        return self.peak >= log(br.BREAKER_BOUND)

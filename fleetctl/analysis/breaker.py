@@ -21,10 +21,10 @@ BREAKER_BOUND = 1000.0
 LEAST_NULL = 0.01
 BASELINE_FACTOR = 3.0
 RESTART_EVERY = 20
-RATES = (0.08, 0.2, 0.45, 0.9)
+_RATES = (0.08, 0.2, 0.45, 0.9)
 _LEAST_BASELINE = 100
 _NEWEST = 100
-_EQUAL = [1 / len(RATES)] * len(RATES)
+_EQUAL = [1 / len(_RATES)] * len(_RATES)
 _SUM = 2.11
 """A little more than the sum of 1 / (n ln(n)^2) from n = 2, so that the shares of all restarts stay below 1."""
 
@@ -54,11 +54,11 @@ def baseline_failing(e: Evidence) -> bool:
 
 def start_afresh(memory: BreakerMemory) -> None:
     """Forget a trip that was not the canary's fault: only the newest restart's capital is kept."""
-    memory.capital = [log_share((max(memory.total, 1) - 1) // RESTART_EVERY + 1)] * len(RATES)
+    memory.capital = [_log_share((max(memory.total, 1) - 1) // RESTART_EVERY + 1)] * len(_RATES)
     memory.peak, memory.tripped = 0.0, False
 
 
-def log_share(restart: int) -> float:
+def _log_share(restart: int) -> float:
     return -log(_SUM * (restart + 1) * log(restart + 1) ** 2)
 
 
@@ -72,13 +72,13 @@ def note_outcomes(memory: BreakerMemory, e: Evidence) -> None:
     if fresh <= 0:
         return
     null = null_rate(e)
-    failed = [log(alternative(r, null) / null) for r in RATES]
-    good = [log1p(-alternative(r, null)) - log1p(-null) for r in RATES]
+    failed = [log(_rate(r, null) / null) for r in _RATES]
+    good = [log1p(-_rate(r, null)) - log1p(-null) for r in _RATES]
     capital = memory.capital
     for outcome in e.canary_outcomes[-fresh:]:
         if memory.total % RESTART_EVERY == 0:
-            share = log_share(memory.total // RESTART_EVERY + 1)
-            capital = [_log_add(c, share) for c in capital] if capital else [share] * len(RATES)
+            share = _log_share(memory.total // RESTART_EVERY + 1)
+            capital = [_log_add(c, share) for c in capital] if capital else [share] * len(_RATES)
         memory.total += 1
         capital = [c + step for c, step in zip(capital, failed if outcome == "x" else good, strict=True)]
         if outcome == "x":
@@ -87,9 +87,9 @@ def note_outcomes(memory: BreakerMemory, e: Evidence) -> None:
     memory.capital = capital
 
 
-def alternative(rate: float, null: float) -> float:
+def _rate(alternative: float, null: float) -> float:
     """An alternative that is not well above the null gives way to one that is."""
-    return rate if rate > 1.5 * null else min(0.97, 2.0 * null)
+    return alternative if alternative > 1.5 * null else min(0.97, 2.0 * null)
 
 
 def _log_add(a: float, b: float) -> float:

@@ -17,8 +17,8 @@ from fleetctl.analysis.memory import ClusterMemory, ClusterWindow
 from fleetctl.domain.evidence import ARMS, Arm, ClusterSums
 
 WINDOW_S = 5.0
-PRIOR = 4.0
-LEAST_WINDOW_S = 2.0
+_PRIOR = 4.0
+_LEAST_WINDOW_S = 2.0
 
 
 def note_clusters(memory: ClusterMemory, sums: Mapping[Arm, ClusterSums], elapsed_s: float) -> None:
@@ -41,7 +41,7 @@ def new_step(memory: ClusterMemory) -> None:
 def design_effect(memory: ClusterMemory) -> float:
     """Return what log-likelihoods of errors are divided by, at least 1."""
     spread, errors, seconds = _open_part(memory)
-    found = (memory.spread + spread + PRIOR) / (memory.errors + errors + PRIOR)
+    found = (memory.spread + spread + _PRIOR) / (memory.errors + errors + _PRIOR)
     return max(1.0, found - sqrt(2 / max(2.0, memory.seconds + seconds)))
 
 
@@ -51,7 +51,7 @@ def _open_part(memory: ClusterMemory) -> tuple[float, float, float]:
     for window in memory.windows.values():
         errors, squares = window.errors - window.errors_then, window.squares - window.squares_then
         total += errors
-        if seconds >= LEAST_WINDOW_S:
+        if seconds >= _LEAST_WINDOW_S:
             spread += max(0.0, squares - errors * errors / seconds) * seconds / (seconds - 1)
         else:
             spread += squares

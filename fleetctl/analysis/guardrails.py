@@ -29,14 +29,14 @@ CONFOUNDED = "latency+50%"
 """Name of the FAIL process at that scale."""
 
 RATIOS = (1.5, 2.0, 3.0, 6.0, 20.0)
-RATIO_WEIGHTS = (0.23, 0.35, 0.2, 0.12, 0.1)
+_RATIO_WEIGHTS = (0.23, 0.35, 0.2, 0.12, 0.1)
 ODDS = (1.15, 1.35, 1.7, 2.5, 4.0, 8.0, 20.0)
-ODDS_WEIGHTS = (0.15, 0.2, 0.2, 0.15, 0.1, 0.1, 0.1)
-PASS_WEIGHTS = (0.7, 0.15, 0.15)
-PRIOR_BASELINE = 1000.0
-PRIOR_RUNG = 200.0
-PRIOR_SLOWED = 60.0
-LEAST_LOG_SD = 0.02
+_ODDS_WEIGHTS = (0.15, 0.2, 0.2, 0.15, 0.1, 0.1, 0.1)
+_PASS_WEIGHTS = (0.7, 0.15, 0.15)
+_PRIOR_BASELINE = 1000.0
+_PRIOR_RUNG = 1000.0
+_PRIOR_SLOWED = 300.0
+_LEAST_LOG_SD = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ def feed_share(memory: Memory, guardrail: str, e: Evidence, margin: float, fail_
     frozen = e.cursor.thresholds
     prior, weight = 0.005, 10.0
     if guardrail == "errors" and frozen is not None and frozen.baseline_n > 0:
-        weight = min(float(frozen.baseline_n), PRIOR_BASELINE)
+        weight = min(float(frozen.baseline_n), _PRIOR_BASELINE)
         prior = (frozen.baseline_error_ratio * frozen.baseline_n + 0.5) / (frozen.baseline_n + 1)
     base, canary = seen["baseline"], seen["canary"]
     baseline = ep.estimate(base.k, base.n, prior, weight)
@@ -153,19 +153,19 @@ def feed_latency(memory: Memory, e: Evidence, margin: float, fail_margin: float)
     base = memory.arm("baseline")
     slowed = base.ladders.get(key) or [0] * len(LADDER)
     for i, rung in enumerate(_rungs(memory, e, key)):
-        guess = ep.slowed(1 - LADDER[i], -log1p(margin), max(thresholds.log_sd, LEAST_LOG_SD))
-        faster = ep.estimate(slowed[i], base.timed, guess, PRIOR_SLOWED)
-        _feed_pass_rung(memory.pass_bank(f"latency/{i}", len(PASS_WEIGHTS)), rung, 1 - LADDER[i], faster)
+        guess = ep.slowed(1 - LADDER[i], -log1p(margin), max(thresholds.log_sd, _LEAST_LOG_SD))
+        faster = ep.estimate(slowed[i], base.timed, guess, _PRIOR_SLOWED)
+        _feed_pass_rung(memory.pass_bank(f"latency/{i}", len(_PASS_WEIGHTS)), rung, 1 - LADDER[i], faster)
 
 
 def _feed_fail_rung(bank: FailBank, ladder: Ladder, nominal: float) -> None:
-    q0 = ep.clip(ep.estimate(ladder.baseline.k, ladder.baseline.n, nominal, PRIOR_RUNG))
+    q0 = ep.clip(ep.estimate(ladder.baseline.k, ladder.baseline.n, nominal, _PRIOR_RUNG))
     _add(bank.llr, ep.log_es(ladder.block, q0, [ep.clip(ep.by_odds(q0, odds)) for odds in ODDS], worse=True))
 
 
 def _feed_pass_rung(bank: PassBank, ladder: Ladder, nominal: float, faster: float) -> None:
-    q0 = ep.clip(ep.estimate(ladder.baseline.k, ladder.baseline.n, nominal, PRIOR_RUNG))
-    own = ep.estimate(ladder.canary.k, ladder.canary.n, faster, PRIOR_SLOWED)
+    q0 = ep.clip(ep.estimate(ladder.baseline.k, ladder.baseline.n, nominal, _PRIOR_RUNG))
+    own = ep.estimate(ladder.canary.k, ladder.canary.n, faster, _PRIOR_SLOWED)
     _add(bank.llr, ep.log_es(ladder.block, q0, [ep.clip(q1) for q1 in (faster, ep.between(q0, faster), own)], worse=False))
 
 
@@ -184,19 +184,19 @@ def log_fail(memory: Memory, bank: FailBank, weights: Sequence[float], effect: f
 def share_log_fail(memory: Memory, guardrail: str, effect: float) -> float:
     """Return the log FAIL e-value of a share guardrail, 0 before it was fed."""
     bank = memory.fails.get(guardrail)
-    return log_fail(memory, bank, RATIO_WEIGHTS, effect) if bank is not None else 0.0
+    return log_fail(memory, bank, _RATIO_WEIGHTS, effect) if bank is not None else 0.0
 
 
 def latency_log_fail(memory: Memory, name: str = "latency") -> float:
     """Return the log FAIL e-value of latency: the mean over rungs; a rung never fed counts 1."""
     rungs = [memory.fails.get(f"{name}/{i}") for i in range(len(LADDER))]
-    values = [log_fail(memory, bank, ODDS_WEIGHTS, 1.0) if bank is not None else 0.0 for bank in rungs]
+    values = [log_fail(memory, bank, _ODDS_WEIGHTS, 1.0) if bank is not None else 0.0 for bank in rungs]
     return ep.log_mean(values, [1 / len(values)] * len(values))
 
 
 def note_pass(bank: PassBank, effect: float) -> None:
     """Latch what the PASS process has reached at this look."""
-    value = ep.log_mean([v / effect for v in bank.llr], PASS_WEIGHTS)
+    value = ep.log_mean([v / effect for v in bank.llr], _PASS_WEIGHTS)
     bank.best = max(bank.best, value)
     bank.reached = bank.reached or value >= log(PASS_BOUND)
 

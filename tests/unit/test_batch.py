@@ -15,7 +15,7 @@ from fleetctl.analysis.clusters import design_effect
 from fleetctl.analysis.guardrails import latency_log_fail, share_log_fail
 from fleetctl.analysis.judge import LEAST_BLOCK, fresh, judge, start_step
 from fleetctl.analysis.memory import BreakerMemory, Memory, unpack
-from fleetctl.domain.evidence import ARMS, Counts, Evidence, ladder_key
+from fleetctl.domain.evidence import ARMS, Arm, Counts, Evidence, ladder_key
 from fleetctl.domain.workload import Guardrail, GuardrailSpec
 from tests.fakes.simulated_evidence import START, Setting, looks
 
@@ -57,7 +57,7 @@ def test_every_process_of_the_batch_is_the_judges_look_by_look() -> None:
     slow = batch.LadderFails(RUNS, steps=3)
     passes = batch.LadderPasses(RUNS, [LATENCY.margin] * 5, SETTING.log_sd)
     effects = batch.Effects(RUNS)
-    before: dict[str, list[Counts]] = {}
+    before: dict[Arm, list[Counts]] = {}
     for i in range(2 * SETTING.looks):
         if i == SETTING.looks:
             errors.new_step()
@@ -110,7 +110,8 @@ def test_every_breaker_of_the_batch_is_the_shipped_one_request_by_request(ratio:
     text = [""] * 4
     tripped: list[float] = [inf] * 4
     for i, row in enumerate(failed):
-        now = many.note(row)
+        many.note(row)
+        now = many.tripped
         for run in range(4):
             text[run] += "x" if row[run] else "."
             canary = replace(base.arms["canary"], attempts=i + 1)

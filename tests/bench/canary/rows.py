@@ -15,8 +15,8 @@ from fleetctl.analysis.eprocess import kl
 from fleetctl.analysis.guardrails import FAIL_BOUND
 from fleetctl.analysis.judge import fresh, judge
 from fleetctl.domain.workload import Guardrail, GuardrailSpec
-from tests.bench.canary.engine import FROZEN_N, STEPS, Blocks, Ends, chunks, fail_errors, fail_latency, upper95
-from tests.bench.canary.traffic import Setting, canary_tails, draw_ladder, frozen_tails
+from tests.bench.canary.engine import STEPS, Blocks, Ends, chunks, fail_errors, fail_latency, upper95
+from tests.bench.canary.traffic import FROZEN_N, Setting, canary_tails, draw_ladder, frozen_tails
 from tests.fakes.simulated_evidence import Setting as Looks
 from tests.fakes.simulated_evidence import looks
 
@@ -31,21 +31,21 @@ class Counts:
     alike: int = 10_000
     worse: int = 10_000
     whole: int = 2_000
-    tools: int = 1_000
+    tools: int = 500
 
 
 QUICK = Counts(alike=400, worse=200, whole=60, tools=40)
-SHARE5 = {"per_min": 2000.0, "share": 0.05, "look_s": 12}
+SHARE5 = Setting(per_min=2000.0, share=0.05, look_s=12)
 """100 canary and 1,900 baseline requests a minute, a look every 20 canary requests."""
 ERRORS = {
     "errors_05_10": Setting(errors1=0.01, minutes=300),
-    "errors_05_10_share5": Setting(errors1=0.01, minutes=300, **SHARE5),
+    "errors_05_10_share5": replace(SHARE5, errors1=0.01, minutes=300),
     "errors_01_06": Setting(errors0=0.001, errors1=0.006, minutes=200),
-    "errors_01_06_share5": Setting(errors0=0.001, errors1=0.006, minutes=200, **SHARE5),
+    "errors_01_06_share5": replace(SHARE5, errors0=0.001, errors1=0.006, minutes=200),
 }
 LATENCY = {
     "latency10": (Setting(factor=1.1, minutes=120), 0.0),
-    "latency10_share5": (Setting(factor=1.1, minutes=120, **SHARE5), 0.0),
+    "latency10_share5": (replace(SHARE5, factor=1.1, minutes=120), 0.0),
     "latency10_token": (Setting(factor=1.1, log_sd=0.25, minutes=60), 0.0),
     "latency20_margin10": (Setting(factor=1.2, minutes=120), 0.10),
 }
@@ -138,13 +138,13 @@ def hard_failure(n: Counts) -> Fields:
     for size in chunks(n.worse):
         many = Breakers(np.full(size, null))
         for _ in range(100):
-            tripped = many.note(rng.random(size) < 0.2)
-        within += int(tripped.sum())
+            many.note(rng.random(size) < 0.2)
+        within += int(many.tripped.sum())
     for size in chunks(n.alike):
         many = Breakers(np.full(size, null))
         for _ in range(2000):
-            tripped = many.note(rng.random(size) < null)
-        false += int(tripped.sum())
+            many.note(rng.random(size) < null)
+        false += int(many.tripped.sum())
     return {"hard_failure_within100": within / n.worse, "breaker_false_upper95": upper95(false, n.alike)}
 
 
@@ -160,7 +160,7 @@ def migration(n: Counts) -> Fields:
     return {"migration_false_rollback_upper95": max(v for k, v in out.items() if "upper95" in k)} | out
 
 
-_STEP_SHARES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.95)
+STEP_SHARES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.95)
 _EVENTS = (0.005, 0.02, 0.05, 0.001)
 
 
@@ -168,13 +168,15 @@ def _migrate(rng: np.random.Generator, per_min: float, runs: int) -> Any:
     look_s, failed = 30, np.zeros(runs, dtype=bool)
     shares = [Shares.of_errors(rng.binomial(FROZEN_N, p, runs) / FROZEN_N, FROZEN_N, steps=STEPS) for p in _EVENTS]
     ladders = [LadderFails(runs, steps=STEPS) for _ in range(4)]
-    for number, share in enumerate(_STEP_SHARES):
+    for number, share in enumerate(STEP_SHARES):
         means = per_min / 60 * look_s * (1 - share), per_min / 60 * look_s * share
         tails = [frozen_tails(rng, runs) for _ in ladders]
         blocks = [Blocks(4, runs) for _ in shares], [Blocks(12, runs) for _ in ladders]
         if number:
-            for one in (*shares, *ladders):
-                one.new_step()
+            for guard in shares:
+                guard.new_step()
+            for slow in ladders:
+                slow.new_step()
         for _ in range(55 * 60 // look_s):
             n = [rng.poisson(mean, runs) for mean in means]
             for guard, p, block in zip(shares, _EVENTS, blocks[0], strict=True):
@@ -184,7 +186,7 @@ def _migrate(rng: np.random.Generator, per_min: float, runs: int) -> Any:
                 new = np.concatenate([row for m in n for row in (m[None], draw_ladder(rng, m, above))])
                 fed = block.take(new, 0, 6)
                 slow.feed(fed[0], fed[1:6], fed[6], fed[7:12])
-            logs = np.stack([one.log_fail() for one in (*shares, *ladders)])
+            logs = np.stack([*(guard.log_fail() for guard in shares), *(slow.log_fail() for slow in ladders)])
             failed |= log_sum(logs, np.full((len(logs), 1), 1 / len(logs))) >= log(FAIL_BOUND)
     return failed
 
@@ -192,9 +194,10 @@ def _migrate(rng: np.random.Generator, per_min: float, runs: int) -> Any:
 def disturbed(n: Counts) -> Fields:
     """False FAILs from cold starts, host effects and clustered errors, with what the product does against each."""
     runs, out = n.alike, {}
-    fast = {"log_sd": 0.25, "look_s": 10}
     cold = {
-        f"{shape} sd {sd}": _false(fail_latency(Setting(log_sd=sd, look_s=10), runs, 61, fail_margin=0.05, until_whole=False, log_factor=move), runs)
+        f"{shape} sd {sd}": _false(
+            fail_latency(Setting(log_sd=sd, look_s=10), runs, 61, fail_margin=0.05, until_whole=False, log_factor=move), runs
+        )
         for shape, move in (("square", _square), ("decay", _decay))
         for sd in (0.25, 0.6)
     }
@@ -206,7 +209,7 @@ def disturbed(n: Counts) -> Fields:
             hosts[f"{count} an arm, sd {sd}, moving"] = _false(
                 fail_latency(s, runs, 62, fail_margin=margin, until_whole=False, log_factor=_moving(0.02, count, s.look_s)), runs
             )
-        s = Setting(**fast | {"look_s": 60}, minutes=24 * 60)
+        s = Setting(log_sd=0.25, look_s=60, minutes=24 * 60)
         hosts[f"{count} an arm, sd 0.25, fixed for 24 h"] = _false(
             fail_latency(s, n.whole, 63, fail_margin=margin, until_whole=False, log_factor=_fixed(0.02, count)), n.whole
         )

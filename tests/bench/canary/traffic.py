@@ -49,19 +49,19 @@ class Setting:
 
 
 def frozen_tails(rng: np.random.Generator, runs: int, n: int = FROZEN_N) -> Any:
-    """Return the true share of baseline requests above each frozen quantile, (rungs, runs): quantiles of n requests are order statistics."""
+    """Return the true share of baseline requests above each frozen quantile, (rungs, runs): order statistics of n requests."""
     ranks = [max(1, round(q * n)) for q in LADDER]
     gaps = np.diff([0, *ranks, n + 1])
     parts = np.cumsum(rng.gamma(gaps[:, None].astype(float), size=(len(gaps), runs)), axis=0)
     return 1 - parts[:-1] / parts[-1]
 
 
-def slower_than(tails: Any, s: Setting, scale: float, log_factor: Any = 0.0) -> Any:
+def slower_than(tails: Any, s: Setting, scale: Any, log_factor: Any = 0.0) -> Any:
     """Return the share of requests above scale x each frozen quantile when latencies are multiplied by exp(log_factor)."""
-    return ndtr(-(ndtri(1 - tails) + (log(scale) - log_factor) / s.log_sd))
+    return ndtr(-(ndtri(1 - tails) + (np.log(scale) - log_factor) / s.log_sd))
 
 
-def canary_tails(tails: Any, s: Setting, scale: float, log_factor: Any = 0.0) -> Any:
+def canary_tails(tails: Any, s: Setting, scale: Any, log_factor: Any = 0.0) -> Any:
     """Return the same for the canary of a setting: its factor, and its tail."""
     body = slower_than(tails, s, scale, log(s.factor) + log_factor)
     if not s.tail:
