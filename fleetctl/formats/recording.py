@@ -128,7 +128,7 @@ def _number(row: dict[str, Any], key: str) -> float:
 
 def _count(row: dict[str, Any], key: str) -> int:
     value = row[key]
-    if isinstance(value, bool) or not isinstance(value, int) or not -1 <= value < 10**12:
+    if isinstance(value, bool) or not isinstance(value, int) or not -1 <= value < 1 << 60:
         raise ValueError(f"{key} is no count")
     return value
 

@@ -97,6 +97,18 @@ class Scraper(Protocol):
         ...
 
 
+class Probes(Protocol):
+    """Sends the same prompts to both arms of a cell beside its users' traffic, and records what came back."""
+
+    def keep(self, c: CellId) -> None:
+        """Begin, or go on; whoever stops calling this ends it. Returns at once."""
+        ...
+
+    def query(self, c: CellId) -> str:
+        """Say what is sent, so that a person can send the same."""
+        ...
+
+
 class Shadow(Protocol):
     """Compares answers of both arms to copies of real requests, never in a client's path."""
 

@@ -13,7 +13,7 @@ from fleetctl.domain.evidence import ARMS, Arm, Counts, Cursor, Evidence, Series
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.units import Instant
 from fleetctl.errors import EvidenceUnavailable
-from fleetctl.ports.traffic import EvidenceSource, Scraper
+from fleetctl.ports.traffic import EvidenceSource, Probes, Scraper
 
 _TALLIES_PER_CELL = 3
 WORST: tuple[SignalState, ...] = ("same_series", "mislabelled", "down", "nan", "reset", "stale", "empty", "ok")
@@ -97,6 +97,36 @@ class CounterEvidence:
         return tuple(out)
 
 
+class Probed:
+    """EvidenceSource over what probes have recorded; the probes are kept going for as long as somebody reads.
+
+    Args:
+        recorded: what they write to; least: pairs from which quantiles are frozen, since a probe's rate is low.
+    """
+
+    def __init__(self, probes: Probes, recorded: EvidenceSource, *, least: int = 200) -> None:
+        self._probes, self._recorded, self._least = probes, recorded, least
+
+    def mark(self, c: CellId) -> Cursor:
+        """Return a cursor at now, without thresholds."""
+        self._probes.keep(c)
+        return self._recorded.mark(c)
+
+    def freeze(self, c: CellId, scales: tuple[float, ...], least: int) -> Thresholds | None:
+        """Take the baseline's quantiles from its newest probes; None where too few are there."""
+        self._probes.keep(c)
+        return self._recorded.freeze(c, scales, min(least, self._least))
+
+    def read(self, c: CellId, since: Cursor) -> Evidence:
+        """Return cumulative counts since the cursor."""
+        self._probes.keep(c)
+        return replace(self._recorded.read(c, since), query=self._probes.query(c))
+
+    def describe(self, c: CellId) -> tuple[Series, ...]:
+        """List what the newest probes hold per arm."""
+        return self._recorded.describe(c)
+
+
 class Combined:
     """EvidenceSource of several: the first tells attempts, errors and the share, the others what it does not measure.
 
@@ -135,7 +165,7 @@ class Combined:
                     raise
                 continue
             own = replace(own, query=f"{name}: {own.query}" if own.query else name, detail=f"{name}: {own.detail}" if own.detail else "")
-            whole = own if whole is None else _merged(whole, own, is_tolerated=name in self._tolerant)
+            whole = own if whole is None else _merged(whole, own, name, is_tolerated=name in self._tolerant)
         if whole is None:
             raise EvidenceUnavailable("evidence.down", f"{c} has no source of evidence.", hint="Run: fleetctl doctor")
         return replace(whole, cursor=since)
@@ -166,14 +196,14 @@ def _joined(whole: Thresholds, own: Thresholds) -> Thresholds:
     )
 
 
-def _merged(first: Evidence, other: Evidence, *, is_tolerated: bool) -> Evidence:
+def _merged(first: Evidence, other: Evidence, name: str, *, is_tolerated: bool) -> Evidence:
     state = dict(first.state)
     if not is_tolerated:
         state = {arm: min(first.state[arm], other.state[arm], key=WORST.index) for arm in ARMS}
     detail = "; ".join(d for d in (first.detail, other.detail) if d)
     return replace(
         first,
-        arms={arm: _both(first.arms[arm], other.arms[arm]) for arm in ARMS},
+        arms={arm: _both(first.arms[arm], other.arms[arm], name) for arm in ARMS},
         state=state,
         detail=detail,
         faults=tuple(sorted({*first.faults, *other.faults})),
@@ -181,8 +211,8 @@ def _merged(first: Evidence, other: Evidence, *, is_tolerated: bool) -> Evidence
     )
 
 
-def _both(first: Counts, other: Counts) -> Counts:
-    """Add what the first does not measure; nothing is counted twice."""
+def _both(first: Counts, other: Counts, name: str) -> Counts:
+    """Add what the first does not measure; nothing is counted twice. The other's errors are a share of their own, `errors_<name>`."""
     has_latency = first.timed > 0 or any(key.startswith("latency@") for key in first.ladders)
     ladders = {k: v for k, v in other.ladders.items() if k not in first.ladders and not (has_latency and k.startswith("latency@"))}
     has_cache = first.prompt_tokens > 0
@@ -194,7 +224,7 @@ def _both(first: Counts, other: Counts) -> Counts:
         mean_latency_ms=first.mean_latency_ms if has_latency else other.mean_latency_ms,
         quantiles_ms=first.quantiles_ms if has_latency else other.quantiles_ms,
         timed_of={**other.timed_of, **first.timed_of},
-        shares={**other.shares, **first.shares},
+        shares={f"errors_{name}": (other.attempts, other.errors), **other.shares, **first.shares},
         means={**other.means, **first.means},
         cached_tokens=first.cached_tokens if has_cache else other.cached_tokens,
         prompt_tokens=first.prompt_tokens if has_cache else other.prompt_tokens,

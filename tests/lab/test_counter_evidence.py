@@ -210,7 +210,8 @@ def test_own_counters_and_an_unknown_target_in_prometheus(tmp_path: Path) -> Non
         argv = [PROMETHEUS, f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data"]
         with (tmp_path / "log").open("wb") as log:
             child = subprocess.Popen([*argv, f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log)
-        stack.callback(lambda: (child.terminate(), child.wait(20)))
+        stack.callback(child.wait, 20)
+        stack.callback(child.terminate)
         url = f"http://127.0.0.1:{port}"
         until(lambda: _is_ready(url), "prometheus is ready", 60)
         own = (OwnCounter(name="failed_orders", events="shop_failed_total", of="shop_orders_total"),)
