@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fleetctl.domain.canonical import LATER
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import Guardrail
@@ -64,7 +65,7 @@ class Thresholds:
     baseline_error_ratio: float
     log_sd: float
     slo_latency_ms: float | None = None
-    others: tuple[tuple[str, Quantiles], ...] = ()
+    others: tuple[tuple[str, Quantiles], ...] = field(default=(), metadata=LATER)
 
     def quantiles(self, metric: str) -> Quantiles | None:
         """Return the frozen quantiles of a metric, None where there are none."""

@@ -15,7 +15,7 @@ from dataclasses import astuple
 from pathlib import Path
 from time import process_time
 
-from tests.bench.canary import rows, tool_rows, whole
+from tests.bench.canary import quality, rows, tool_rows, whole
 from tests.bench.canary.bars import misses, table
 from tests.bench.canary.rows import QUICK, Counts, Fields
 
@@ -27,6 +27,7 @@ ROWS: Mapping[str, Callable[[Counts], Fields]] = {
     "errors": rows.detect_errors,
     "latency": rows.detect_latency,
     "hard failure": rows.hard_failure,
+    "quality": quality.quality,
     "whole canaries": whole.whole_canaries,
     "disturbed": rows.disturbed,
     "alike": rows.alike,

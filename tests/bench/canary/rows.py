@@ -165,7 +165,7 @@ _EVENTS = (0.005, 0.02, 0.05, 0.001)
 
 
 def _migrate(rng: np.random.Generator, per_min: float, runs: int) -> Any:
-    look_s, failed = 30, np.zeros(runs, dtype=bool)
+    look_s, failed = 60, np.zeros(runs, dtype=bool)
     shares = [Shares.of_errors(rng.binomial(FROZEN_N, p, runs) / FROZEN_N, FROZEN_N, steps=STEPS) for p in _EVENTS]
     ladders = [LadderFails(runs, steps=STEPS) for _ in range(4)]
     for number, share in enumerate(STEP_SHARES):
