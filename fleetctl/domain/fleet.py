@@ -126,6 +126,7 @@ class Fleet:
     provenance: tuple[Facts, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     sources: tuple[Connection, ...] = ()
+    evidence: tuple[Connection, ...] = ()
 
     def pool(self, id_: PoolId) -> Pool:
         """Return the pool of that name. Raises KeyError."""

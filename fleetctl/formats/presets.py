@@ -10,6 +10,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any
 
+from fleetctl.domain.evidence import LADDER_METRICS
 from fleetctl.domain.fleet import PhaseSpec
 from fleetctl.domain.workload import Guardrail, GuardrailSpec
 
@@ -46,7 +47,6 @@ PRESETS: Mapping[str, tuple[Mapping[str, str], ...]] = {
 """20 to 100, 100 to 1,000 and from 1,000 requests a minute and cell."""
 
 DEFAULT_PRESET = "medium-traffic"
-_LATENCY = Guardrail("latency")
 _MARGINS = ((300, 0.05, 0.50), (1_700, 0.02, 0.25), (3_700, 0.01, 0.15), (10_000, 0.005, 0.10))
 """Up to this share in basis points: error margin as a difference of ratios, latency margin as a ratio."""
 _QUALITY_EXCESS = 0.02
@@ -80,7 +80,7 @@ def default_guardrail(name: Guardrail, weight_bp: int, *, holds_back: bool = Fal
         holds_back: full and soak, where only a small control is left: there a FAIL needs the PASS margin.
     """
     errors, latency = next((e, lat) for up_to, e, lat in _MARGINS if weight_bp <= up_to)
-    margin = {"latency": latency, "quality": _QUALITY_EXCESS}.get(name, errors)
+    margin = latency if name in LADDER_METRICS else _QUALITY_EXCESS if name == "quality" else errors
     return GuardrailSpec(name=name, margin=margin, fail_margin=default_fail_margin(name, margin, holds_back=holds_back))
 
 
@@ -91,7 +91,7 @@ def default_fail_margin(name: Guardrail, margin: float, *, holds_back: bool = Fa
     """
     if holds_back:
         return margin
-    if name == _LATENCY:
+    if name in LADDER_METRICS:
         return min(0.10, margin / 2)
     return 0.0
 
