@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -274,18 +275,26 @@ def rules_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _beside(name: str) -> ModuleType:
+    """Return a module that lies beside this one."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(f"docs/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
 def pages() -> dict[Path, str]:
     """Return every page that this makes, by file."""
     from fleetctl.formats import example
 
-    spec = importlib.util.spec_from_file_location("docs_generate_nodes", ROOT / "docs" / "generate_nodes.py")
-    if spec is None or spec.loader is None:
-        raise FileNotFoundError("docs/generate_nodes.py")
-    nodes = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(nodes)
+    nodes, states = _beside("generate_nodes"), _beside("evidence_states")
     inventory = ROOT / "inventory" / "example"
     about_nodes: dict[Path, str] = nodes.node_pages(REFERENCE)
     return about_nodes | {
+        ROOT / "docs" / "explanation" / "evidence-states.md": f"{MADE}\n{states.page()}",
         REFERENCE / "commands.md": commands_page(),
         REFERENCE / "errors.md": errors_page(),
         REFERENCE / "settings.md": settings_page(),

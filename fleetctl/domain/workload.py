@@ -11,7 +11,7 @@ from fleetctl.domain.ids import CellId, PoolId, WorkloadId
 from fleetctl.domain.people import Actor
 
 Guardrail = NewType("Guardrail", str)
-"""Name of a metric with a direction: "errors", "latency", "slo_misses", "quality"."""
+"""Name of a metric with a direction: "errors", "latency", "ttft", "token_time", "nll", "slo_misses", "quality", "counter_..."."""
 
 Requests = int
 
@@ -188,6 +188,7 @@ class Cell:
     Args:
         target: None lets the plan choose; a pool pins it; Existing skips provision and configure.
         regions: others that its data may be served from, beside its own; () is its own alone.
+        evidence: names of its sources of evidence; "log" is its router's log; the first counts attempts, errors and the share.
     """
 
     id: CellId
@@ -201,3 +202,4 @@ class Cell:
     lane: Lane = field(default_factory=Lane)
     wave: int = 0
     regions: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ("log",)

@@ -10,6 +10,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any
 
+from fleetctl.domain.evidence import LADDER_METRICS
 from fleetctl.domain.fleet import PhaseSpec
 from fleetctl.domain.workload import Guardrail, GuardrailSpec
 
@@ -46,7 +47,6 @@ PRESETS: Mapping[str, tuple[Mapping[str, str], ...]] = {
 """20 to 100, 100 to 1,000 and from 1,000 requests a minute and cell."""
 
 DEFAULT_PRESET = "medium-traffic"
-_LATENCY = Guardrail("latency")
 _MARGINS = (
     (300, 0.05, (0.50, 0.50, 1.00, 1.00, 2.00)),
     (1_700, 0.02, (0.25, 0.25, 0.50, 0.50, 1.50)),
@@ -88,12 +88,12 @@ def default_guardrail(name: Guardrail, weight_bp: int, *, holds_back: bool = Fal
         holds_back: full and soak, where only a small control is left: there a FAIL needs the PASS margin.
     """
     errors, rungs = next((e, r) for up_to, e, r in _MARGINS if weight_bp <= up_to)
-    margin = {"latency": rungs[0], "quality": _QUALITY_EXCESS}.get(name, errors)
+    margin = rungs[0] if name in LADDER_METRICS else _QUALITY_EXCESS if name == "quality" else errors
     return GuardrailSpec(
         name=name,
         margin=margin,
         fail_margin=default_fail_margin(name, margin, holds_back=holds_back),
-        rungs=rungs if name == _LATENCY else (),
+        rungs=rungs if name in LADDER_METRICS else (),
     )
 
 
@@ -104,7 +104,7 @@ def default_fail_margin(name: Guardrail, margin: float, *, holds_back: bool = Fa
     """
     if holds_back:
         return margin
-    if name == _LATENCY:
+    if name in LADDER_METRICS:
         return min(0.10, margin / 2)
     return 0.0
 

@@ -165,7 +165,7 @@ class Combined:
                     raise
                 continue
             own = replace(own, query=f"{name}: {own.query}" if own.query else name, detail=f"{name}: {own.detail}" if own.detail else "")
-            whole = own if whole is None else _merged(whole, own, name, is_tolerated=name in self._tolerant)
+            whole = own if whole is None else merged(whole, own, name, is_tolerated=name in self._tolerant)
         if whole is None:
             raise EvidenceUnavailable("evidence.down", f"{c} has no source of evidence.", hint="Run: fleetctl doctor")
         return replace(whole, cursor=since)
@@ -196,7 +196,8 @@ def _joined(whole: Thresholds, own: Thresholds) -> Thresholds:
     )
 
 
-def _merged(first: Evidence, other: Evidence, name: str, *, is_tolerated: bool) -> Evidence:
+def merged(first: Evidence, other: Evidence, name: str, *, is_tolerated: bool) -> Evidence:
+    """Return the first source's evidence with what the other one measures besides; a tolerated one's state does not count."""
     state = dict(first.state)
     if not is_tolerated:
         state = {arm: min(first.state[arm], other.state[arm], key=WORST.index) for arm in ARMS}

@@ -39,7 +39,7 @@ def quality(n: Counts) -> Fields:
 
 def _until_fail(rng: np.random.Generator, gate: Any, runs: int, floor: float, canary: float) -> Any:
     only = np.zeros((2, runs))
-    at, chances = np.full(runs, np.inf), (canary * (1 - floor), floor * (1 - canary))
+    value, at, chances = np.zeros(runs), np.full(runs, np.inf), (canary * (1 - floor), floor * (1 - canary))
     shares = np.array(gate.SHARES)[:, None]
     weights = np.array(gate.SHARE_WEIGHTS)[:, None]
     for n in range(_BATCH, _MOST + 1, _BATCH):
