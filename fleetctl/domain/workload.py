@@ -202,4 +202,4 @@ class Cell:
     lane: Lane = field(default_factory=Lane)
     wave: int = 0
     regions: tuple[str, ...] = ()
-    evidence: tuple[str, ...] = ("log",)
+    evidence: tuple[str, ...] = field(default=("log",), metadata=LATER)
