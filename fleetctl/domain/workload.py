@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NewType
 
+from fleetctl.domain.canonical import LATER
 from fleetctl.domain.ids import CellId, PoolId, WorkloadId
 from fleetctl.domain.people import Actor
 
@@ -103,7 +104,12 @@ class ShadowSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A served model endpoint with an SLO. Cost and portability routes are per workload."""
+    """A served model endpoint with an SLO. Cost and portability routes are per workload.
+
+    Args:
+        apart: cells of workloads with the same word never share a target pool; "" keeps none apart.
+        after: workloads whose cells must be in soak before its own begin, where they move at all.
+    """
 
     id: WorkloadId
     model: Model
@@ -124,6 +130,8 @@ class Workload:
     data_class: str = ""
     route: str = "native"
     serving: Mapping[str, str] = field(default_factory=dict)
+    apart: str = field(default="", metadata=LATER)
+    after: tuple[WorkloadId, ...] = field(default=(), metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,4 +195,4 @@ class Cell:
     lane: Lane = field(default_factory=Lane)
     wave: int = 0
     regions: tuple[str, ...] = ()
-    evidence: tuple[str, ...] = ("log",)
+    evidence: tuple[str, ...] = field(default=("log",), metadata=LATER)
