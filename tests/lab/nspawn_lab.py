@@ -163,7 +163,7 @@ class RealHost:
             self.reboots += 1
             self._spawn()
 
-    def wait(self, seconds: float = 60) -> None:
+    def wait(self, seconds: float = 240) -> None:
         """Wait until sshd greets."""
         until = time.monotonic() + seconds
         while True:
@@ -199,6 +199,14 @@ class RealHost:
                 with contextlib.suppress(OSError):
                     found |= {int(line) for line in file.read_text().split()}
         return {pid for pid in found if pid > 1 and not _is_dying(pid)}
+
+    def running(self, what: str) -> list[str]:
+        """Return the command lines of its processes that hold a text; read from outside, so that nothing is started on it."""
+        found = []
+        for pid in self._members():
+            with contextlib.suppress(OSError):
+                found.append(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        return [line for line in found if what in line]
 
     def stop(self) -> None:
         """Shut it down in order; power off where it takes long."""

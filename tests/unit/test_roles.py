@@ -79,9 +79,11 @@ def test_a_role_uses_builtin_modules_or_its_own_and_no_shell(role: Path) -> None
 
 def test_uninstall_undoes_every_role_that_changes_something_last_first() -> None:
     (play,) = load(PLAYBOOKS / "uninstall.yml")
-    undone = [r["role"] for r in play["roles"]]
+    first, *roles = play["roles"]
+    assert (first["role"], first["vars"]) == ("apt_packages", {"apt_packages_state": "mended"})
+    undone = [r["role"] for r in roles]
     assert set(undone) == {r.name for r in ROLES} - ASIDE
-    assert all(r["vars"] == {f"{r['role']}_state": "absent"} for r in play["roles"])
+    assert all(r["vars"] == {f"{r['role']}_state": "absent"} for r in roles)
     assert undone[-1] == "node_manifest"
     assert undone.index("model_server") < undone.index("gpu_exporter") < undone.index("amdgpu_driver") < undone.index("apt_ready")
     assert all((PLAYBOOKS / "roles" / r / "tasks" / "absent.yml").exists() for r in undone)
