@@ -18,6 +18,7 @@ from fleetctl.errors import ConfigInvalid, ConfigureFailed
 from fleetctl.planning.check_matrix import check_matrix, release_variables
 from fleetctl.planning.matrix_pins import Pins, with_pins
 from fleetctl.usecases.capacity import CapacityPorts, note, take
+from fleetctl.usecases.ready_time import Stopwatch
 
 PLAYS = ("site", "rocm_node", "nvidia_node", "health_gate", "drain", "fallback_nvidia", "upgrade", "uninstall")
 
@@ -143,8 +144,11 @@ def configure_nodes(
     mine = {h.id: by_host[h.id] for h in left if isinstance(by_host, Mapping) and h.id in by_host}
     lease = take(ports, nodes.pool)
     try:
-        results = ports.configurator.run(play, left, {**variables, "by_host": mine}, lease.token, on)
+        watch = Stopwatch(on)
+        results = ports.configurator.run(play, left, {**variables, "by_host": mine}, lease.token, watch)
         if not check:
+            if took := watch.record(nodes.pool, play, results, ports.clock.now()):
+                ports.records.put(nodes.pool, took)
             finished = (*done, *(r.host for r in results if r.state == "ok"))
             ports.records.put(nodes.pool, ConfigureDone(pool=nodes.pool, play=play, wanted=wanted, hosts=finished))
     finally:

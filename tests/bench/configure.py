@@ -103,12 +103,10 @@ def cancel_seconds(b: nb.Bench) -> float:
     at = time.monotonic()
     configurator.cancel()
     thread.join(60)
-    while nb.running_ansible():
+    while nb.running_ansible() or h.running("BECOME-SUCCESS") or h.running("AnsiballZ"):
         assert time.monotonic() - at < 60, nb.running_ansible()
         time.sleep(0.05)
-    took = time.monotonic() - at
-    assert "ansible" not in h.ssh("pgrep", "-fa", "[A]nsiballZ").stdout
-    return took
+    return time.monotonic() - at
 
 
 def inventory_seconds(count: int = 1000) -> float:

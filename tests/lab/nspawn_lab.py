@@ -67,6 +67,22 @@ def cached_root() -> Path:
     return tar
 
 
+def unpacked_root() -> Path:
+    """Return the Debian root as a folder, which hosts are overlays over; nobody writes in it."""
+    tar = cached_root()
+    folder = tar.with_suffix("")
+    if not folder.exists():
+        made = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}")
+        made.mkdir(mode=0o755)
+        try:
+            _run("tar", "-C", made, "-xf", tar)
+            made.rename(folder)
+        except BaseException:
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+    return folder
+
+
 @dataclass(kw_only=True)
 class RealHost:
     """One host: its root, its network namespace, its machine."""
@@ -103,7 +119,7 @@ class RealHost:
         """Make root and network; nothing runs yet."""
         for d in ("upper", "work", "root"):
             (self.folder / d).mkdir(parents=True)
-        layers = f"lowerdir={self.lab.base},upperdir={self.folder}/upper,workdir={self.folder}/work"
+        layers = f"lowerdir={self.lab.folder}/prepared:{unpacked_root()},upperdir={self.folder}/upper,workdir={self.folder}/work"
         _run("mount", "-t", "overlay", "overlay", "-o", layers, self.root)
         (self.root / "etc/hostname").write_text(self.name + "\n")
         (self.root / "etc/hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {self.name}\n")
@@ -340,8 +356,10 @@ def nspawn_lab(hosts: int = 1) -> Iterator[NspawnLab]:
     lab = NspawnLab(folder=Path("/var/tmp") / f"fl-nspawn-{number}", id=f"fl{number}", network=_free_network())
     lab.folder.mkdir(mode=0o700)
     try:
-        lab.base.mkdir()
-        _run("tar", "-C", lab.base, "-xf", cached_root())
+        for name in ("base", "prepared", "work"):
+            (lab.folder / name).mkdir(mode=0o755)
+        layers = f"lowerdir={unpacked_root()},upperdir={lab.folder}/prepared,workdir={lab.folder}/work"
+        _run("mount", "-t", "overlay", "overlay", "-o", layers, lab.base)
         _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", lab.folder / "id")
         _prepare(lab.base, (lab.folder / "id.pub").read_text())
         _run("ip", "link", "add", lab.bridge, "type", "bridge")
@@ -353,6 +371,7 @@ def nspawn_lab(hosts: int = 1) -> Iterator[NspawnLab]:
     finally:
         for h in lab.hosts:
             h.remove()
+        subprocess.run(["umount", "--lazy", str(lab.base)], check=False, capture_output=True)
         subprocess.run(["ip", "link", "del", lab.bridge], check=False, capture_output=True)
         for top in [Path("/sys/fs/cgroup") / lab.id, *Path("/sys/fs/cgroup").glob(f"*/{lab.id}")]:
             _remove_cgroups(top)
