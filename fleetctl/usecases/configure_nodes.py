@@ -18,9 +18,12 @@ from fleetctl.errors import ConfigInvalid, ConfigureFailed
 from fleetctl.planning.check_matrix import check_matrix, release_variables
 from fleetctl.planning.matrix_pins import Pins, with_pins
 from fleetctl.usecases.capacity import CapacityPorts, note, take
-from fleetctl.usecases.ready_time import Stopwatch
+from fleetctl.usecases.ready_time import MAKING, Stopwatch
 
 PLAYS = ("site", "rocm_node", "nvidia_node", "health_gate", "drain", "fallback_nvidia", "upgrade", "uninstall")
+
+WITH_VALUES = (*MAKING, "upgrade", "fallback_nvidia")
+"""Plays that need secrets and signed addresses; a look at health and the way back ask for no credential."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +142,10 @@ def configure_nodes(
     left = tuple(h for h in hosts if h.id not in done)
     if not left:
         return ()
-    variables = values(variables)
+    if play in WITH_VALUES:
+        variables = values(variables)
+    elif nodes.models:
+        variables = {k: v for k, v in variables.items() if k != "model_store_files"}
     by_host = variables.get("by_host", {})
     mine = {h.id: by_host[h.id] for h in left if isinstance(by_host, Mapping) and h.id in by_host}
     lease = take(ports, nodes.pool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from fleetctl.adapters.clock.system import SystemClock
 from fleetctl.adapters.store.sqlite import SqliteStore
 from fleetctl.catalog.matrix import load_matrix
 from fleetctl.domain.ids import HostId, PoolId
+from fleetctl.domain.model_files import ModelFile, ModelStore
 from fleetctl.domain.people import Actor
 from fleetctl.domain.provision import HostResult, Progress
 from fleetctl.errors import ConfigInvalid, ConfigureFailed
@@ -205,3 +207,25 @@ def test_how_long_hosts_took_to_be_ready_is_kept_and_a_run_that_changes_nothing_
     assert len(seen) == 3
     assert watch.record(PoolId("p"), "drain", done, now) is None
     assert watch.record(PoolId("p"), "site", [replace(r, changed=0) for r in done], now) is None
+
+
+def test_the_way_back_and_a_look_at_health_ask_for_no_credential(nodes: Nodes, ports: CapacityPorts, fake: FakeConfigurator) -> None:
+    file = ModelFile(store="share", key="w", path="w", sha256="0" * 64)
+    store = ModelStore(name="share", kind="path", place="/mnt")
+    mine = replace(nodes, models=(file,), stores={"share": store})
+    pinned, _ = check_nodes(mine, load_matrix(), TODAY)
+    variables = variables_of(mine, pinned, "c0ffee")
+    asked: list[str] = []
+
+    def values(found: Mapping[str, object]) -> Mapping[str, object]:
+        asked.append("values")
+        return {**found, "model_store_files": ["signed"]}
+
+    for play in ("uninstall", "drain", "health_gate"):
+        configure_nodes(mine, play, variables, ports, ignore, values=values)
+        assert "model_store_files" not in fake.runs[-1].variables
+    assert asked == []
+    configure_nodes(mine, "site", variables, ports, ignore, values=values)
+    assert fake.runs[-1].variables["model_store_files"] == ["signed"]
+    assert configure_nodes(mine, "site", variables, ports, ignore, values=values, resume=True) == ()
+    assert asked == ["values"], "nothing is signed where nothing is left to do"
