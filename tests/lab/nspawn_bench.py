@@ -38,7 +38,7 @@ class Bench:
     repository: Repository
     seen: list[Progress] = field(default_factory=list)
 
-    def configurator(self, *, check: bool = False, tags: Sequence[str] = (), timeout_s: float = 900) -> AnsibleConfigurator:
+    def configurator(self, *, check: bool = False, tags: Sequence[str] = (), timeout_s: float = 2400) -> AnsibleConfigurator:
         """Return what runs plays over the lab's hosts."""
         run = self.lab.folder / "run"
         return AnsibleConfigurator(

@@ -320,6 +320,8 @@ def _free_network() -> str:
 
 def _prepare(base: Path, public: str) -> None:
     """Make the root one that ssh reaches fast and that nothing changes by itself."""
+    for folder in ("var/lib/apt/lists/partial", "var/cache/apt/archives/partial"):  # apt makes neither
+        (base / folder).mkdir(parents=True, exist_ok=True)
     (base / "etc/resolv.conf").unlink(missing_ok=True)
     (base / "etc/resolv.conf").write_text("")
     (base / "etc/apt/sources.list").write_text("")

@@ -28,7 +28,7 @@ from tests.lab import nspawn_lab as nl
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.slow,
-    pytest.mark.timeout(1800),
+    pytest.mark.timeout(3000),
     pytest.mark.skipif(bool(nl.why_not()), reason=nl.why_not() or "it can"),
 ]
 ENGINE = [{"name": n} for n in ("podman", "docker-registry")]

@@ -22,7 +22,7 @@ from tests.lab.standin_packages import NEW, OLD
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.slow,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(3000),
     pytest.mark.skipif(bool(nl.why_not()), reason=nl.why_not() or "it can"),
 ]
 SECRET = "s3cr3t-9f41c7"
