@@ -31,6 +31,12 @@ pytestmark = [
     pytest.mark.timeout(3000),
     pytest.mark.skipif(bool(nl.why_not()), reason=nl.why_not() or "it can"),
 ]
+REGISTRY = """\
+version: 0.1
+storage: {filesystem: {rootdirectory: /var/lib/docker-registry}}
+http: {addr: "127.0.0.1:5000"}
+auth: {htpasswd: {realm: lab, path: /etc/docker/registry/htpasswd}}
+"""
 ENGINE = [{"name": n} for n in ("podman", "docker-registry")]
 
 
@@ -84,12 +90,15 @@ def test_an_engine_pulls_an_image_by_digest_from_a_registry_and_another_digest_i
     (h.root / "etc/containers/storage.conf").write_text(
         '[storage]\ndriver = "vfs"\nrunroot = "/run/containers"\ngraphroot = "/var/lib/containers"\n'
     )
-    tree = "/usr/bin/true /usr/lib/os-release"  # of the debootstrap root that the host itself is
+    (h.root / "etc/docker/registry/config.yml").write_text(REGISTRY)
+    hashed = "import crypt; print('ops:' + crypt.crypt('hush-registry', crypt.mksalt(crypt.METHOD_BLOWFISH)))"
+    (h.root / "etc/docker/registry/htpasswd").write_text(h.ssh(f'python3 -W ignore -c "{hashed}"').stdout)
+    # An image of a few files of the debootstrap root, which the host itself is.
     steps = (
         "systemctl restart docker-registry.service",
-        f"tar -C / -cf /tmp/image.tar {tree.replace('/usr', 'usr')}",
+        "tar -C / -cf /tmp/image.tar usr/bin/true usr/lib/os-release",
         "podman import --quiet /tmp/image.tar 127.0.0.1:5000/lab/image:1",
-        "podman push --quiet --digestfile /tmp/digest 127.0.0.1:5000/lab/image:1",
+        "podman push --quiet --creds ops:hush-registry --digestfile /tmp/digest 127.0.0.1:5000/lab/image:1",
         "podman image rm --all --force",
     )
     for step in steps:
@@ -97,8 +106,13 @@ def test_an_engine_pulls_an_image_by_digest_from_a_registry_and_another_digest_i
         assert done.returncode == 0, (step, done.stdout, done.stderr)
     digest = h.ssh("sudo", "cat", "/tmp/digest").stdout.strip()
     assert digest.startswith("sha256:")
+    anonymous = base | {"container_engine_images": [f"127.0.0.1:5000/lab/image@{digest}"]}
+    (refused,) = bench.run("rocm_node", anonymous, tags=["container_engine"])
+    assert refused.state == "failed", "the registry is private"
+    base["container_engine_registries"] = [{"address": "127.0.0.1:5000", "username": "ops", "password": "hush-registry"}]
     with_image = base | {"container_engine_images": [f"127.0.0.1:5000/lab/image@{digest}"]}
     converges(bench, with_image, ["container_engine"])
+    assert "hush-registry" not in bench.output()
     held = json.loads(h.ssh("sudo", "podman", "image", "inspect", f"127.0.0.1:5000/lab/image@{digest}").stdout)
     assert held[0]["Digest"] == digest
     other = base | {"container_engine_images": [f"127.0.0.1:5000/lab/image@sha256:{'0' * 64}"]}
