@@ -43,6 +43,7 @@ COMMANDS: dict[str, Entry] = {
     "init": Entry("Tools", "Write an example fleet, settings and read-only cloud policies."),
     "catalog": Entry("Tools", "GPUs, VM sizes, price books and runs, each row with source and date."),
     "doctor": Entry("Tools", "Check every need and name the command that mends it."),
+    "analyze": Entry("Tools", "Judge recorded evidence again, with any settings."),
     "lab": Entry("Tools", "A local fleet on this machine: up, load, fault, down."),
     "completion": Entry("Tools", "Print the completion script for bash, zsh or fish."),
     "help": Entry("Tools", "Explain a command or a topic, such as exit-codes."),

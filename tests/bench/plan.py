@@ -183,7 +183,6 @@ def _week(p: Any, pool: Any, price: Any, *, move: bool) -> Any:
 
 def _held_week(p: Any, pool: Any, price: Any) -> Any:
     """Return where a week's run leaves the cells: a plan without a limit, and where that moves too many, the best of its moves."""
-    import numpy as np
 
     from fleetctl.planning.solve import solve
 
