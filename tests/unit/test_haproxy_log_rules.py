@@ -287,3 +287,9 @@ def test_a_log_is_read_once_for_all_cells_of_a_router(folder: Path, append: Call
     again = live.freeze(cells[0], (1.25,), 20)
     assert again is not None
     assert (again.baseline_n, len(read)) == (35, 1_200), "new lines are added without reading back"
+
+
+def test_fewer_requests_may_make_a_class_where_the_source_says_so() -> None:
+    tokens = [30] * 60 + [200] * 60 + [700] * 60
+    assert class_edges(tokens) == ()
+    assert class_edges(tokens, 50) == (200, 700)
