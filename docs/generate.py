@@ -195,10 +195,12 @@ def _margins() -> list[str]:
     from fleetctl.domain.workload import Guardrail
     from fleetctl.formats.presets import default_guardrail
 
-    lines = ["## Margins that are left out", "", "| share | errors | latency | latency fails beyond |", "| --- | --- | --- | --- |"]
+    lines = ["## Margins that are left out", ""]
+    lines += ["| share | errors | latency p50, p75 | p90, p95 | p99 | latency fails beyond |", "| --- | --- | --- | --- | --- | --- |"]
     for weight in (100, 1_000, 2_500, 5_000):
         error, latency = (default_guardrail(Guardrail(g), weight) for g in ("errors", "latency"))
-        lines.append(f"| {weight / 100:g}% | {error.margin * 100:g} points | {latency.margin:.0%} | {latency.fail_margin:.1%} |")
+        rungs = " | ".join(f"{latency.rungs[i]:.0%}" for i in (0, 2, 4))
+        lines.append(f"| {weight / 100:g}% | {error.margin * 100:g} points | {rungs} | {latency.fail_margin:.1%} |")
     lines += ["", "Errors fail beyond 0 points. While full and soak hold back a small control, a FAIL needs the PASS margin.", ""]
     return lines[:-1]
 

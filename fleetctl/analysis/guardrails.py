@@ -18,6 +18,7 @@ from fleetctl.analysis import eprocess as ep
 from fleetctl.analysis.eprocess import Block
 from fleetctl.analysis.memory import ArmSeen, FailBank, Memory, PassBank
 from fleetctl.domain.evidence import LADDER, Counts, Evidence, Thresholds, ladder_key
+from fleetctl.domain.workload import GuardrailSpec
 
 FAIL_BOUND = 100.0
 PASS_BOUND = 20.0
@@ -34,8 +35,8 @@ ODDS = (1.15, 1.35, 1.7, 2.5, 4.0, 8.0, 20.0)
 _ODDS_WEIGHTS = (0.15, 0.2, 0.2, 0.15, 0.1, 0.1, 0.1)
 _PASS_WEIGHTS = (0.7, 0.15, 0.15)
 _PRIOR_BASELINE = 1000.0
-_PRIOR_RUNG = 200.0
-_PRIOR_SLOWED = 60.0
+_PRIOR_RUNG = 1000.0
+_PRIOR_SLOWED = 300.0
 _LEAST_LOG_SD = 0.02
 
 
@@ -142,10 +143,11 @@ def only_detects(e: Evidence, metric: str) -> bool:
     return own is not None and own.edges_only
 
 
-def can_pass(e: Evidence, margin: float, metric: str = "latency") -> bool:
-    """Tell whether the source counts a ladder that a PASS at this margin can use."""
-    key = usable_key(e.cursor.thresholds, e.arms["canary"], 1 + margin, worse=False, metric=metric)
-    return key is not None and not only_detects(e, metric)
+def can_pass(e: Evidence, spec: GuardrailSpec) -> bool:
+    """Tell whether the source counts ladders that a PASS at these margins can use, every rung."""
+    scales = {1 + spec.rung_margin(i) for i in range(len(LADDER))}
+    keys = [usable_key(e.cursor.thresholds, e.arms["canary"], scale, worse=False, metric=spec.name) for scale in scales]
+    return None not in keys and not only_detects(e, spec.name)
 
 
 def confounded_name(metric: str) -> str:
@@ -153,9 +155,9 @@ def confounded_name(metric: str) -> str:
     return f"{metric}+50%"
 
 
-def feed_latency(memory: Memory, e: Evidence, margin: float, fail_margin: float, metric: str = "latency") -> None:
+def feed_latency(memory: Memory, e: Evidence, spec: GuardrailSpec) -> None:
     """Feed a ladder metric's processes with what is new."""
-    thresholds = e.cursor.thresholds
+    thresholds, metric, fail_margin = e.cursor.thresholds, spec.name, spec.fail_margin
     confounded = confounded_name(metric)
     for name, scale in ((metric, 1 + fail_margin), (confounded, max(CONFOUNDED_SCALE, 1 + fail_margin))):
         if name == confounded and (cache_gap(e) is None or metric not in CACHE_BOUND):
@@ -164,15 +166,19 @@ def feed_latency(memory: Memory, e: Evidence, margin: float, fail_margin: float,
         if key is not None:
             for i, rung in enumerate(_rungs(memory, e, key, metric)):
                 _feed_fail_rung(memory.fail_bank(f"{name}/{i}", len(ODDS)), rung, 1 - LADDER[i])
-    key = usable_key(thresholds, e.arms["canary"], 1 + margin, worse=False, metric=metric)
     own = thresholds.quantiles(metric) if thresholds is not None else None
-    if key is None or own is None or own.edges_only:
+    if own is None or own.edges_only:
         return
     base = memory.arm("baseline")
-    slowed = base.ladders.get(key) or [0] * len(LADDER)
-    for i, rung in enumerate(_rungs(memory, e, key, metric)):
+    for i in range(len(LADDER)):
+        margin = spec.rung_margin(i)
+        key = usable_key(thresholds, e.arms["canary"], 1 + margin, worse=False, metric=metric)
+        if key is None:
+            continue
+        slowed = base.ladders.get(key) or [0] * len(LADDER)
         guess = ep.slowed(1 - LADDER[i], -log1p(margin), max(own.log_sd, _LEAST_LOG_SD))
         faster = ep.estimate(slowed[i], base.timed_for(metric), guess, _PRIOR_SLOWED)
+        rung = _rungs(memory, e, key, metric)[i]
         _feed_pass_rung(memory.pass_bank(f"{metric}/{i}", len(_PASS_WEIGHTS)), rung, 1 - LADDER[i], faster)
 
 

@@ -61,7 +61,7 @@ def needed_scales(specs: Sequence[GuardrailSpec]) -> tuple[float, ...]:
     latency = [s for s in specs if s.name in LADDER_METRICS]
     scales = {1.0, CONFOUNDED_SCALE}
     for spec in latency:
-        scales |= {round(1 + spec.margin, 4), round(1 + spec.fail_margin, 4)}
+        scales |= {round(1 + m, 4) for m in (spec.margin, spec.fail_margin, *spec.rungs)}
     return tuple(sorted(scales))
 
 
@@ -119,7 +119,7 @@ def _use(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec]) -> None:
             if spec.name not in LADDER_METRICS:
                 guardrails.feed_share(memory, spec.name, e, spec.margin, spec.fail_margin)
             elif guardrails.has_ladder(e, spec.name):
-                guardrails.feed_latency(memory, e, spec.margin, spec.fail_margin, spec.name)
+                guardrails.feed_latency(memory, e, spec)
         for arm in ARMS:
             advance(memory.arm(arm), e.arms[arm])
     effect = clusters.design_effect(memory.clusters)
@@ -222,7 +222,7 @@ def _one(
         return replace(base, detail=f"no frozen quantiles to count {spec.name} over")
     if is_ladder and guardrails.only_detects(e, spec.name):
         return replace(base, detail="buckets can show a regression and no percentage: a PASS needs records of requests")
-    if is_ladder and not guardrails.can_pass(e, spec.margin, spec.name):
+    if is_ladder and not guardrails.can_pass(e, spec):
         return replace(base, detail=f"the source does not count the ladder at x{1 + spec.margin:g}")
     if spec.name in CACHE_BOUND and confounded:
         return replace(base, detail=f"cached prompt tokens differ by {cache_gap(e) or 0.0:.0%}: only latency x{CONFOUNDED_SCALE} can fail")
@@ -291,14 +291,14 @@ def _missing(e: Evidence, spec: GuardrailSpec, banks: Sequence[PassBank], effect
     share = canary.attempts / total
     frozen = e.cursor.thresholds
     needed = float(LEAST_CANARY - canary.attempts)
-    for rung, bank in zip(LADDER, banks, strict=False):
+    for i, (rung, bank) in enumerate(zip(LADDER, banks, strict=False)):
         if bank.reached:
             continue
         if spec.name in LADDER_METRICS:
             own = frozen.quantiles(spec.name) if frozen is not None else None
             if own is None or own.log_sd <= 0:
                 return None
-            walk = rung_walk(rung, spec.margin, own.log_sd, share)
+            walk = rung_walk(rung, spec.rung_margin(i), own.log_sd, share)
         else:
             rates = [guardrails.share_counts(spec.name, c) for c in (base, canary)]
             rate = (sum(r.k for r in rates) + 0.5) / (sum(r.n for r in rates) + 1)

@@ -147,8 +147,8 @@ class Fleet:
     provenance: tuple[Facts, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     sources: tuple[Connection, ...] = ()
-    evidence: tuple[Connection, ...] = field(default=(), metadata=LATER)
     paths: tuple[NetworkPath, ...] = field(default=(), metadata=LATER)
+    evidence: tuple[Connection, ...] = field(default=(), metadata=LATER)
 
     def pool(self, id_: PoolId) -> Pool:
         """Return the pool of that name. Raises KeyError."""

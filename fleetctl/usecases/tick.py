@@ -251,7 +251,7 @@ def _with_thresholds(r: Rollout, ports: TickPorts) -> Rollout:
 def scales_of(spec: RolloutSpec) -> tuple[float, ...]:
     """Return the factors at which the ladder must be counted: 1, 1.5 and one plus every margin of any step that is a percentage."""
     margins = [g for p in spec.phases for g in p.guardrails if g.name in LADDER_METRICS]
-    return tuple(sorted({1.0, 1.5} | {round(1 + m, 4) for g in margins for m in (g.margin, g.fail_margin)}))
+    return tuple(sorted({1.0, 1.5} | {round(1 + m, 4) for g in margins for m in (g.margin, g.fail_margin, *g.rungs)}))
 
 
 def _source_ready(r: Rollout, evidence: Evidence | None, ports: TickPorts) -> float:
