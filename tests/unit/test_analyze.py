@@ -91,7 +91,7 @@ def test_any_settings_may_be_asked_and_change_the_answer() -> None:
 def test_the_order_of_lines_does_not_matter() -> None:
     records = traffic(800)
     shuffled = list(records)
-    np.random.default_rng(3).shuffle(shuffled)  # type: ignore[arg-type]
+    np.random.default_rng(3).shuffle(shuffled)
     assert analyze(shuffled, CELL, BOTH).state == analyze(records, CELL, BOTH).state
 
 

@@ -105,7 +105,7 @@ def test_t32_only_a_pass_raises_and_only_a_fail_goes_home() -> None:
     late = T0 + timedelta(minutes=5)
     targets = {}
     for kind in ("PASS", "FAIL", "INCONCLUSIVE", "NO_DATA", "PROVIDER_ERROR"):
-        verdicts = (verdict(kind, "errors", late), verdict(kind, "latency", late))  # type: ignore[arg-type]
+        verdicts = (verdict(kind, "errors", late), verdict(kind, "latency", late))
         decision = decide(r, seeing(late, 5000, verdicts, evidence(late, baseline=500, canary=500)), late)
         targets[kind] = (decision.next.direction, decision.next.step > r.step)
     assert targets["PASS"] == ("forward", True)
