@@ -36,6 +36,7 @@ PROMISES: Mapping[str, str] = {
     "P9 router, controller or store down": r"test_haproxy_guard|ticker_is_killed|test_ticker_and_migrate|store_is_gone|haproxy_is_gone",
     "P11 home without the store": r"test_home|store_is_gone|ways_home",
     "P12 what was approved is what runs": r"digest|tampered|changed_plan|test_provisioner|test_terraform_runs",
+    "P1-P10 in made-up histories": r"tests/sim/",
     "P13 audit finds edit, deletion, reordering": r"audit|chain|verify",
 }
 """Which tests prove which promise, by a pattern on the test's id; one test may count for several."""

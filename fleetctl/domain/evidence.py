@@ -125,9 +125,9 @@ class Counts:
     prompt_tokens: int = 0
     mean_latency_ms: float = 0.0
     quantiles_ms: tuple[float, ...] = ()
-    timed_of: Mapping[str, int] = field(default_factory=dict)
-    shares: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    means: Mapping[str, float] = field(default_factory=dict)
+    timed_of: Mapping[str, int] = field(default_factory=dict, metadata=LATER)
+    shares: Mapping[str, tuple[int, int]] = field(default_factory=dict, metadata=LATER)
+    means: Mapping[str, float] = field(default_factory=dict, metadata=LATER)
 
     def timed_for(self, metric: str) -> int:
         """Return the attempts that a metric's ladders were counted over."""
@@ -160,8 +160,8 @@ class Evidence:
     baseline_recent: int = 0
     baseline_recent_errors: int = 0
     detail: str = ""
-    faults: tuple[str, ...] = ()
-    query: str = ""
+    faults: tuple[str, ...] = field(default=(), metadata=LATER)
+    query: str = field(default="", metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,4 +254,4 @@ class LookRow:
     arms: Mapping[Arm, Counts]
     verdicts: tuple[Verdict, ...]
     why: str
-    query: str = ""
+    query: str = field(default="", metadata=LATER)

@@ -83,6 +83,8 @@ def _pools(parts: Parts) -> Iterator[Finding]:
     for name, pool in parts.pools.items():
         if pool.count > pool.limit:
             yield ("pools", name, "count"), f"{pool.count} is above the limit of {pool.limit}"
+        if pool.price_usd_per_hour == 0:
+            yield ("pools", name, "price_usd_per_hour"), "must be above 0; leave it out where no price is known, then the list price counts"
         if len(pool.hosts) > pool.count:
             yield ("pools", name, "hosts"), f"{len(pool.hosts)} hosts in a pool whose count is {pool.count}"
         for host in pool.hosts:

@@ -264,7 +264,7 @@ class Traffic(Base):
             router=connection,
             source=cell.source,
             cap_bp=self.fleet.policy.cap_bp,
-            paper=paper_commands(connection, cell.id),
+            paper=paper_commands(connection, cell.id) if connection.kind == "haproxy" else (),
             made_at=self.clock.now(),
             baseline_backend=cell.router.baseline_backend,
             canary_backend=cell.router.canary_backend,

@@ -91,7 +91,7 @@ def world(folder: Path, stack: ExitStack, api: Api = "chat") -> World:
     )
     probes = PairedProbes(lambda c: spec, recorder.add)
     stack.callback(probes.close)
-    return World(folder, ports, probes, Probed(probes, RecordedEvidence(folder / "recordings", now=now), least=60))
+    return World(folder, ports, probes, Probed(probes, RecordedEvidence(folder / "recordings", now=now, may_begin=True), least=60))
 
 
 @pytest.fixture

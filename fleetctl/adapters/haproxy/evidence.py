@@ -23,6 +23,8 @@ from fleetctl.errors import EvidenceUnavailable
 
 FREEZE_LINES = 1_000_000
 """Newest lines of the log in which they are looked for: other cells wait meanwhile, and a log grows for as long as HAProxy runs."""
+LEAST_FOR_ERRORS = 200
+"""Baseline requests from which a streaming cell's error ratio is taken; its times come from elsewhere."""
 _TALLIES_PER_CELL = 3
 _DESCRIBE_LINES = 5_000
 
@@ -59,7 +61,9 @@ class HaproxyEvidence:
         """Take the baseline's quantiles from its newest requests (up to 3,000); None where fewer than `least` are there."""
         with _Reading(self._folder):
             newest = [a for a in _newest(self._folder, c, lines=FREEZE_LINES, baseline=FREEZE_MOST) if a.arm == "baseline"]
-        metrics = () if c in self._streaming else ("latency",)
+        metrics: tuple[str, ...] = ("latency",)
+        if c in self._streaming:  # errors alone need no tail
+            metrics, least = (), min(least, LEAST_FOR_ERRORS)
         return frozen(newest, metrics, scales, least, slo_latency_ms=self._slo.get(c))
 
     def read(self, c: CellId, since: Cursor) -> Evidence:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import math
 import random
@@ -17,7 +18,8 @@ from urllib.parse import urlencode, urlsplit
 from fleetctl.errors import CredentialsMissing, InventoryFailed
 
 MOST_BYTES = 64 * 1024 * 1024
-TIMEOUT_S = 30.0
+TIMEOUT_S, LONGEST_ANSWER_S, LONGEST_QUERY_S = 30.0, 120.0, 45.0
+"""Of one read, of one answer, and of all tries after which no other begins."""
 TRIES = 4
 LONGEST_PAUSE_S = 30.0
 
@@ -110,23 +112,33 @@ class PrometheusApi:
         headers = {"Content-Type": "application/x-www-form-urlencoded", "User-Agent": "fleetctl"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token()}"
+        end = time.monotonic() + LONGEST_QUERY_S
         for left in range(self._tries - 1, -1, -1):
             pause = 0.25 * 2 ** (self._tries - 1 - left)
             try:
                 request = urllib.request.Request(f"{self.url}/api/v1/query", data=data, headers=headers)  # noqa: S310 - http(s) by __init__
                 with self._open.open(request, timeout=self._timeout_s) as answer:
-                    text = answer.read(MOST_BYTES + 1)
-                if len(text) > MOST_BYTES:
-                    raise InventoryFailed("inventory.prometheus", f"Prometheus at {self.url} answers more than 64 MiB.")
+                    text = self._whole(answer)
                 body = json.loads(text)
                 return body if isinstance(body, dict) else {}
             except urllib.error.HTTPError as e:
                 pause = self._judged(e, pause, left)
-            except (OSError, ValueError) as e:
-                if left == 0:
+            except (OSError, ValueError, RecursionError, http.client.HTTPException) as e:
+                if left == 0 or time.monotonic() > end:
                     raise InventoryFailed("inventory.prometheus", f"Prometheus at {self.url} does not answer: {str(e)[:160]}.") from e
             time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
         return {}
+
+    def _whole(self, answer: Any) -> bytes:
+        """Read an answer, but neither for ever nor without end."""
+        end, text = time.monotonic() + LONGEST_ANSWER_S, bytearray()
+        while chunk := answer.read1(1 << 20):
+            text += chunk
+            if len(text) > MOST_BYTES:
+                raise InventoryFailed("inventory.prometheus", f"Prometheus at {self.url} answers more than 64 MiB.")
+            if time.monotonic() > end:
+                raise InventoryFailed("inventory.prometheus", f"Prometheus at {self.url} takes over {LONGEST_ANSWER_S:.0f} s to answer.")
+        return bytes(text)
 
     def _judged(self, e: urllib.error.HTTPError, pause: float, left: int) -> float:
         """Return how long to wait before the next try. Raises where there is none."""

@@ -41,6 +41,7 @@ class RecordedEvidence:
     Args:
         place: the folder of recordings, or one file; metrics: ladder metrics that it holds.
         slo_latency_ms: promised latency per cell; now: the clock.
+        may_begin: the folder may not be there yet, since we write it ourselves.
     """
 
     def __init__(
@@ -50,8 +51,9 @@ class RecordedEvidence:
         now: Callable[[], Instant],
         metrics: tuple[str, ...] = LADDER_METRICS,
         slo_latency_ms: Mapping[CellId, float] | None = None,
+        may_begin: bool = False,
     ) -> None:
-        self._place, self._now, self._metrics = place, now, metrics
+        self._place, self._now, self._metrics, self._may_begin = place, now, metrics, may_begin
         self._slo = dict(slo_latency_ms or {})
         self._cells: dict[CellId, _Cell] = {}
 
@@ -114,8 +116,9 @@ class RecordedEvidence:
         return cell
 
     def _files(self, c: CellId) -> list[Path]:
-        """Return the cell's files; a folder that nobody has written to yet holds none."""
-        return files_of(self._place, c) if self._place.exists() or not self._place.parent.exists() else []
+        """Return the cell's files; a folder that nobody has written to yet holds none, one that was there and is not is an error."""
+        is_new = self._may_begin and (c not in self._cells or not self._cells[c].offsets)
+        return [] if is_new and not self._place.exists() else files_of(self._place, c)
 
     def _caught_up(self, c: CellId, since: Cursor, cell: _Cell) -> Tally:
         tally = Tally(c, since, streaming=False, slo_latency_ms=self._slo.get(c))
