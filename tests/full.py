@@ -26,7 +26,7 @@ CACHE = ROOT / ".cache" / "full"
 FILE_LIMIT_S = 3600.0
 
 PROMISES: Mapping[str, str] = {
-    "P1 kill -9 at any step: same end": r"test_migrate_kill|test_store_kill",
+    "P1 kill -9 at any step: same end": r"test_migrate_kill|test_store_kill|test_fleetctl_killed|test_terraform_killed",
     "P3 switch in 2 s, nobody cut": r"test_the_switch_costs|test_haproxy_split",
     "P4 regressions found, A/A in peace": r"test_a_regression_at_half|test_alike_sides|test_a_target_that_breaks|test_judge_simulated",
     "P5 never above the cap": r"_cap_|_cap$|_cap\[|contract/test_router",
