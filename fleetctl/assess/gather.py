@@ -22,6 +22,14 @@ PORTED_GUARDS, PORTED_FILES = 10, 2
 trees: ggml 60, bitsandbytes 52, faiss 29; flashinfer, TransformerEngine, apex 0."""
 CUDA_ONLY_MOVES = {"substitute": "rebuild", "rebuild": "rebuild", "stay": "stay", "hipify": "hipify", "native": "native", "drop": "native"}
 
+_STATUS = {
+    "native": "has a ROCm build",
+    "native-source": "builds from source for ROCm",
+    "replace": "has a replacement",
+    "fork": "has an AMD fork",
+    "cuda-only": "is CUDA-only",
+}
+
 
 @dataclass(slots=True)
 class Gathered:
@@ -66,7 +74,7 @@ class Gatherer:
     def add(self, read: Read) -> None:
         """Take one thing that was read."""
         if isinstance(read, Skipped):
-            self._found.add("R088", Place(read.path, 0), read.reason, subject=read.reason)
+            self._found.add("R089" if read.hides else "R088", Place(read.path, 0), read.reason, subject=read.reason)
             return
         self.counts.files += 1
         if isinstance(read, TextFile):
@@ -79,12 +87,12 @@ class Gatherer:
         else:
             self._add_image(read)
 
-    def add_image_name(self, reference: str, where: str) -> None:
-        """Take the name of an image whose contents are not read."""
-        for hit in self._text.scan(reference, {"image"}):
+    def add_image_name(self, reference: str, where: str) -> bool:
+        """Take the name of an image whose contents are not read; tell whether it says anything."""
+        hits = [*self._text.scan(reference, {"image"}), *self._text.scan(reference, {"env"})]
+        for hit in hits:
             self._found.add(hit.rule, Place(where, 0), hit.subject)
-        for hit in self._text.scan(reference, {"env"}):
-            self._found.add(hit.rule, Place(where, 0), hit.subject)
+        return bool(hits)
 
     def add_workload(self, workload: Workload) -> None:
         """Take what the fleet file says of a workload: engine, precision, flags and environment."""
@@ -248,7 +256,7 @@ class Gatherer:
 
     def _package(self, rule: PackageRule, name: str, version: str, place: Place) -> None:
         replaced = next((r for r in rule.replaced_by if any(_matches(r, n) for n in self._names)), "")
-        text = f"{name}{'==' + version if version else ''} is {rule.status}: {rule.action}"
+        text = f"{name}{'==' + version if version else ''} {_STATUS.get(rule.status, 'is ' + rule.status)}: {rule.action}"
         if replaced:
             text += f" ({replaced} is there)"
         least = CUDA_ONLY_MOVES.get(rule.move, "rebuild")

@@ -123,6 +123,7 @@ class Observation:
         source_ready, target_ready: share of replicas that answered a real completion, 0 to 1; None where not probed this tick.
         pairs: shadow comparisons so far.
         providers_lost: cells of the fleet that have no evidence now (three or more: the provider is at fault).
+        is_paged: another cell holds for the same provider already, so somebody has been paged.
     """
 
     split: Split
@@ -135,6 +136,7 @@ class Observation:
     window: Freeze = field(default_factory=Freeze)
     pairs: tuple[Pair, ...] = ()
     providers_lost: int = 0
+    is_paged: bool = False
     mark: Cursor | None = None
     foreign_write: str = ""
 

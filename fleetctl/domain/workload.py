@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NewType
 
+from fleetctl.domain.canonical import LATER
 from fleetctl.domain.ids import CellId, PoolId, WorkloadId
 from fleetctl.domain.people import Actor
 
 Guardrail = NewType("Guardrail", str)
-"""Name of a metric with a direction: "errors", "latency", "slo_misses", "quality"."""
+"""Name of a metric with a direction: "errors", "latency", "ttft", "token_time", "nll", "slo_misses", "quality", "counter_..."."""
 
 Requests = int
 
@@ -77,12 +78,19 @@ class GuardrailSpec:
         margin: regression tolerated for a PASS: points / 100 for shares (0.005 is half a point), a ratio for latency (0.10 is 10 %).
         fail_margin: what a FAIL must exceed, same unit.
         judged: False where this cell cannot be judged on it (a stream's latency): shown, gates nothing.
+        rungs: PASS margins of the ladder's rungs (p50, p75, p90, p95, p99) as ratios, where a tail is granted more than `margin`;
+            empty: `margin` at every rung.
     """
 
     name: Guardrail
     margin: float
     fail_margin: float
     judged: bool = True
+    rungs: tuple[float, ...] = field(default=(), metadata=LATER)
+
+    def rung_margin(self, rung: int) -> float:
+        """Return the PASS margin of a rung of the ladder, by its place."""
+        return self.rungs[rung] if self.rungs else self.margin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +111,12 @@ class ShadowSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A served model endpoint with an SLO. Cost and portability routes are per workload."""
+    """A served model endpoint with an SLO. Cost and portability routes are per workload.
+
+    Args:
+        apart: cells of workloads with the same word never share a target pool; "" keeps none apart.
+        after: workloads whose cells must be in soak before its own begin, where they move at all.
+    """
 
     id: WorkloadId
     model: Model
@@ -124,6 +137,8 @@ class Workload:
     data_class: str = ""
     route: str = "native"
     serving: Mapping[str, str] = field(default_factory=dict)
+    apart: str = field(default="", metadata=LATER)
+    after: tuple[WorkloadId, ...] = field(default=(), metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +188,7 @@ class Cell:
     Args:
         target: None lets the plan choose; a pool pins it; Existing skips provision and configure.
         regions: others that its data may be served from, beside its own; () is its own alone.
+        evidence: names of its sources of evidence; "log" is its router's log; the first counts attempts, errors and the share.
     """
 
     id: CellId
@@ -186,3 +202,4 @@ class Cell:
     lane: Lane = field(default_factory=Lane)
     wave: int = 0
     regions: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = field(default=("log",), metadata=LATER)

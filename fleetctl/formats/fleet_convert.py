@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetctl.domain.fleet import Connection, Fleet, FreezeWindow, PhaseSpec, Policy, SecretRef
+from fleetctl.domain.fleet import Connection, Fleet, FreezeWindow, NetworkPath, PhaseSpec, Policy, SecretRef
 from fleetctl.domain.ids import CellId, HostId, PoolId, WorkloadId
 from fleetctl.domain.people import Actor
 from fleetctl.domain.pool import Commitment, Host, Pool
@@ -23,6 +23,7 @@ from fleetctl.domain.workload import (
 from fleetctl.formats.fleet_checks import EXISTING, existing_targets, read_margin
 from fleetctl.formats.fleet_schema import (
     CellShape,
+    EvidenceShape,
     FleetShape,
     MarginShape,
     PolicyShape,
@@ -38,7 +39,8 @@ from fleetctl.formats.presets import DEFAULT_PRESET, PRESETS, default_fail_margi
 def to_fleet(shape: FleetShape, serial: int) -> Fleet:
     """Return the fleet that a checked file declares; `serial` is its number in the store."""
     named = {name for w in shape.workloads.values() for name in w.guardrails} | {"errors", "latency"}
-    guardrails = tuple(Guardrail(name) for name in ("errors", "latency", "slo_misses", "quality") if name in named)
+    usual = ("errors", "latency", "slo_misses", "quality")
+    guardrails = tuple(Guardrail(name) for name in (*(n for n in usual if n in named), *sorted(named - set(usual))))
     return Fleet(
         name=shape.name,
         lineage=shape.lineage,
@@ -49,9 +51,20 @@ def to_fleet(shape: FleetShape, serial: int) -> Fleet:
         policy=to_policy(shape.policy, guardrails),
         routers=tuple(_router(name, router) for name, router in shape.routers.items()),
         sources=tuple(_router(name, source) for name, source in shape.sources.items()),
+        evidence=tuple(_router(name, source) for name, source in shape.evidence.items()),
         hosts=tuple(host for name, pool in shape.pools.items() for host in _hosts(name, pool)),
         commitments=tuple(Commitment(pool=PoolId(c.pool), count=c.count, hourly=c.hourly, until=c.until) for c in shape.commitments),
         settings=dict(shape.settings),
+        paths=tuple(
+            NetworkPath(
+                one=p.between[0],
+                other=p.between[1],
+                round_trip_ms=p.round_trip.total_seconds() * 1000,
+                is_private=p.private,
+                egress_usd_per_gb=p.egress_usd_per_gb,
+            )
+            for p in shape.paths
+        ),
     )
 
 
@@ -66,6 +79,7 @@ def _pool(name: str, p: PoolShape) -> Pool:
         priority=p.priority,
         provisioned_by=p.provisioned_by,
         price_usd_per_hour=p.price_usd_per_hour,
+        ends=p.ends or "",
     )
 
 
@@ -83,7 +97,7 @@ def _hosts(pool: str, p: PoolShape) -> tuple[Host, ...]:
     )
 
 
-def _router(name: str, r: RouterShape | SourceShape) -> Connection:
+def _router(name: str, r: RouterShape | SourceShape | EvidenceShape) -> Connection:
     secrets = {key: SecretRef(kind=s.kind, name=s.name) for key, s in r.secrets.items()}
     return Connection(name=name, kind=r.kind, settings=dict(r.settings), secrets=secrets)
 
@@ -126,6 +140,8 @@ def _workload(name: str, w: WorkloadShape) -> Workload:
         data_class=w.data_class,
         route=w.route,
         serving=dict(w.serving),
+        apart=w.apart,
+        after=tuple(WorkloadId(name) for name in w.after),
     )
 
 
@@ -151,6 +167,7 @@ def _cell(name: str, c: CellShape, shape: FleetShape) -> Cell:
         affinity=AffinityKey(kind=c.affinity.kind, name=c.affinity.name) if c.affinity else None,
         lane=lane,
         wave=c.wave,
+        evidence=tuple(c.evidence),
         regions=tuple(c.regions),
     )
 
@@ -186,6 +203,8 @@ def to_policy(p: PolicyShape, guardrails: tuple[Guardrail, ...]) -> Policy:
         target_gpus=p.target_gpus,
         budget_usd_per_hour=p.budget_usd_per_hour,
         horizon=p.horizon,
+        target_share=p.target_share,
+        cooling=dict(p.cooling),
     )
 
 

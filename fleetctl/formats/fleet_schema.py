@@ -90,7 +90,14 @@ Positive = Annotated[int, Field(ge=1, le=1_000_000_000)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 AboveZero = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 PhaseName = Literal["preflight", "shadow", "canary", "ramp", "full", "soak", "complete"]
-GuardrailName = Literal["errors", "latency", "slo_misses", "quality"]
+GuardrailName = Annotated[
+    str,
+    _matching(
+        r"errors|latency|ttft|token_time|nll|slo_misses|quality|finish_[a-z_]{1,30}|counter_[a-z0-9_]{1,40}|errors_[a-z0-9-]{1,62}",
+        "a guardrail: errors, latency, ttft, token_time, nll, slo_misses, quality, finish_REASON, counter_NAME or errors_SOURCE",
+    ),
+]
+"""Metrics with a direction. Source: design section 7, evidence.md."""
 ClassName = Literal["batch", "online", "realtime"]
 
 
@@ -129,6 +136,14 @@ class SourceShape(Shape):
     secrets: dict[str, SecretShape] = Field(default_factory=dict, description="Secrets by reference: token or key.")
 
 
+class EvidenceShape(Shape):
+    """A source of evidence beside the routers' logs."""
+
+    kind: Text = Field(description="probes, scrape, prometheus or recording.")
+    settings: dict[str, ScalarText] = Field(default_factory=dict, description="What that kind knows: docs/how-to/choose-evidence.md.")
+    secrets: dict[str, SecretShape] = Field(default_factory=dict, description="Secrets by reference: token or key.")
+
+
 class HostShape(Shape):
     """One machine that exists already."""
 
@@ -151,6 +166,7 @@ class PoolShape(Shape):
     priority: Literal["regular", "spot"] = "regular"
     provisioned_by: Id = Field(default="existing", description="Terraform stack that makes it, or existing where others built it.")
     price_usd_per_hour: Usd | None = Field(default=None, description="USD per VM and hour; left out: the catalogue's list price.")
+    ends: IsoDate | None = Field(default=None, description="Day after which its capacity is gone: a capacity block's or reservation's end.")
     hosts: dict[Id, HostShape] = Field(default_factory=dict, description="Machines that exist already, by name.")
 
 
@@ -215,6 +231,8 @@ class WorkloadShape(Shape):
         default="native", description="How it can run on the target."
     )
     serving: dict[str, ScalarText] = Field(default_factory=dict, description="What the roles and the lab need to start it.")
+    apart: Text = Field(default="", description="Cells of workloads with the same word here never share a target pool.")
+    after: list[Id] = Field(default_factory=list, description="Workloads whose cells must be in soak before its own begin.")
 
 
 class AffinityShape(Shape):
@@ -272,14 +290,18 @@ class CellShape(Shape):
         _short_form("kind"),
         WithJsonSchema({"anyOf": [{"enum": ["own"]}, LaneShape.model_json_schema()]}),
     ] = LaneShape(kind="own")
+    evidence: list[Id] = Field(
+        default=["log"],
+        description="Sources of its evidence: log (its router's) and names of `evidence`; the first counts attempts and errors.",
+    )
     wave: Count = Field(default=0, description="Wave it must move in, from 1; 0: the plan chooses.")
     regions: list[Region] = Field(default_factory=list, description="Other regions that its data may be served from.")
 
 
 class MarginShape(Shape):
-    """One guardrail at one step: shares in points, latency as a percentage."""
+    """One guardrail at one step: latency, ttft, token_time and nll as a percentage, all others in points."""
 
-    margin: Text = Field(description='Regression tolerated for a PASS: "0.5 points" for errors, slo_misses and quality, "10%" for latency.')
+    margin: Text = Field(description='Regression tolerated for a PASS: "0.5 points" for errors and other shares, "10%" for times and nll.')
     fail_margin: Text | None = Field(
         default=None, description="What a FAIL must exceed, same unit. Left out: see docs/reference/fleet-file.md."
     )
@@ -318,6 +340,10 @@ class PolicyShape(Shape):
         default_factory=dict, description="Most all-in draw (not TDP) per region while both sides run, in kW."
     )
     target_gpus: Count | None = Field(default=None, description="Most GPUs of AMD pools. Left out: no limit.")
+    target_share: Ratio | None = Field(
+        default=None, description="Most GPUs of AMD pools, as a share of all GPUs of today. Left out: no limit."
+    )
+    cooling: dict[Region, Literal["air"]] = Field(default_factory=dict, description="Regions whose halls have no liquid cooling: air.")
     budget_usd_per_hour: AboveZero | None = Field(default=None, description="Most that all VMs may cost while both sides run.")
     horizon: Duration = Field(default=timedelta(days=90), description="Time in which a move must earn back what it costs.")
     freeze: list[FreezeShape] = Field(default_factory=list)
@@ -326,6 +352,15 @@ class PolicyShape(Shape):
         BeforeValidator(expand_steps),
         WithJsonSchema({"anyOf": [{"enum": list(PRESETS)}, {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/StepShape"}}]}),
     ] = Field(default=None, description="A named set of steps, or the steps themselves. Left out: medium-traffic.")
+
+
+class PathShape(Shape):
+    """The way between two regions, the same in both directions."""
+
+    between: Annotated[list[Region], Field(min_length=2, max_length=2)] = Field(description="The two regions.")
+    round_trip: Duration = Field(description="Measured between machines of both, such as 12ms.")
+    private: bool = Field(default=False, description="Private addresses reach across: peering, a dedicated line, a VPN.")
+    egress_usd_per_gb: NotNegative | None = Field(default=None, description="What a GB costs that leaves either side.")
 
 
 class CommitmentShape(Shape):
@@ -345,11 +380,13 @@ class FleetShape(Shape):
     lineage: Lineage = Field(description="Identity of this fleet, made once by fleetctl init; never changed.")
     routers: dict[Id, RouterShape] = Field(default_factory=dict)
     sources: dict[Id, SourceShape] = Field(default_factory=dict, description="What `fleetctl inventory scan` asks.")
+    evidence: dict[Id, EvidenceShape] = Field(default_factory=dict, description="Sources of evidence beside the routers' logs.")
     pools: dict[Id, PoolShape]
     workloads: dict[Id, WorkloadShape]
     cells: dict[Id, CellShape]
     policy: PolicyShape = PolicyShape()
     commitments: list[CommitmentShape] = Field(default_factory=list)
+    paths: list[PathShape] = Field(default_factory=list, description="Ways between regions; a move between clouds needs one.")
     settings: dict[str, ScalarText] = Field(default_factory=dict, description="Free text settings that adapters read.")
 
 

@@ -22,7 +22,7 @@ def public(value: object) -> Any:
 
     Durations are seconds, instants ISO 8601 in UTC, money and prices exact text.
     """
-    return _without_names(plain(value))
+    return _without_names(plain(value, whole=True))
 
 
 def _without_names(data: Any) -> Any:

@@ -133,7 +133,7 @@ def _fit(outcomes: tuple[Outcome, ...]) -> Check:
 
 def _waves(fleet: Fleet, outcomes: tuple[Outcome, ...], waves: tuple[Wave, ...]) -> Check:
     placed = sorted(c for w in waves for c in w.cells)
-    moving = sorted(o.cell for o in outcomes if o.kind == "move")
+    moving = sorted(o.cell for o in outcomes if o.kind == "move" and not o.arrived)
     ok = placed == moving and all(len(w.cells) <= max(1, fleet.policy.wave_cells) for w in waves)
     return Check(name="waves", ok=ok, detail=f"each moving cell once, at most {fleet.policy.wave_cells} cells a wave")
 

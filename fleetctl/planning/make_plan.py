@@ -6,28 +6,33 @@ the plan carries the proof, and the checker (fleetctl.planning.checker) must agr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from functools import cache
-from math import isfinite
+from math import inf, isfinite
 from typing import TYPE_CHECKING
 
+from fleetctl.domain.calendar import Calendar
 from fleetctl.domain.canonical import digest
 from fleetctl.domain.catalog import Catalog
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import CellId, PlanId, PoolId, Sha256
 from fleetctl.domain.people import Reason
-from fleetctl.domain.plan import Assessment, Certificate, Check, Outcome, Plan, PoolPrice, StepNeed, Wave
+from fleetctl.domain.plan import Assessment, Certificate, Check, Outcome, Plan, StepNeed, Wave
 from fleetctl.domain.pool import PoolSpec
 from fleetctl.domain.provision import CapacityVerdict
 from fleetctl.domain.units import Instant, Money
 from fleetctl.domain.workload import Cell, Workload
 from fleetctl.errors import FleetctlError
+from fleetctl.planning.barriers import Barriers, ends_too_soon
+from fleetctl.planning.calendar import make_calendar
 from fleetctl.planning.candidates import Candidates, Choice, Site, once, refuse_overfull, sites
+from fleetctl.planning.cash import cash_lines
+from fleetctl.planning.check_barriers import BarrierCheck
 from fleetctl.planning.checker import Ground, check_plan
 from fleetctl.planning.checks import make_checks
-from fleetctl.planning.cost import CENT, Cost, fleet_cost, share
+from fleetctl.planning.conflict import Limit, conflict, conflict_check
+from fleetctl.planning.cost import Cost, fleet_cost, share
 from fleetctl.planning.evidence_need import (
     LANE_LIMIT_HOURS,
     Baseline,
@@ -38,14 +43,51 @@ from fleetctl.planning.evidence_need import (
     step_needs,
 )
 from fleetctl.planning.options import DEFAULT, PlanOptions
-from fleetctl.planning.outcomes import before_placing, full, moved, stays, too_slow, twins_of
+from fleetctl.planning.order import wave_key
+from fleetctl.planning.outcomes import apart, before_placing, full, moved, stays, too_slow, twins_of
+from fleetctl.planning.path_use import path_uses
 from fleetctl.planning.placement import FitOf
-from fleetctl.planning.speed import Speeds
-from fleetctl.planning.waves import finite, make_waves, wave_key
+from fleetctl.planning.power_draw import gpu_kw
+from fleetctl.planning.release import with_releases
+from fleetctl.planning.speed import SpeedOf, Speeds
+from fleetctl.planning.waves import finite, make_waves
 
 if TYPE_CHECKING:
     from fleetctl.planning.assemble import Asked
-    from fleetctl.planning.program import Answer, Program
+    from fleetctl.planning.program import Floats
+
+WHOLE = ", yet the fleet's whole VMs cost less with it there."
+FaultTime = Callable[[float, float], float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """What the optimiser decided.
+
+    Args:
+        vms: per pool after the plan; extra: USD/h of a move itself per (cell, pool), spread over the horizon; () where nothing was asked.
+        rooms: GPUs that each pool could still take while both sides are up; capped: pool -> the shared limit that keeps it from growing.
+    """
+
+    vms: tuple[int, ...]
+    certificate: Certificate | None = None
+    extra: Floats | None = None
+    rooms: Sequence[float] = ()
+    capped: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worked:
+    """A plan with what it was made from, for those who explain it (never saved)."""
+
+    plan: Plan
+    fleet: Fleet
+    sites: tuple[Site, ...]
+    asked: tuple[Asked, ...]
+    candidates: Candidates
+    assessments: Mapping[str, Assessment]
+    placed: Placed
+    kw: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +103,12 @@ class _Inputs:
     candidates: Candidates
     twins: Mapping[str, int]
     options: PlanOptions
+    sent: Mapping[CellId, PoolId]
+    fault_time: FaultTime | None
+    kw: tuple[float | None, ...]
     now: Instant
     known_steps: dict[tuple[object, ...], tuple[StepNeed, ...]] = field(default_factory=dict)
+    pins: dict[CellId, Choice] = field(default_factory=dict)
 
 
 def make_plan(
@@ -76,15 +122,47 @@ def make_plan(
     fit_of: FitOf,
     baselines: Mapping[str, Baseline] | None = None,
     requests_for: PlannedRequests = planned_requests,
+    fault_time: FaultTime | None = None,
     options: PlanOptions = DEFAULT,
 ) -> Plan:
-    """Decide per cell whether it moves, where, in which wave, with what evidence, at what cost.
+    """Decide per cell whether it moves, where, in which wave, with what evidence, at what cost; arguments as `work_out`."""
+    return work_out(
+        fleet,
+        catalog,
+        assessments,
+        capacity,
+        now,
+        fleet_digest=fleet_digest,
+        fit_of=fit_of,
+        baselines=baselines,
+        requests_for=requests_for,
+        fault_time=fault_time,
+        options=options,
+    ).plan
+
+
+def work_out(
+    fleet: Fleet,
+    catalog: Catalog,
+    assessments: Iterable[Assessment],
+    capacity: Iterable[CapacityVerdict],
+    now: Instant,
+    *,
+    fleet_digest: Sha256,
+    fit_of: FitOf,
+    baselines: Mapping[str, Baseline] | None = None,
+    requests_for: PlannedRequests = planned_requests,
+    fault_time: FaultTime | None = None,
+    options: PlanOptions = DEFAULT,
+) -> Worked:
+    """Make a plan and return it with what it was made from.
 
     Args:
         assessments: one per workload; a workload without one stays.
         capacity: answers for more VMs of a SKU in a region; only "no" binds, "unknown" is named in the checks.
         now: aware UTC; fleet_digest: of the fleet as saved, kept in the plan so that a changed fleet is noticed.
         fit_of: `fleetctl.assess.memory_fit`; baselines: measured per workload id, else declared or assumed ones are used.
+        fault_time: (requests/s, error ratio) -> seconds from a fault to no traffic; None leaves it out.
 
     Returns:
         a plan that the checker accepts; fleets that are decided exactly (up to about 600 choices) always give the same bytes.
@@ -104,22 +182,57 @@ def make_plan(
         assessments={a.workload: a for a in assessments},
         baselines=baselines or {},
         requests_for=cache(requests_for),
-        candidates=Candidates(fleet, everywhere, fit_of, Speeds(catalog, amd_factor=options.amd_factor), options),
+        candidates=Candidates(fleet, everywhere, fit_of, _speeds(catalog, options), options, Barriers(fleet, catalog, now)),
         twins=twins_of(fleet),
         options=options,
+        sent=options.sent,
+        fault_time=fault_time,
+        kw=tuple(gpu_kw(s, catalog) for s in everywhere),
         now=now,
     )
     outcomes, asked, steps = _ask(given)
-    answer, certificate = _place(given, outcomes, asked, steps)
-    needs = {c: finite(steps[c]) for c, o in outcomes.items() if o.kind == "move"}
-    moving = tuple(c for c in fleet.cells if outcomes[c.id].kind == "move")
+    placed = _place(given, outcomes, asked, steps)
+    moving = tuple(c for c in fleet.cells if outcomes[c.id].kind == "move" and c.id not in options.arrived)
+    ends = {id(s): finite(s) for s in steps.values()}
+    needs = {c.id: ends[id(steps[c.id])] for c in moving}
     waves = make_waves(fleet, moving, needs)
-    then = {s.pool.id: int(n) for s, n in zip(everywhere, answer, strict=True)}
-    cost = fleet_cost(everywhere, then, sum(w.hours for w in waves))
+    then = {s.pool.id: int(n) for s, n in zip(everywhere, placed.vms, strict=True)}
+    cost = fleet_cost(everywhere, then)
+    saving = cost.now.amount - cost.then.amount
+    times = make_calendar(waves, outcomes, needs, cost.pools, fleet.policy.freeze, now, saving=saving, deadline=options.deadline)
+    choices = {a.cell.id: a.choices for a in asked}
+    outcomes = with_releases(outcomes, choices, times[0], everywhere, cost.pools, _limits(given) if times[0] is not None else ())
     ordered = tuple(outcomes[c.id] for c in fleet.cells)
-    plan = _written(given, fleet_digest, ordered, waves, cost, certificate, verdicts)
-    plan = replace(plan, checks=(*plan.checks, *_checked(plan, given, steps, then, fit_of)))
-    return replace(plan, id=plan_id(plan))
+    plan = _written(given, fleet_digest, ordered, waves, cost, times, placed.certificate, verdicts)
+    plan = replace(plan, checks=(*_conflicts(given), *plan.checks, *_checked(plan, given, steps, then, fit_of)))
+    return Worked(
+        plan=replace(plan, id=plan_id(plan)),
+        fleet=fleet,
+        sites=everywhere,
+        asked=asked,
+        candidates=given.candidates,
+        assessments=given.assessments,
+        placed=placed,
+        kw=given.kw,
+    )
+
+
+def _conflicts(given: _Inputs) -> tuple[Check, ...]:
+    """Return the failed check that names a smallest set of lines that conflict, where pinned cells cannot all be taken."""
+    if not given.pins:
+        return ()
+    base = [0.0] * len(given.sites)
+    for cell in given.fleet.cells:
+        w = given.workloads[cell.workload]
+        base[given.index[cell.source]] += w.replicas * w.accelerators_per_replica
+    return conflict_check(conflict(given.sites, base, given.pins, _limits(given)), given.pins)
+
+
+def _limits(given: _Inputs) -> tuple[Limit, ...]:
+    from fleetctl.planning.assemble import shared_limits
+
+    rows, most, names = shared_limits(given.fleet, given.catalog, given.sites)
+    return tuple(Limit(name=n, weights=row.tolist(), most=float(m)) for n, row, m in zip(names, rows, most, strict=True))
 
 
 def _written(
@@ -128,11 +241,13 @@ def _written(
     ordered: tuple[Outcome, ...],
     waves: tuple[Wave, ...],
     cost: Cost,
+    times: tuple[Calendar | None, Money, Money],
     certificate: Certificate | None,
     verdicts: tuple[CapacityVerdict, ...],
 ) -> Plan:
     """Return the plan as a value, still without its id and the checker's findings."""
     fleet, catalog = given.fleet, given.catalog
+    calendar, overlap, extra = times
     return Plan(
         id=PlanId(""),
         lineage=fleet.lineage,
@@ -144,14 +259,17 @@ def _written(
         waves=waves,
         cost_now=cost.now,
         cost_then=cost.then,
-        overlap_cost=cost.overlap,
-        overlap_extra=cost.extra,
+        overlap_cost=overlap,
+        overlap_extra=extra,
         catalog_id=catalog.id,
         price_book_id=catalog.price_book_id,
         bound=certificate.bound if certificate else None,
         gap_pct=certificate.gap_pct if certificate else None,
         certificate=certificate,
         checks=make_checks(fleet, catalog, ordered, waves, cost, verdicts, given.baselines),
+        cash=cash_lines(fleet.pools, cost.pools, fleet.commitments, catalog, given.now),
+        calendar=calendar,
+        paths=path_uses(ordered, given.sites, given.index, given.workloads, given.candidates.barriers),
     )
 
 
@@ -159,14 +277,18 @@ def _checked(
     plan: Plan, given: _Inputs, steps: Mapping[CellId, tuple[StepNeed, ...]], then: Mapping[PoolId, int], fit_of: FitOf
 ) -> tuple[Check, ...]:
     """Return the checker's findings. Raises FleetctlError (plan.refused) where it does not agree."""
+    barriers = BarrierCheck(given.fleet, given.catalog, given.now)
     ground = Ground(
         vms=then,
-        hours={c: sum(n.hours for n in s if isfinite(n.hours)) for c, s in steps.items()},
+        hours={c: 0.0 if c in given.options.arrived else sum(n.hours for n in s if isfinite(n.hours)) for c, s in steps.items()},
         closed=frozenset((s.pool.sku, s.pool.region) for s in given.sites if s.closed is not None),
         fit_of=fit_of,
-        speed_of=Speeds(given.catalog, amd_factor=given.options.amd_factor),
+        speed_of=_speeds(given.catalog, given.options),
         both_vendors=given.options.both_vendors,
-        sent=given.options.migrating,
+        sent=given.options.sent,
+        barred=barriers.barred,
+        egress=barriers.egress if given.fleet.paths else None,
+        only=given.options.only,
     )
     checks = check_plan(plan, given.fleet, given.catalog, ground)
     bad = tuple(f"{c.name}: {c.detail}" for c in checks if not c.ok)
@@ -192,8 +314,10 @@ def _ask(given: _Inputs) -> tuple[dict[CellId, Outcome], tuple[Asked, ...], dict
         workload, source = given.workloads[cell.workload], given.index[cell.source]
         outcome, choices = _early(cell, workload, given, steps)
         outcomes[cell.id] = outcome
-        hours = sum(n.hours for n in steps.get(cell.id, ()) if isfinite(n.hours))
+        hours = 0.0 if cell.id in given.options.arrived else sum(n.hours for n in steps.get(cell.id, ()) if isfinite(n.hours))
         pinned = bool(choices) and given.candidates.pinned(cell) is not None
+        if pinned:
+            given.pins[cell.id] = choices[0]
         asked.append(Asked(cell=cell, workload=workload, source=source, choices=choices, hours=hours, pinned=pinned))
     return outcomes, _admitted(given, outcomes, asked), steps
 
@@ -201,6 +325,7 @@ def _ask(given: _Inputs) -> tuple[dict[CellId, Outcome], tuple[Asked, ...], dict
 def _early(cell: Cell, workload: Workload, given: _Inputs, steps: dict[CellId, tuple[StepNeed, ...]]) -> tuple[Outcome, tuple[Choice, ...]]:
     site = given.sites[given.index[cell.source]]
     gpus = workload.replicas * workload.accelerators_per_replica
+    kw = given.kw[given.index[cell.source]]
     base = Outcome(
         cell=cell.id,
         workload=workload.id,
@@ -210,6 +335,7 @@ def _early(cell: Cell, workload: Workload, given: _Inputs, steps: dict[CellId, t
         replicas=workload.replicas,
         reason=Reason(code="", text=""),
         cost_now=share(site.price, gpus, site.sku.accelerators) if site.price is not None and site.sku is not None else None,
+        kw_now=None if kw is None else round(kw * gpus, 4),
     )
     early = before_placing(
         cell,
@@ -217,14 +343,19 @@ def _early(cell: Cell, workload: Workload, given: _Inputs, steps: dict[CellId, t
         base,
         site,
         given.assessments.get(workload.id),
-        may_return=given.options.both_vendors or cell.id in given.options.migrating,
+        may_return=given.options.both_vendors or cell.id in given.sent,
     )
     if early is not None:
         return early, ()
+    if cell.id in given.options.held:
+        return replace(base, reason=given.options.held[cell.id], cost_then=base.cost_now), ()
     mine = _steps(cell, workload, given)
     hours = hours_to_soak(mine)
-    if cell.lane.kind == "own" and hours > LANE_LIMIT_HOURS:
+    if cell.lane.kind == "own" and hours > LANE_LIMIT_HOURS and cell.id not in given.options.arrived:
         return too_slow(workload, base, hours, given.twins[workload.id] - 1), ()
+    gone = ends_too_soon(site, sum(n.hours for n in mine if isfinite(n.hours)), given.now) if site.pool.ends else None
+    if gone is not None and cell.id not in given.options.arrived:
+        return replace(base, kind="infeasible", reason=gone, change=f"Extend the capacity of {site.pool.id}, or shorten the steps."), ()
     choices, refusals = given.candidates.look(cell, workload)
     if not choices:
         first = refusals[0]
@@ -233,6 +364,10 @@ def _early(cell: Cell, workload: Workload, given: _Inputs, steps: dict[CellId, t
     if base.cost_now is None and given.candidates.pinned(cell) is None:
         return stays(base, choices, given.sites, {}, (), {}), ()
     return base, choices
+
+
+def _speeds(catalog: Catalog, options: PlanOptions) -> SpeedOf:
+    return options.speed_of or Speeds(catalog, amd_factor=options.amd_factor)
 
 
 def _steps(cell: Cell, w: Workload, given: _Inputs) -> tuple[StepNeed, ...]:
@@ -248,35 +383,46 @@ def _admitted(given: _Inputs, outcomes: dict[CellId, Outcome], asked: list[Asked
     held = [0.0] * len(given.sites)
     for a in asked:
         held[a.source] += a.workload.replicas * a.workload.accelerators_per_replica
+    taken = {(a.workload.apart, a.source) for a in asked if a.workload.apart}
     order = sorted((i for i, a in enumerate(asked) if a.pinned), key=lambda i: _rank(asked[i], given))
     for i in order:
         choice = asked[i].choices[0]
         site = given.sites[choice.pool]
-        if held[choice.pool] + choice.padded > site.most * site.size:
+        group = (asked[i].workload.apart, choice.pool)
+        if group[0] and group in taken:
+            outcomes[asked[i].cell.id] = apart(outcomes[asked[i].cell.id], asked[i].workload)
+            asked[i] = replace(asked[i], choices=(), pinned=False)
+        elif held[choice.pool] + choice.padded > site.most * site.size:
             outcomes[asked[i].cell.id] = full(outcomes[asked[i].cell.id], choice, site)
             asked[i] = replace(asked[i], choices=(), pinned=False)
         else:
+            taken.update([group] if group[0] else [])
             held[choice.pool] += choice.padded
     return tuple(asked)
 
 
 def _rank(a: Asked, given: _Inputs) -> tuple[object, ...]:
-    first = a.cell.id not in given.options.migrating
+    first = a.cell.id not in given.sent
     return (first, wave_key(a.cell, a.workload.klass, given.fleet.policy), -a.workload.accelerators_per_replica, a.cell.id)
 
 
 def _place(
     given: _Inputs, outcomes: dict[CellId, Outcome], asked: tuple[Asked, ...], steps: Mapping[CellId, tuple[StepNeed, ...]]
-) -> tuple[tuple[int, ...], Certificate | None]:
+) -> Placed:
     """Let the optimiser decide, write every outcome, and return the VMs per pool and the proof."""
     if not any(a.choices for a in asked):
-        return tuple(s.pool.count for s in given.sites), None
+        return Placed(vms=tuple(s.pool.count for s in given.sites))
+    from fleetctl.planning.apart import kept_apart
     from fleetctl.planning.assemble import assemble
+    from fleetctl.planning.certificate import certificate_of, rooms_of
     from fleetctl.planning.solve import solve
 
     program, caps = assemble(given.fleet, given.catalog, given.sites, asked, given.now, allow_dearer=given.options.allow_dearer)
-    answer = solve(program)
-    rooms, capped = _rooms(program, answer, caps)
+    if given.options.most_moves is not None or given.options.most_gpus is not None:
+        most, gpus = given.options.most_moves, given.options.most_gpus
+        program = replace(program, most_moves=inf if most is None else float(most), most_gpus=inf if gpus is None else gpus)
+    whole, (program, answer) = program, kept_apart(program, asked, solve)
+    rooms, capped = rooms_of(program, answer, caps)
     for w, a in enumerate(asked):
         if not a.choices:
             continue
@@ -284,60 +430,28 @@ def _place(
         chosen = next((c for c in a.choices if c.pool == to), None)
         if chosen is not None:
             why = "pinned in the fleet file" if a.cell.target is not None else "cheapest place in whole VMs"
-            outcomes[a.cell.id] = moved(base, chosen, given.sites[to], why, hours_to_soak(steps[a.cell.id]))
+            there = a.cell.id in given.options.arrived
+            moves = moved(base, chosen, given.sites[to], why, hours_to_soak(steps[a.cell.id]), given.kw[to], there=there)
+            if moves.reason.code == "move.dearer" and not a.pinned and not given.options.allow_dearer:
+                moves = replace(moves, reason=Reason(code="move.whole_vms", text=moves.reason.text.removesuffix(".") + WHOLE))
+            outcomes[a.cell.id] = replace(moves, fault_to_zero_s=_fault_time(a, given))
         else:
             extra = {c.pool: float(program.move[w, c.pool]) for c in a.choices}
-            outcomes[a.cell.id] = stays(base, a.choices, given.sites, extra, rooms, capped)
-    certificate = None if given.options.allow_dearer else _certificate(given, program, answer, caps)
-    return tuple(int(n) for n in answer.vms), certificate
+            open_ = [c for c in a.choices if program.allowed[w, c.pool]]
+            outcomes[a.cell.id] = stays(base, open_, given.sites, extra, rooms, capped) if open_ else apart(base, a.workload)
+    certificate = None if given.options.allow_dearer else certificate_of(given.sites, given.fleet.policy, whole, answer, caps)
+    return Placed(vms=tuple(int(n) for n in answer.vms), certificate=certificate, extra=program.move, rooms=rooms, capped=capped)
 
 
-def _rooms(program: Program, answer: Answer, caps: tuple[str, ...]) -> tuple[list[float], dict[int, str]]:
-    """Return the GPUs that each pool could still take at the peak, and which limit keeps which pool from one more VM."""
-    come = program.load[range(program.cells), answer.pool] * (answer.pool != program.start)
-    used = program.base
-    for pool, gpus in zip(answer.pool.tolist(), come.tolist(), strict=True):
-        used[pool] += gpus
-    rooms = (program.most * program.size - used).tolist()
-    left = program.limits - program.caps @ answer.peak
-    capped = {
-        q: name
-        for k, name in enumerate(caps)
-        for q in range(program.pools)
-        if program.caps[k, q] > 0 and program.caps[k, q] > left[k] + 1e-6
-    }
-    return rooms, capped
-
-
-def _certificate(given: _Inputs, program: Program, answer: Answer, caps: tuple[str, ...]) -> Certificate:
-    from fleetctl.planning.program import bound_of
-
-    gap = (answer.cost - answer.bound) / answer.cost * 100 if answer.cost > 0 else 0.0
-    y = answer.prices
-    return Certificate(
-        cost=_usd(answer.cost),
-        bound=_usd(answer.bound),
-        price_bound=_usd(bound_of(program, y)),
-        gap_pct=round(max(0.0, gap), 4),
-        proof="branch and bound" if answer.proof == "branch and bound" else "prices",
-        horizon_hours=given.fleet.policy.horizon.total_seconds() / 3600,
-        moving=_usd(float(program.move[range(program.cells), answer.pool].sum())),
-        prices=tuple(
-            PoolPrice(pool=s.pool.id, stay=float(y.stay[i]), both=float(y.both[i]), peak=float(y.peak[i]))
-            for i, s in enumerate(given.sites)
-        ),
-        caps=tuple((name, float(y.caps[k])) for k, name in enumerate(caps)),
-    )
-
-
-def _usd(amount: float) -> Money:
-    return Money(amount=Decimal(repr(round(amount, 2))).quantize(CENT))
+def _fault_time(a: Asked, given: _Inputs) -> float | None:
+    ratio = baseline_of(a.workload, given.baselines).error_ratio
+    return given.fault_time(a.workload.traffic.requests_per_s, ratio) if given.fault_time is not None else None
 
 
 def _pool_specs(given: _Inputs, outcomes: tuple[Outcome, ...], cost: Cost) -> tuple[PoolSpec, ...]:
     targets = {o.target for o in outcomes if o.kind == "move"}
     sources = {c.source for c in given.fleet.cells}
-    held = set(given.options.migrating.values())
+    held = set(given.sent.values())
     then = {p.pool: p.vms_then for p in cost.pools}
     return tuple(
         PoolSpec(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from fleetctl.domain.evidence import Cursor, Evidence, Pair, Series, Thresholds
 from fleetctl.domain.ids import CellId, PoolId, Token
+from fleetctl.domain.people import Signal
 from fleetctl.domain.provision import Owner
+from fleetctl.domain.records import Scrape
 from fleetctl.domain.split import Applied, Drained, Readiness, RouterCapabilities, Served, Split, Stale
+from fleetctl.domain.units import Instant
 
 
 class Router(Protocol):
@@ -69,6 +73,43 @@ class EvidenceSource(Protocol):
         ...
 
 
+class Scraper(Protocol):
+    """Reads the counters of a cell's replicas, and of the exporters of its GPUs.
+
+    Raises EvidenceUnavailable (evidence.down) where the source itself cannot be read; a replica that does not answer is a scrape with
+    `up` False.
+    """
+
+    def scrapes(self, c: CellId, start: Instant, after: Instant | None) -> Iterable[Scrape]:
+        """Return scrapes taken after `after`, oldest first.
+
+        Args:
+            start: when counting begins; what was there then can be asked for again, in another process too.
+            after: newest scrape that the caller has seen; None where it has seen none since `start`.
+        """
+        ...
+
+    def newest(self, c: CellId) -> Iterable[Scrape]:
+        """Return how the counters stand now."""
+        ...
+
+    def query(self, c: CellId) -> str:
+        """Say what is asked, so that a person can ask the same."""
+        ...
+
+
+class Probes(Protocol):
+    """Sends the same prompts to both arms of a cell beside its users' traffic, and records what came back."""
+
+    def keep(self, c: CellId) -> None:
+        """Begin, or go on; whoever stops calling this ends it. Returns at once."""
+        ...
+
+    def query(self, c: CellId) -> str:
+        """Say what is sent, so that a person can send the same."""
+        ...
+
+
 class Shadow(Protocol):
     """Compares answers of both arms to copies of real requests, never in a client's path."""
 
@@ -102,6 +143,18 @@ class Holds(Protocol):
 
     def warm(self, pool: PoolId) -> None:
         """Bring replicas up."""
+        ...
+
+
+class Notices(Protocol):
+    """Tells what clouds say of the end of a pool's machines: spot notices, scheduled events, the end of a capacity block."""
+
+    def watches(self, pool: PoolId) -> bool:
+        """Tell whether anybody can tell of this pool; asks nothing."""
+        ...
+
+    def read(self, pool: PoolId) -> tuple[Signal, ...]:
+        """Return what stands now, each with its deadline; within 2 s, never an exception: who is silent is a signal of its own."""
         ...
 
 

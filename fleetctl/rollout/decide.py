@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from fleetctl.domain.evidence import Evidence, Verdict
-from fleetctl.domain.people import Reason
+from fleetctl.domain.people import Reason, Signal
 from fleetctl.domain.rollout import (
     Decision,
     Drain,
@@ -23,6 +23,7 @@ from fleetctl.domain.rollout import (
 )
 from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.rollout.gates import Gate, gate
+from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text
 
 MOVING = timedelta(seconds=1)
 BAKING = timedelta(seconds=10)
@@ -39,6 +40,8 @@ QUIET_GRACE = timedelta(seconds=10)
 BROKEN_STATES = frozenset({"nan", "down", "mislabelled", "same_series", "reset"})
 QUIET_STATES = frozenset({"empty", "stale"})
 BLIND = "the evidence source cannot be read"
+PROVIDER = "evidence.provider"
+"""Hold reason of cells whose common source of evidence is at fault; the first of them pages."""
 STALE = "stale"
 """Hold reason of a cell whose router has seen a newer writer; latched until a person reconciles or resumes."""
 PHASE_ORDER = ("preflight", "shadow", "canary", "ramp", "full", "soak", "complete", "release")
@@ -47,8 +50,8 @@ PHASE_ORDER = ("preflight", "shadow", "canary", "ramp", "full", "soak", "complet
 def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     """Decide what happens next to a cell.
 
-    Priority: nothing after an end; orders; a FAIL and going home; a newer or foreign writer; the step's weight; lost evidence; the
-    step's gate, then pause, `until` and freeze.
+    Priority: nothing after an end; orders; a FAIL and going home; a newer or foreign writer; a notice that the target loses machines;
+    the step's weight; lost evidence; a notice that the source does; the step's gate, then pause, `until` and freeze.
 
     Args:
         r: the current rollout with its unobeyed orders.
@@ -78,11 +81,20 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     if _was_lowered(r, seen, now):
         text = f"somebody else set {seen.split.target_bp / 100:g} % where {r.weight_bp / 100:g} % was; resume or abort it"
         return _held(r, seen, Reason(code="foreign_write", text=text), now, page=True)
+    ending = leaving(seen.signals, r.spec.target)
+    if ending is not None:
+        return _leave_target(r, seen, ending, now)
+    if r.hold_reason == TARGET:
+        return _return_to_target(r, seen, now)
     if r.settled_at is None or not _shows(r, seen):
         return _settle(r, seen, now)
     lost = _lost(r, seen, now)
     if lost:
         return _without_evidence(r, seen, lost, now)
+    ending = leaving(seen.signals, r.spec.source)
+    if ending is not None:
+        why = Reason(code=SOURCE, text=f"source: {notice_text(ending, now)}; nobody more is sent away from it")
+        return _held(r, seen, why, now, page=True)
     return _at_step(replace(r, lost_since=None), seen, now)
 
 
@@ -157,6 +169,39 @@ def _go_home(r: Rollout, seen: Observation) -> Decision:
     return Decision(next=r, effects=(SetSplit(target_bp=floor_bp),), why=why, look_again=SETTLING)
 
 
+def _leave_target(r: Rollout, seen: Observation, ending: Signal, now: Instant) -> Decision:
+    """Take customers off a target that loses machines, before it does; as far as ready source capacity allows. Nothing has failed."""
+    ready = 1.0 if seen.source_ready is None else seen.source_ready
+    floor_bp = min(seen.split.target_bp, round((1.0 - ready) * FULL_BP))
+    why = Reason(code=TARGET, text=f"target: {notice_text(ending, now)}")
+    notice = () if r.hold_reason == TARGET else (Notify(level="page", text=f"{r.cell}: {why.text}; {percent_text(seen.split.target_bp)}"),)
+    held = replace(r, weight_bp=floor_bp, settled_at=None, lost_since=None, step_done=False, promoted=False, hold_reason=TARGET)
+    if floor_bp < seen.split.target_bp:
+        return Decision(next=held, effects=(SetSplit(target_bp=floor_bp), *notice), why=why, look_again=SETTLING)
+    drain: tuple[Effect, ...] = (Drain(pool=r.spec.target),) if notice else ()
+    return Decision(next=held, effects=(*_renewal(held, seen, now), *drain, *notice), why=why, look_again=MOVING)
+
+
+def _return_to_target(r: Rollout, seen: Observation, now: Instant) -> Decision:
+    """Begin again at the first step with customers once every replica of the target answers: its machines may be new ones."""
+    if seen.target_ready is None or seen.target_ready < 1.0:
+        ready = "is being asked" if seen.target_ready is None else f"answers on {seen.target_ready:.0%} of its replicas"
+        why = Reason(code=TARGET, text=f"target {ready}; not sending anybody there")
+        return Decision(next=r, effects=_renewal(r, seen, now), why=why, look_again=MOVING)
+    if r.paused:
+        why = Reason(code=TARGET, text="target is whole again; paused")
+        return Decision(next=r, effects=_renewal(r, seen, now), why=why, look_again=MOVING)
+    weighted = [i for i, p in enumerate(r.spec.phases[: r.step + 1]) if p.weight_bp > 0]
+    again = _enter(r, weighted[0], now) if weighted else replace(r, settled_at=None, hold_reason="")
+    why = Reason(code="notice.over", text=f"target is whole again; beginning again at {again.phase}")
+    return Decision(next=again, effects=(), why=why, look_again=SETTLING)
+
+
+def percent_text(bp: int) -> str:
+    """Return what happens to customers, for a page."""
+    return f"taking {bp / 100:g} % home" if bp else "nobody is there"
+
+
 def _lost(r: Rollout, seen: Observation, now: Instant) -> str:
     """Say why there is no evidence though customers are on the target; empty where there is, or none is needed."""
     if seen.split.target_bp == 0 or r.settled_at is None or now < r.settled_at:
@@ -167,6 +212,9 @@ def _lost(r: Rollout, seen: Observation, now: Instant) -> str:
     broken = [f"{arm} is {s}" for arm, s in e.state.items() if s in BROKEN_STATES]
     if broken:
         return ", ".join(broken)
+    wrong = next((v for v in seen.verdicts if v.kind == "PROVIDER_ERROR" and v.guardrail == "all"), None)
+    if wrong is not None:
+        return wrong.detail or "the source of evidence cannot be right"
     if now - r.settled_at > QUIET_GRACE and now_quiet(e):
         return "neither arm shows requests"
     return ""
@@ -182,10 +230,11 @@ def _without_evidence(r: Rollout, seen: Observation, lost: str, now: Instant) ->
     r = replace(r, lost_since=since)
     waited = now - since
     if seen.providers_lost >= PROVIDER_CELLS:
-        why = Reason(
-            code="evidence.provider", text=f"{seen.providers_lost} cells have no evidence: the provider is at fault, holding ({lost})"
-        )
-        return _held(r, seen, why, now, page=True)
+        why = Reason(code=PROVIDER, text=f"{seen.providers_lost} cells have no evidence: the provider is at fault, holding ({lost})")
+        held = _held(r, seen, why, now, page=True)
+        if not seen.is_paged:
+            return held
+        return replace(held, effects=tuple(e for e in held.effects if not isinstance(e, Notify)))  # one page for all cells
     if waited >= r.spec.lost_evidence_home:
         return _go_home(replace(r, direction="home", home_for="lost_evidence"), seen)
     left = (r.spec.lost_evidence_home - waited).total_seconds()
@@ -246,6 +295,9 @@ def _may_not_raise(r: Rollout, seen: Observation, now: Instant) -> Decision | No
         return _held(r, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
     if held := _not_ready(r, seen, now):
         return held
+    ending = leaving(seen.signals, r.spec.source)
+    if ending is not None:
+        return _held(r, seen, Reason(code=SOURCE, text=f"source: {notice_text(ending, now)}; not raising"), now, page=True)
     if seen.mark is not None:
         return None
     if r.settled_at is not None:

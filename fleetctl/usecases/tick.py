@@ -13,10 +13,10 @@ from typing import Literal, assert_never
 from fleetctl.analysis.judge import judge, start_step
 from fleetctl.analysis.shadow import shadow_verdict
 from fleetctl.domain.event import Event
-from fleetctl.domain.evidence import Cursor, Evidence, LookRow, Pair, Verdict
+from fleetctl.domain.evidence import LADDER_METRICS, Cursor, Evidence, LookRow, Pair, Verdict
 from fleetctl.domain.fleet import FreezeWindow
 from fleetctl.domain.ids import CellId, PoolId
-from fleetctl.domain.people import Actor
+from fleetctl.domain.people import Actor, Signal
 from fleetctl.domain.rollout import (
     Decision,
     Drain,
@@ -36,8 +36,9 @@ from fleetctl.domain.split import Split, Stale
 from fleetctl.domain.units import Instant, Scalar
 from fleetctl.errors import EvidenceUnavailable, FleetctlError, StoreUnavailable, TrafficNotApplied
 from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store, Trail
-from fleetctl.ports.traffic import EvidenceSource, Holds, Prober, Router, Shadow
-from fleetctl.rollout.decide import STALE, decide
+from fleetctl.ports.traffic import EvidenceSource, Holds, Notices, Prober, Router, Shadow
+from fleetctl.rollout.decide import PROVIDER, STALE, decide
+from fleetctl.rollout.notices import LOOK, TARGET, leaving
 
 FOR_GOOD = timedelta(days=36_500)
 """Lease of a weight whose migration is complete: nobody needs to tick it any more."""
@@ -45,11 +46,23 @@ FOR_GOOD = timedelta(days=36_500)
 THRESHOLD_LEAST = 1_000
 """Baseline requests from which latency quantiles are frozen. Source: p99 of fewer rests on under 10 requests."""
 
-WITHOUT_EVIDENCE = ("evidence.lost", "evidence.provider")
+WITHOUT_EVIDENCE = ("evidence.lost", PROVIDER)
 """Hold reasons of a cell that has no evidence."""
 
 JUDGE = Actor(kind="judge", name="judge", via="timer")
 BREAKER = Actor(kind="breaker", name="breaker", via="timer")
+
+
+class NoNotices:
+    """`Notices` of pools that tell of nothing."""
+
+    def watches(self, pool: PoolId) -> bool:
+        """Return no."""
+        return False
+
+    def read(self, pool: PoolId) -> tuple[Signal, ...]:
+        """Return nothing."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +78,7 @@ class TickPorts:
     evidence: Callable[[CellId], EvidenceSource]
     shadow: Callable[[CellId], Shadow]
     prober: Callable[[CellId], Prober]
+    notices: Notices = field(default_factory=NoNotices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,16 +157,23 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
         arms=seen.evidence.arms if seen.evidence else {},
         verdicts=seen.verdicts,
         why=decision.why.text,
+        query=seen.evidence.query if seen.evidence else "",
     )
-    lost = ports.store.record(lease, before, decision.next, events, decision.look_again)
+    lost = ports.store.record(lease, before, decision.next, events, _look_again(decision, r, ports))
     if lost is not None:
         return TickResult(cell=r.cell, kind="stale", why="another writer took over; nothing was recorded", rollout=r)
     ports.trail.add(look)
     return TickResult(cell=r.cell, kind="ticked", why=decision.why.text, rollout=decision.next, look=look, look_again=decision.look_again)
 
 
+def _look_again(decision: Decision, r: Rollout, ports: TickPorts) -> timedelta:
+    """Look sooner where a pool may tell of its end: a notice is no use after it."""
+    watched = not decision.next.ended and any(ports.notices.watches(p) for p in (r.spec.target, r.spec.source))
+    return min(decision.look_again, LOOK) if watched else decision.look_again
+
+
 def _goes_home(decision: Decision, split: Split) -> bool:
-    return decision.next.direction == "home" and split.target_bp > 0
+    return (decision.next.direction == "home" or decision.why.code == TARGET) and split.target_bp > 0
 
 
 def _raises(decision: Decision, split: Split) -> bool:
@@ -181,8 +202,12 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
     elif phase.phase == "shadow" and r.spec.shadow is not None:
         pairs = ports.shadow(r.cell).pairs(r.cell, r.since)
         verdicts = (shadow_verdict(pairs, r.spec.shadow),)
+    signals = () if r.ended else tuple(s for p in (r.spec.target, r.spec.source) for s in ports.notices.read(p))
+    if r.hold_reason == TARGET and leaving(signals, r.spec.target) is None:
+        target = ports.prober(r.cell).ready(r.spec.target, r.cell).share
     return Observation(
         split=split,
+        signals=signals,
         evidence=evidence,
         verdicts=verdicts,
         judge=judged,
@@ -191,6 +216,7 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         window=open_window(settings.freeze, now),
         pairs=pairs,
         providers_lost=ports.store.holding(*WITHOUT_EVIDENCE) if r.lost_since is not None else 0,
+        is_paged=r.lost_since is not None and ports.store.holding(PROVIDER) > 0,
         mark=mark,
     )
 
@@ -223,9 +249,9 @@ def _with_thresholds(r: Rollout, ports: TickPorts) -> Rollout:
 
 
 def scales_of(spec: RolloutSpec) -> tuple[float, ...]:
-    """Return the factors at which the ladder must be counted: 1, 1.5 and one plus every latency margin of any step."""
-    margins = [g for p in spec.phases for g in p.guardrails if g.name == "latency"]
-    return tuple(sorted({1.0, 1.5} | {round(1 + m, 4) for g in margins for m in (g.margin, g.fail_margin)}))
+    """Return the factors at which the ladder must be counted: 1, 1.5 and one plus every margin of any step that is a percentage."""
+    margins = [g for p in spec.phases for g in p.guardrails if g.name in LADDER_METRICS]
+    return tuple(sorted({1.0, 1.5} | {round(1 + m, 4) for g in margins for m in (g.margin, g.fail_margin, *g.rungs)}))
 
 
 def _source_ready(r: Rollout, evidence: Evidence | None, ports: TickPorts) -> float:

@@ -11,15 +11,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fleetctl.adapters.haproxy.router import Backends
     from fleetctl.adapters.home.files import WayHomeFiles
+    from fleetctl.domain.evidence import Arm
     from fleetctl.domain.fleet import Connection
     from fleetctl.domain.home import WayHome
     from fleetctl.domain.ids import CellId, PoolId
     from fleetctl.domain.plan import Plan
+    from fleetctl.domain.pool import Host
+    from fleetctl.domain.records import Attempt, Scrape
     from fleetctl.domain.workload import Cell
     from fleetctl.ports.home import WaysHome
-    from fleetctl.ports.traffic import EvidenceSource, Prober, Router, Shadow
+    from fleetctl.ports.traffic import EvidenceSource, Notices, Prober, Router, Shadow
     from fleetctl.usecases.home import HomePorts
     from fleetctl.usecases.tick import TickPorts, TickSettings
+    from fleetctl.wiring.evidence import EvidenceMaker
 
 from fleetctl.wiring.base import STACKS, STATE, Base, shipped  # noqa: F401
 
@@ -59,6 +63,15 @@ class Traffic(Base):
 
         return HaproxyRouter(connection, sources=sources, backends=self._backends())
 
+    def shown_bp(self, c: CellId) -> int | None:
+        """Return what a cell's router routes to its target, basis points; None where it does not answer or is gone from the fleet file."""
+        from fleetctl.errors import FleetctlError
+
+        try:
+            return self.router_of(c).read(c).target_bp
+        except FleetctlError:
+            return None
+
     def _backends(self) -> dict[CellId, Backends]:
         from fleetctl.adapters.haproxy.router import Backends
 
@@ -91,7 +104,34 @@ class Traffic(Base):
         )
 
     def evidence_of(self, c: CellId) -> EvidenceSource:
-        """Return the evidence source of a cell; one per router."""
+        """Return the evidence source of a cell: what the fleet file names for it."""
+        return self._log_of(c) if self._has_log_alone(c) else self._evidence_maker.of(c)
+
+    def _has_log_alone(self, c: CellId) -> bool:
+        try:
+            return self.fleet.cell(c).evidence == ("log",)
+        except KeyError:
+            return True
+
+    @cached_property
+    def _evidence_maker(self) -> EvidenceMaker:
+        from fleetctl.adapters.haproxy.config import PIN_HEADER
+        from fleetctl.wiring.evidence import EvidenceMaker
+
+        def pin_headers(c: CellId, arm: Arm) -> dict[str, str]:
+            return {PIN_HEADER: f"{self._pin_key(self._connection_of(c))}:{arm}"}
+
+        return EvidenceMaker(
+            lambda: self.fleet,
+            self._log_of,
+            pin_headers,
+            workspace=self.workspace,
+            folder=lambda: self.state_folder / "evidence",
+            now=self.clock.now,
+        )
+
+    def _log_of(self, c: CellId) -> EvidenceSource:
+        """Return the source over the log of a cell's router; one per router, so that a log is read once."""
         from fleetctl.adapters.haproxy.evidence import HaproxyEvidence
 
         connection = self._connection_of(c)
@@ -104,6 +144,16 @@ class Traffic(Base):
                 slo_latency_ms={c: w.slo.latency_ms for c, w in workloads.items() if w.slo.latency_ms is not None},
             )
         return self._evidence[connection.name]
+
+    def recorded(self, place: Path) -> tuple[list[Attempt | Scrape], tuple[str, ...]]:
+        """Return the records of a router's log or of JSON lines, and what was wrong with lines.
+
+        Raises:
+            EvidenceUnavailable: evidence.down.
+        """
+        from fleetctl.wiring.evidence import read_recording
+
+        return read_recording(place)
 
     def shadow_of(self, c: CellId) -> Shadow:
         """Return the shadow of a cell."""
@@ -135,7 +185,25 @@ class Traffic(Base):
             evidence=self.evidence_of,
             shadow=self.shadow_of,
             prober=self.prober_of,
+            notices=self.notices,
         )
+
+    @cached_property
+    def notices(self) -> Notices:
+        """Return what tells of the end of pools' machines; nobody, where no pool has a source of notices."""
+        from fleetctl.usecases.tick import NoNotices
+        from fleetctl.wiring.clouds import notice_sources
+
+        sources = notice_sources(self.fleet)
+        if not sources:
+            return NoNotices()
+        from fleetctl.adapters.notices import HostNotices
+        from fleetctl.usecases.capacity import known_hosts
+
+        def hosts(pool: PoolId) -> tuple[Host, ...]:
+            return (*known_hosts(self.store, (pool,)), *(h for h in self.fleet.hosts if h.pool == pool))
+
+        return HostNotices(sources, hosts, self.clock.now)
 
     def tick_settings(self) -> TickSettings:
         """Return what a tick needs to know of this process and the policy."""
@@ -196,7 +264,7 @@ class Traffic(Base):
             router=connection,
             source=cell.source,
             cap_bp=self.fleet.policy.cap_bp,
-            paper=paper_commands(connection, cell.id),
+            paper=paper_commands(connection, cell.id) if connection.kind == "haproxy" else (),
             made_at=self.clock.now(),
             baseline_backend=cell.router.baseline_backend,
             canary_backend=cell.router.canary_backend,

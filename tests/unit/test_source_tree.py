@@ -202,11 +202,11 @@ def test_links_in_archives_lead_nowhere(tmp_path: Path) -> None:
 
 def test_a_gzip_bomb_is_stopped_early(tmp_path: Path) -> None:
     engine = io.BytesIO()
-    with gzip.GzipFile(fileobj=engine, mode="wb", compresslevel=9) as stream:
+    with gzip.GzipFile(fileobj=engine, mode="wb", compresslevel=6) as stream:
         head = tarfile.TarInfo("zeros.bin")
         head.size = 512 * MIB
         stream.write(head.tobuf())
-        for _ in range(512):
+        for _ in range(64):
             stream.write(b"\0" * MIB)
     (tmp_path / "bomb.tar.gz").write_bytes(engine.getvalue())
     assert reasons(read(tmp_path, Bounds(ratio_from=8 * MIB))) == ["archive: grows more than 100 times when unpacked"]
@@ -262,6 +262,24 @@ def test_wheels_and_encrypted_or_damaged_zips(tmp_path: Path) -> None:
     found = read(tmp_path)
     assert "x-1-py3.whl!x/kernel.cu" in texts(found)
     assert "a member's name leaves the archive" in reasons(found)
+
+
+def test_a_list_of_members_that_would_fill_memory_is_refused(tmp_path: Path) -> None:
+    record = b"PK\x05\x06" + b"\0" * 8 + struct.pack("<II", 2**30, 0) + b"\0\0"
+    (tmp_path / "x.zip").write_bytes(b"PK\x03\x04" + b"\0" * 100 + record)
+    assert reasons(read(tmp_path)) == ["archive: its list of members is larger than is read"]
+
+
+def test_names_that_lie_about_archives_and_requirements_too_large_are_stated(tmp_path: Path) -> None:
+    put(tmp_path, x_DOT_whl=b"\0" * 20_000, big_DOT_txt=b"", notes_DOT_txt=b"")
+    for name in ("requirements.txt", "config.json", "big.txt", "data.json"):
+        with (tmp_path / name).open("wb") as stream:
+            stream.truncate(20 * MIB)
+    assert {(r.path, r.reason) for r in read(tmp_path) if isinstance(r, Skipped)} == {
+        ("x.whl", "not a zip archive, though its name says so"),
+        ("requirements.txt", "larger than 8 MiB"),
+        ("config.json", "larger than 1 MiB"),
+    }
 
 
 def layer(members: dict[str, bytes]) -> tuple[str, bytes]:

@@ -82,6 +82,18 @@ def _plan(app: App, plan_id: str | None, check: bool, diff: bool, limit: str, ta
     _show(app, results, output, run, check, diff, next_="fleetctl migrate --phase canary")
 
 
+def prepare(app: App, plan: Plan) -> None:
+    """Prepare every host of an approved plan. Raises ConfigureFailed (configure.*)."""
+    from fleetctl.usecases.capacity import configure
+    from fleetctl.views.progress import ProgressView
+
+    w = app.wiring
+    run = w.run_folder("configure")
+    ports = w.capacity_ports(run, w.configurator(run))
+    with ProgressView(live=app.live, title="configure") as on:
+        configure(plan, ports, lambda hosts: _variables(app, plan, hosts), "serving", on)
+
+
 def _nodes(
     app: App, path: Path, play: str, check: bool, diff: bool, limit: str, tags: Sequence[str], resume: bool, timeout_s: int, output: str
 ) -> None:
