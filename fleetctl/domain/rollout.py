@@ -42,6 +42,7 @@ class RolloutSpec:
     Args:
         phases: one entry per step, ascending weights: preflight, shadow (if any), canary, ramp..., full, soak, complete.
         min_canary_requests: least canary attempts for a PASS of a step.
+        group: the cells whose evidence counts together with this one's (lane pooled), itself among them.
     """
 
     source: PoolId
@@ -55,6 +56,7 @@ class RolloutSpec:
     step_deadline: timedelta
     shadow: ShadowSpec | None = None
     min_canary_requests: int = 100
+    group: tuple[CellId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ the plan carries the proof, and the checker (fleetctl.planning.checker) must agr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
 from math import isfinite
@@ -28,17 +28,10 @@ from fleetctl.planning.candidates import Candidates, Choice, Site, once, refuse_
 from fleetctl.planning.checker import Ground, check_plan
 from fleetctl.planning.checks import make_checks
 from fleetctl.planning.cost import CENT, Cost, fleet_cost, share
-from fleetctl.planning.evidence_need import (
-    LANE_LIMIT_HOURS,
-    Baseline,
-    PlannedRequests,
-    baseline_of,
-    hours_to_soak,
-    planned_requests,
-    step_needs,
-)
+from fleetctl.planning.evidence_need import Baseline, Costs, PlannedRequests, baseline_of, hours_to_soak, planned_requests
+from fleetctl.planning.lanes import Asking, Given, assign_lanes, what_would_fit
 from fleetctl.planning.options import DEFAULT, PlanOptions
-from fleetctl.planning.outcomes import before_placing, full, moved, stays, too_slow, twins_of
+from fleetctl.planning.outcomes import before_placing, full, moved, noisy, stays, too_slow
 from fleetctl.planning.placement import FitOf
 from fleetctl.planning.speed import Speeds
 from fleetctl.planning.waves import finite, make_waves, wave_key
@@ -57,12 +50,10 @@ class _Inputs:
     workloads: Mapping[str, Workload]
     assessments: Mapping[str, Assessment]
     baselines: Mapping[str, Baseline]
-    requests_for: PlannedRequests
+    costs: Costs
     candidates: Candidates
-    twins: Mapping[str, int]
     options: PlanOptions
     now: Instant
-    known_steps: dict[tuple[object, ...], tuple[StepNeed, ...]] = field(default_factory=dict)
 
 
 def make_plan(
@@ -76,6 +67,7 @@ def make_plan(
     fit_of: FitOf,
     baselines: Mapping[str, Baseline] | None = None,
     requests_for: PlannedRequests = planned_requests,
+    fails_for: PlannedRequests | None = None,
     options: PlanOptions = DEFAULT,
 ) -> Plan:
     """Decide per cell whether it moves, where, in which wave, with what evidence, at what cost.
@@ -85,6 +77,7 @@ def make_plan(
         capacity: answers for more VMs of a SKU in a region; only "no" binds, "unknown" is named in the checks.
         now: aware UTC; fleet_digest: of the fleet as saved, kept in the plan so that a changed fleet is noticed.
         fit_of: `fleetctl.assess.memory_fit`; baselines: measured per workload id, else declared or assumed ones are used.
+        requests_for, fails_for: canary requests to a PASS, and to a FAIL (`fleetctl.analysis.power`).
 
     Returns:
         a plan that the checker accepts; fleets that are decided exactly (up to about 600 choices) always give the same bytes.
@@ -103,9 +96,8 @@ def make_plan(
         workloads={w.id: w for w in fleet.workloads},
         assessments={a.workload: a for a in assessments},
         baselines=baselines or {},
-        requests_for=cache(requests_for),
+        costs=Costs(passes=cache(requests_for), fails=cache(fails_for) if fails_for is not None else None),
         candidates=Candidates(fleet, everywhere, fit_of, Speeds(catalog, amd_factor=options.amd_factor), options),
-        twins=twins_of(fleet),
         options=options,
         now=now,
     )
@@ -113,7 +105,7 @@ def make_plan(
     answer, certificate = _place(given, outcomes, asked, steps)
     needs = {c: finite(steps[c]) for c, o in outcomes.items() if o.kind == "move"}
     moving = tuple(c for c in fleet.cells if outcomes[c.id].kind == "move")
-    waves = make_waves(fleet, moving, needs)
+    waves = make_waves(fleet, moving, needs, {c: o.lane.group for c, o in outcomes.items() if o.lane is not None})
     then = {s.pool.id: int(n) for s, n in zip(everywhere, answer, strict=True)}
     cost = fleet_cost(everywhere, then, sum(w.hours for w in waves))
     ordered = tuple(outcomes[c.id] for c in fleet.cells)
@@ -186,22 +178,32 @@ def _ask(given: _Inputs) -> tuple[dict[CellId, Outcome], tuple[Asked, ...], dict
     from fleetctl.planning.assemble import Asked
 
     outcomes: dict[CellId, Outcome] = {}
+    asking: dict[CellId, Asking] = {}
+    for cell in given.fleet.cells:
+        workload = given.workloads[cell.workload]
+        base = _base(cell, workload, given)
+        early = _before_placing(cell, workload, base, given)
+        outcomes[cell.id] = early or base
+        if early is None:
+            asking[cell.id] = _asking(cell, workload, given)
+    lanes = assign_lanes(tuple(asking.values()), given.fleet.policy, given.costs)
     steps: dict[CellId, tuple[StepNeed, ...]] = {}
     asked: list[Asked] = []
     for cell in given.fleet.cells:
         workload, source = given.workloads[cell.workload], given.index[cell.source]
-        outcome, choices = _early(cell, workload, given, steps)
-        outcomes[cell.id] = outcome
+        choices: tuple[Choice, ...] = ()
+        if cell.id in asking:
+            outcomes[cell.id], choices = _early(asking[cell.id], lanes[cell.id], outcomes[cell.id], given, steps)
         hours = sum(n.hours for n in steps.get(cell.id, ()) if isfinite(n.hours))
         pinned = bool(choices) and given.candidates.pinned(cell) is not None
         asked.append(Asked(cell=cell, workload=workload, source=source, choices=choices, hours=hours, pinned=pinned))
     return outcomes, _admitted(given, outcomes, asked), steps
 
 
-def _early(cell: Cell, workload: Workload, given: _Inputs, steps: dict[CellId, tuple[StepNeed, ...]]) -> tuple[Outcome, tuple[Choice, ...]]:
+def _base(cell: Cell, workload: Workload, given: _Inputs) -> Outcome:
     site = given.sites[given.index[cell.source]]
     gpus = workload.replicas * workload.accelerators_per_replica
-    base = Outcome(
+    return Outcome(
         cell=cell.id,
         workload=workload.id,
         kind="stay",
@@ -211,36 +213,44 @@ def _early(cell: Cell, workload: Workload, given: _Inputs, steps: dict[CellId, t
         reason=Reason(code="", text=""),
         cost_now=share(site.price, gpus, site.sku.accelerators) if site.price is not None and site.sku is not None else None,
     )
-    early = before_placing(
-        cell,
-        workload,
-        base,
-        site,
-        given.assessments.get(workload.id),
-        may_return=given.options.both_vendors or cell.id in given.options.migrating,
+
+
+def _before_placing(cell: Cell, workload: Workload, base: Outcome, given: _Inputs) -> Outcome | None:
+    site = given.sites[given.index[cell.source]]
+    may_return = given.options.both_vendors or cell.id in given.options.migrating
+    return before_placing(cell, workload, base, site, given.assessments.get(workload.id), may_return=may_return)
+
+
+def _asking(cell: Cell, workload: Workload, given: _Inputs) -> Asking:
+    pinned = given.candidates.pinned(cell)
+    return Asking(
+        cell=cell,
+        workload=workload,
+        baseline=baseline_of(workload, given.baselines),
+        source_sku=given.sites[given.index[cell.source]].pool.sku,
+        target_sku=given.sites[given.index[pinned]].pool.sku if pinned is not None else "",
     )
-    if early is not None:
-        return early, ()
-    mine = _steps(cell, workload, given)
-    hours = hours_to_soak(mine)
-    if cell.lane.kind == "own" and hours > LANE_LIMIT_HOURS:
-        return too_slow(workload, base, hours, given.twins[workload.id] - 1), ()
+
+
+def _early(
+    a: Asking, lane: Given, base: Outcome, given: _Inputs, steps: dict[CellId, tuple[StepNeed, ...]]
+) -> tuple[Outcome, tuple[Choice, ...]]:
+    """Return the outcome of a cell whose evidence or fit refuses it, else its choices."""
+    cell, workload = a.cell, a.workload
+    base = replace(base, lane=lane.plan)
+    refused = noisy(a, base, given.fleet.policy)
+    if refused is not None:
+        return refused, ()
+    if lane.plan.kind == "stay":
+        return too_slow(workload, base, lane, what_would_fit(a, given.fleet.policy, given.costs, lane.plan)), ()
     choices, refusals = given.candidates.look(cell, workload)
     if not choices:
         first = refusals[0]
         return replace(base, kind="infeasible", reason=first.reason, change=first.change, fit=first.fit), ()
-    steps[cell.id] = mine
+    steps[cell.id] = lane.steps
     if base.cost_now is None and given.candidates.pinned(cell) is None:
         return stays(base, choices, given.sites, {}, (), {}), ()
     return base, choices
-
-
-def _steps(cell: Cell, w: Workload, given: _Inputs) -> tuple[StepNeed, ...]:
-    baseline = baseline_of(w, given.baselines)
-    key = (cell.lane.kind, w.guardrails, w.traffic, w.shadow, baseline)
-    if key not in given.known_steps:
-        given.known_steps[key] = step_needs(cell, w, given.fleet.policy, baseline, given.requests_for)
-    return given.known_steps[key]
 
 
 def _admitted(given: _Inputs, outcomes: dict[CellId, Outcome], asked: list[Asked]) -> tuple[Asked, ...]:

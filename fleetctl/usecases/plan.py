@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fleetctl.analysis.power import planned_requests
+from fleetctl.analysis.power import planned_fail, planned_requests
 from fleetctl.assess.memory import memory_fit
 from fleetctl.catalog.loader import load_catalog
 from fleetctl.domain.canonical import digest
@@ -60,6 +60,7 @@ def plan(fleet: Fleet, ports: PlanPorts, *, save: bool = True, options: PlanOpti
             fleet_digest=marked,
             fit_of=memory_fit,
             requests_for=planned_requests,
+            fails_for=planned_fail,
             options=options,
         )
 

@@ -9,6 +9,7 @@ from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.plan import Outcome, Plan, StepNeed, Wave
 from fleetctl.domain.units import Money
 from fleetctl.views.columns import WIDTH, clean, columns, counted, duration, percent, wrapped
+from fleetctl.views.plan_evidence import evidence_lines, lane_lines
 
 MOST_ROWS = 20
 """Cells shown per kind, and waves shown in full, before the rest is summed up."""
@@ -19,9 +20,9 @@ def render_plan(plan: Plan, fleet: Fleet, *, width: int = WIDTH, most: int = MOS
     """Return the plan as plain text of at most `width` columns: cash, outcomes, fit, waves, lanes, approval, checks, next step."""
     made = plan.made_at.strftime("%Y-%m-%d %H:%M UTC")
     lines = [f"Plan {plan.id} for fleet {clean(fleet.name)} (serial {plan.serial}), made {made}"]
-    for section in (_cash, _outcomes, _fit, _waves, _lanes, _approval, _checks):
-        lines.append("")
-        lines.extend(section(plan, fleet, width, most))
+    for section in (_cash, _outcomes, _fit, _waves, evidence_lines, lane_lines, _approval, _checks):
+        found = list(section(plan, fleet, width, most))
+        lines.extend(["", *found] if found else ())
     lines += ["", f"Nothing was changed. Next: fleetctl approve {plan.id}"]
     return "\n".join(lines) + "\n"
 
@@ -139,23 +140,6 @@ def _steps(wave: Wave) -> Iterator[list[str]]:
             duration(need.hours * 3600),
             ", ".join(evidence) or "-",
         ]
-
-
-def _lanes(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
-    yield "Evidence lane"
-    moving = [fleet.cell(o.cell) for o in plan.outcomes if o.kind == "move"]
-    if not moving:
-        yield "  no cell moves"
-    own = [c for c in moving if c.lane.kind == "own"]
-    if own:
-        names = ", ".join(clean(c.id) for c in own[:most]) + (f" and {len(own) - most:,} more" if len(own) > most else "")
-        yield from wrapped(f"own: {names}", width, "  ")
-    for cell in [c for c in moving if c.lane.kind != "own"][:most]:
-        by = f" by {clean(cell.lane.actor.name)}" if cell.lane.actor is not None else ""
-        yield from wrapped(f"{cell.lane.kind}: {clean(cell.id)}{by}: {clean(cell.lane.reason)}", width, "  ")
-    losses = Counter(c.on_source_loss for c in moving)
-    for kind, count in sorted(losses.items()):
-        yield from wrapped(f"if the source is lost: {kind} ({counted(count, 'cell')})", width, "  ")
 
 
 def _approval(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
