@@ -8,6 +8,7 @@ from typing import Literal
 
 from fleetctl.domain.evidence import Cursor, Evidence, JudgeState, Pair, Verdict
 from fleetctl.domain.fleet import Phase, PhaseSpec
+from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import CellId, PlanId, PoolId
 from fleetctl.domain.people import Actor, Reason, Signal
 from fleetctl.domain.plan import Approval
@@ -43,6 +44,7 @@ class RolloutSpec:
         phases: one entry per step, ascending weights: preflight, shadow (if any), canary, ramp..., full, soak, complete.
         min_canary_requests: least canary attempts for a PASS of a step.
         group: the cells whose evidence counts together with this one's (lane pooled), itself among them.
+        other_lane: what would fit where a step comes to no verdict, for a person to read.
     """
 
     source: PoolId
@@ -57,6 +59,7 @@ class RolloutSpec:
     shadow: ShadowSpec | None = None
     min_canary_requests: int = 100
     group: tuple[CellId, ...] = ()
+    other_lane: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +77,8 @@ class Rollout:
         latched: the FAIL that ended it; never cleared.
         lost_since: since when there has been no evidence, None while there is.
         deadline: when this step becomes INCONCLUSIVE: its bake time and the policy's step_deadline after it was settled.
+        shown: steps that ended on a PASS of evidence, not on a person's word.
+        identity: what both arms were when this step's evidence began; "" where it is not known.
         hold_reason: code of what holds it here, or (once ended) why it ended; home_for: what sent it home, if no verdict did.
     """
 
@@ -99,6 +104,8 @@ class Rollout:
     orders: tuple[Order, ...] = ()
     approvals: tuple[Approval, ...] = ()
     attempt: int = 1
+    shown: tuple[int, ...] = ()
+    identity: str = ""
     format_version: int = ROLLOUT_FORMAT
 
     @property
@@ -125,6 +132,7 @@ class Observation:
         source_ready, target_ready: share of replicas that answered a real completion, 0 to 1; None where not probed this tick.
         pairs: shadow comparisons so far.
         providers_lost: cells of the fleet that have no evidence now (three or more: the provider is at fault).
+        identity: what each arm serves now; None where it was not asked or did not answer.
     """
 
     split: Split
@@ -139,6 +147,7 @@ class Observation:
     providers_lost: int = 0
     mark: Cursor | None = None
     foreign_write: str = ""
+    identity: ArmsIdentity | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -258,3 +258,11 @@ def lane_of(declared: Lane, plan: LanePlan | None) -> Lane:
     if plan is None or plan.kind != "pooled" or declared.kind != "own":
         return declared
     return Lane(kind="pooled", reason=f"given by the plan: {len(plan.group)} equal cells", bake=timedelta(0))
+
+
+def other_lane(plan: LanePlan | None) -> str:
+    """Return the lane that would fit where the present one does not come to a verdict, as a person reads it; "" where there is none."""
+    if plan is None:
+        return ""
+    found = next((o for o in plan.options if o.fits and o.kind not in (plan.kind, "own", "stay")), None)
+    return f"lane {found.kind} would fit: {found.text}" if found is not None else "no other lane fits: it may stay"

@@ -8,7 +8,7 @@ from fleetctl.domain.plan import Plan
 from fleetctl.domain.rollout import RolloutSpec
 from fleetctl.errors import UsageError
 from fleetctl.planning.evidence_need import phases_for
-from fleetctl.planning.lanes import lane_of
+from fleetctl.planning.lanes import lane_of, other_lane
 
 
 def spec_for(plan: Plan, fleet: Fleet, cell: CellId) -> RolloutSpec:
@@ -33,6 +33,7 @@ def spec_for(plan: Plan, fleet: Fleet, cell: CellId) -> RolloutSpec:
         cap_bp=policy.cap_bp,
         lane=lane,
         group=outcome.lane.group if outcome.lane is not None and lane.kind == "pooled" else (),
+        other_lane=other_lane(outcome.lane),
         weight_lease=policy.weight_lease,
         lost_evidence_home=policy.lost_evidence_home,
         step_deadline=policy.step_deadline,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from fleetctl.domain.evidence import Cursor, Evidence, Pair, Series, Thresholds
+from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.provision import Owner
 from fleetctl.domain.split import Applied, Drained, Readiness, RouterCapabilities, Served, Split, Stale
@@ -66,6 +67,14 @@ class EvidenceSource(Protocol):
 
     def describe(self, c: CellId) -> tuple[Series, ...]:
         """List what there is per arm."""
+        ...
+
+
+class IdentitySource(Protocol):
+    """Tells what both arms of a cell serve. Never raises: what cannot be asked is unknown."""
+
+    def arms(self, c: CellId) -> ArmsIdentity | None:
+        """Return what both arms serve, asked at most every 30 s and within 2 s; None where an arm does not answer."""
         ...
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from fleetctl.analysis.judge import fresh, judge
 from fleetctl.analysis.power import planned_fail, planned_requests
+from fleetctl.domain.evidence import Verdict
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.plan import LanePlan
@@ -98,7 +99,7 @@ def test_a_cell_below_its_n_is_inconclusive_with_the_number_missing_never_a_pass
     """72 hours of the traffic of a cell that was refused: too few for any lane but a signature."""
     spec = GuardrailSpec(name=Guardrail("errors"), margin=0.02, fail_margin=0.0)
     state = fresh()
-    verdicts = ()
+    verdicts: tuple[Verdict, ...] = ()
     for e in looks(Setting(per_s=per_s, share=0.1, errors0=0.0, errors1=0.0, look_s=3600, looks=72), 1):
         state, verdicts = judge(state, e, (spec,))
         assert verdicts[0].kind in ("INCONCLUSIVE", "NO_DATA")
@@ -106,7 +107,8 @@ def test_a_cell_below_its_n_is_inconclusive_with_the_number_missing_never_a_pass
 
 
 def one(per_s: float, **work: object) -> LanePlan:
-    fleet = lab_fleet(workloads=(workload("w", traffic=traffic(per_s), **work),), cells=(cell("c", "w"),))
+    made = workload("w", traffic=traffic(per_s), **work)  # type: ignore[arg-type]
+    fleet = lab_fleet(workloads=(made,), cells=(cell("c", "w"),))
     return lanes(fleet)[CellId("c")].plan
 
 
