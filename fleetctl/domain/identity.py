@@ -68,7 +68,8 @@ class ContractCall:
     """One call of the serving contract and what a right answer looks like.
 
     Args:
-        id: such as "stream.usage"; topic: group; method, path: of the API; body: JSON, `$MODEL` and the like are filled in.
+        id: such as "stream.usage"; topic: group; method, path: of the API; body: JSON, in which $MODEL, $ADAPTER, $LONGEST and
+            $TOO_LONG are filled in; a text is sent as it is.
         expect: checks by name (fleetctl.analysis.contract); optional: an engine may refuse it with 400, 404, 422 or 501 as a whole,
             as long as both arms do.
     """
@@ -77,7 +78,7 @@ class ContractCall:
     topic: ContractTopic
     method: str
     path: str
-    body: Mapping[str, object] | None
+    body: Mapping[str, object] | str | None
     expect: Mapping[str, object]
     optional: bool = False
     says: str = ""
@@ -111,3 +112,23 @@ class ContractResult:
     kind: Literal["ok", "unsupported", "broken", "both_broken"]
     baseline: str = ""
     canary: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractReport:
+    """The serving contract as it went on both arms of a cell, kept as a record.
+
+    Args:
+        arms: hash of both arms when it ran: it says nothing of others; a_a: the canary was the source itself (a trial of the contract).
+    """
+
+    cell: str
+    at: Instant
+    arms: str
+    results: tuple[ContractResult, ...]
+    a_a: bool = False
+
+    @property
+    def broken(self) -> tuple[ContractResult, ...]:
+        """The calls that the baseline answers as it should and the canary does not, or the other way round."""
+        return tuple(r for r in self.results if r.kind == "broken")
