@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from fleetctl.domain.evidence import Cursor, Evidence, Pair, Series, Thresholds
 from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.provision import Owner
+from fleetctl.domain.quality import Choice
 from fleetctl.domain.split import Applied, Drained, Readiness, RouterCapabilities, Served, Split, Stale
 
 
@@ -91,6 +93,25 @@ class Shadow(Protocol):
 
     def pairs(self, c: CellId, since: Cursor | None) -> tuple[Pair, ...]:
         """Return comparisons made since the cursor (all where None), oldest first."""
+        ...
+
+
+class Forced(Protocol):
+    """Tells what one model name on one arm would say next at each position of a given text.
+
+    Raises EvidenceUnavailable (evidence.quality) where the server cannot be asked token by token.
+    """
+
+    def tokens(self, text: str) -> tuple[int, ...]:
+        """Return the token ids of a text."""
+        ...
+
+    def goes_on(self, ids: Sequence[int], count: int) -> tuple[int, ...]:
+        """Return the ids of its likeliest continuation, at most `count`."""
+        ...
+
+    def choices(self, ids: Sequence[int], after: Sequence[int]) -> tuple[Choice, ...]:
+        """Return its choice at each position of `after`, in the context of all that stands before."""
         ...
 
 
