@@ -116,6 +116,10 @@ class CapacityUnavailable(FleetctlError):
     """The capacity that was asked for is not to be had."""
 
 
+class AssessFailed(FleetctlError):
+    """Nothing was read that a verdict could rest on."""
+
+
 class InventoryFailed(FleetctlError):
     """A source of the inventory cannot be read at all."""
 

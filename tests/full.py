@@ -101,7 +101,9 @@ def run_file(file: str, wanted: Sequence[str], whole: bool) -> list[Result]:
         with (Path(folder) / "ids").open("w") as ids:
             ids.write("\n".join(wanted) + "\n")
         try:
-            code = subprocess.run([*argv, *([file] if whole else [f"@{ids.name}"])], cwd=ROOT, check=False, timeout=FILE_LIMIT_S).returncode
+            which = [file] if whole else [f"@{ids.name}"]
+            env = {**os.environ, "FLEETCTL_NEW_EXAMPLES": "1"}
+            code = subprocess.run([*argv, *which], cwd=ROOT, check=False, timeout=FILE_LIMIT_S, env=env).returncode
         except subprocess.TimeoutExpired:
             code = -1
         found = read_report(report, wanted)

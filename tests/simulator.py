@@ -11,6 +11,7 @@ from fleetctl.analysis.judge import fresh
 from fleetctl.domain.evidence import Arm
 from fleetctl.domain.fleet import Phase
 from fleetctl.domain.ids import CellId, PlanId, PoolId
+from fleetctl.domain.people import Signal
 from fleetctl.domain.rollout import Rollout, RolloutSpec
 from fleetctl.domain.split import Readiness
 from fleetctl.domain.workload import Guardrail, GuardrailSpec
@@ -34,6 +35,19 @@ class Ready:
 
     def ready(self, pool: PoolId, c: CellId) -> Readiness:
         return Readiness(pool=pool, cell=c, ready=round(self.share[pool] * 4), total=4, age_s=0.0)
+
+
+class GivenSignals:
+    """Notices that the test gives, by pool; None: nobody can tell of any."""
+
+    def __init__(self) -> None:
+        self.given: dict[PoolId, list[Signal]] | None = None
+
+    def watches(self, pool: PoolId) -> bool:
+        return self.given is not None
+
+    def read(self, pool: PoolId) -> tuple[Signal, ...]:
+        return tuple((self.given or {}).get(pool, ()))
 
 
 class Simulation:
@@ -62,6 +76,7 @@ class Simulation:
         self.target = Target(cells)
         self.evidence = FakeEvidence(self.clock.now)
         self.ready, self.shadow, self.notices = Ready(), GivenShadow(), KeptNotices()
+        self.signals = GivenSignals()
         self.holds = OwnedHolds({SOURCE: 1, TARGET: 0})
         self.results: list[TickResult] = []
         self.spec = of or spec()
@@ -80,6 +95,7 @@ class Simulation:
             evidence=lambda _: self.evidence,
             shadow=lambda _: self.shadow,
             prober=lambda _: self.ready,
+            notices=self.signals,
         )
 
     def begin(self, until: Phase = "complete") -> None:

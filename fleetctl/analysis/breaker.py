@@ -10,6 +10,7 @@ Source: evidence.md 1 (alpha 0.001, 20 % errors within 100 requests).
 
 from __future__ import annotations
 
+from functools import cache
 from math import exp, log, log1p
 
 from fleetctl.analysis import eprocess as ep
@@ -95,3 +96,29 @@ def _rate(alternative: float, null: float) -> float:
 def _log_add(a: float, b: float) -> float:
     top, low = (a, b) if a > b else (b, a)
     return top + log1p(exp(low - top))
+
+
+_QUIET_BEFORE = 200
+"""Good requests before the fault in `failures_to_trip`: a fault late in a step, so the slower case."""
+
+
+@cache
+def failures_to_trip(error_ratio: float) -> int:
+    """Return after how many failing canary requests in a row the breaker trips.
+
+    Args:
+        error_ratio: of the baseline, 0 to 1.
+    """
+    null = min(0.9, max(LEAST_NULL, BASELINE_FACTOR * error_ratio))
+    failed = [log(_rate(r, null) / null) for r in _RATES]
+    good = [log1p(-_rate(r, null)) - log1p(-null) for r in _RATES]
+    capital: list[float] = []
+    total = 0
+    while True:
+        if total % RESTART_EVERY == 0:
+            share = _log_share(total // RESTART_EVERY + 1)
+            capital = [_log_add(c, share) for c in capital] if capital else [share] * len(_RATES)
+        total += 1
+        capital = [c + step for c, step in zip(capital, failed if total > _QUIET_BEFORE else good, strict=True)]
+        if total > _QUIET_BEFORE and ep.log_mean(capital, _EQUAL) >= log(BREAKER_BOUND):
+            return total - _QUIET_BEFORE

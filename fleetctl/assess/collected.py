@@ -18,6 +18,7 @@ MOST_FINDINGS = 400
 ORDER: dict[Grade, int] = {"blocker": 0, "rework": 1, "risk": 2, "perf": 3, "info": 4}
 WAVE64_RULES = frozenset({"R042", "R043"})
 CDNA_RULES = frozenset({"R051"})
+NOT_READ = frozenset({"R088", "R089"})
 GUARDABLE = frozenset({"source"})
 _LOWERED: dict[Grade, Grade] = {"blocker": "risk", "rework": "info", "risk": "info", "perf": "perf", "info": "info"}
 
@@ -66,7 +67,7 @@ class Collected:
             text = f"{subject} has no HIP twin ({self._book.names_from})"
         elif rule_id == "R037":
             text = f"{subject} is in no table: uncovered until proven otherwise"
-        elif rule_id == "R088":
+        elif rule_id in NOT_READ:
             text = f"not judged: {subject}"
         elif rule_id in {"R085", "R086", "R087"} and said:
             text = f"{rule.signal}: {said}"
@@ -99,7 +100,7 @@ class Collected:
             else:
                 known = self._groups[key] = group
         known.count += count
-        if len(known.places) < MOST_PLACES:
+        if len(known.places) < MOST_PLACES and str(place) not in known.places:
             known.places.append(str(place))
 
     def findings(self, now: Instant, *, target: str, ported: bool) -> tuple[Finding, ...]:
@@ -131,7 +132,7 @@ class Collected:
             severity="info" if grade == "info" else "warning",
             text=text,
             where=group.places[0],
-            subject=subject if rule_id != "R088" else "",
+            subject=subject if rule_id not in NOT_READ else "",
             grade=grade,
             least="native" if lowered and group.least else group.least,
             evidence=group.evidence,

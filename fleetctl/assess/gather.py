@@ -22,6 +22,14 @@ PORTED_GUARDS, PORTED_FILES = 10, 2
 trees: ggml 60, bitsandbytes 52, faiss 29; flashinfer, TransformerEngine, apex 0."""
 CUDA_ONLY_MOVES = {"substitute": "rebuild", "rebuild": "rebuild", "stay": "stay", "hipify": "hipify", "native": "native", "drop": "native"}
 
+_STATUS = {
+    "native": "has a ROCm build",
+    "native-source": "builds from source for ROCm",
+    "replace": "has a replacement",
+    "fork": "has an AMD fork",
+    "cuda-only": "is CUDA-only",
+}
+
 
 @dataclass(slots=True)
 class Gathered:
@@ -66,7 +74,7 @@ class Gatherer:
     def add(self, read: Read) -> None:
         """Take one thing that was read."""
         if isinstance(read, Skipped):
-            self._found.add("R088", Place(read.path, 0), read.reason, subject=read.reason)
+            self._found.add("R089" if read.hides else "R088", Place(read.path, 0), read.reason, subject=read.reason)
             return
         self.counts.files += 1
         if isinstance(read, TextFile):
@@ -248,7 +256,7 @@ class Gatherer:
 
     def _package(self, rule: PackageRule, name: str, version: str, place: Place) -> None:
         replaced = next((r for r in rule.replaced_by if any(_matches(r, n) for n in self._names)), "")
-        text = f"{name}{'==' + version if version else ''} is {rule.status}: {rule.action}"
+        text = f"{name}{'==' + version if version else ''} {_STATUS.get(rule.status, 'is ' + rule.status)}: {rule.action}"
         if replaced:
             text += f" ({replaced} is there)"
         least = CUDA_ONLY_MOVES.get(rule.move, "rebuild")

@@ -99,11 +99,14 @@ def _special(route: Route, standing: list[Finding], target: str, licence: Licenc
     """Judge what no finding closes."""
     own = any(f.rule in OWN_SOURCE_RULES and not f.is_guarded for f in standing)
     if route == "native":
-        return RouteVerdict(route=route, is_open=True, reason="every accelerated part has an AMD build, and nothing needs CUDA source")
+        is_tied = any(f.grade != "info" or f.rule.startswith("P") for f in standing)
+        reason = "every accelerated part has an AMD build, and nothing needs CUDA source" if is_tied else "nothing that was read needs CUDA"
+        return RouteVerdict(route=route, is_open=True, reason=reason)
     if route == "rebuild":
         return RouteVerdict(route=route, is_open=True, reason="artefacts and packages have to be made or exchanged for the target")
     if route == "hipify":
-        reason = "its own CUDA source can be translated" if own else "what it needs is a translation of CUDA source"
+        needed = own or any(f.least == "hipify" for f in standing)
+        reason = "its CUDA source can be translated" if needed else "there is no CUDA source to translate"
         return RouteVerdict(route=route, is_open=True, reason=reason)
     if route == "zluda":
         return RouteVerdict(route=route, is_open=True, reason=f"{target} is 32-wide; only its own how-tos are known to work")

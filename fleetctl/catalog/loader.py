@@ -86,6 +86,7 @@ def _gpus(rows: list[tuple[str, Row]], faults: list[str]) -> tuple[Gpu, ...]:
                 tdp_w=int(row["tdp_w"]) if row["tdp_w"] else None,
                 target=row["target"],
                 all_in_kw=_number(row.get("all_in_kw", "")),
+                cooling=row.get("cooling") or "",
                 source=row["source"],
                 as_of=row["as_of"],
             )

@@ -35,6 +35,7 @@ COMMANDS: dict[str, Entry] = {
     "pause": Entry("Move", "Freeze a cell's advance."),
     "resume": Entry("Move", "Thaw a paused cell."),
     "retry": Entry("Move", "Begin again after an abort or a rollback, on the same plan."),
+    "release": Entry("Move", "Give a pool back, after soak, drill and approvals."),
     "abort": Entry("Home", "Stop a cell's migration and go home."),
     "rollback": Entry("Home", "Take a cell one step lower; its evidence restarts."),
     "fallback": Entry("Home", "Everything of a workload, or --all, back home at once."),

@@ -1,6 +1,9 @@
 """Plan, store and audit, domain layer: the one encoder of plan, event and hash, and its inverse. Standard library only, no I/O.
 
 A dataclass becomes an object whose key "_" is its class name; keys are sorted; no white space; NaN and infinity are refused.
+
+A value that an older release saved must keep its digest: plans, approvals and fleets are bound by it, events chained by it. So a field
+that a release adds has a default and the metadata `LATER`, and is left out of the encoding while it holds that default.
 """
 
 from __future__ import annotations
@@ -21,10 +24,15 @@ from typing import Any, TypeVar
 from fleetctl.domain.ids import Sha256
 
 T = TypeVar("T")
+LATER: Mapping[str, bool] = types.MappingProxyType({"later": True})
+"""Metadata of a field that came after its class was first saved: `field(default=..., metadata=LATER)`. Its default never changes."""
 
 
-def plain(value: object) -> Any:
+def plain(value: object, *, whole: bool = False) -> Any:
     """Return `value` as JSON types only (dict, list, str, int, float, bool, None).
+
+    Args:
+        whole: fields that came later are there too while they hold their default (for people and programs, never for a digest).
 
     Raises:
         TypeError: a type without an encoding; ValueError: NaN or infinity.
@@ -37,8 +45,10 @@ def plain(value: object) -> Any:
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         out: dict[str, Any] = {"_": type(value).__name__}
-        for field in dataclasses.fields(value):
-            out[field.name] = plain(getattr(value, field.name))
+        for name, is_later, default in _fields(type(value)):
+            part = getattr(value, name)
+            if whole or not is_later or part != default:
+                out[name] = plain(part, whole=whole)
         return out
     if isinstance(value, datetime):
         if value.tzinfo is None:
@@ -51,12 +61,22 @@ def plain(value: object) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(k): plain(v, whole=whole) for k, v in value.items()}
     if isinstance(value, (set, frozenset)):
-        return sorted(plain(v) for v in value)
+        return sorted(plain(v, whole=whole) for v in value)
     if isinstance(value, Sequence):
-        return [plain(v) for v in value]
+        return [plain(v, whole=whole) for v in value]
     raise TypeError(f"{type(value).__name__} has no canonical form")
+
+
+@cache
+def _fields(cls: type) -> tuple[tuple[str, bool, object], ...]:
+    """Return name, whether it came later, and default of each field."""
+    found: list[tuple[str, bool, object]] = []
+    for field in dataclasses.fields(cls):
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        found.append((field.name, "later" in field.metadata, default))
+    return tuple(found)
 
 
 def canonical(value: object) -> bytes:

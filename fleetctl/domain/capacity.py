@@ -92,7 +92,8 @@ class Leftover:
 
     Args:
         kind: machine, card, disk or other; state: the cloud's word, such as "Failed"; usd_per_hour is not known here.
-        pool: by its tag, "" where it carries none; holder: id of the machine that uses it, "" for none.
+        pool: by its tag, "" where it carries none; holder: id of the machine that uses it, or of the group that keeps it, "" for none.
+        rank: among others of its kind the lower goes first when they are removed; below 0 before everything (a group that would make more).
     """
 
     id: str
@@ -102,6 +103,7 @@ class Leftover:
     region: str = ""
     pool: str = ""
     holder: str = ""
+    rank: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

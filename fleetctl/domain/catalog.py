@@ -21,6 +21,7 @@ class Gpu:
         bf16_dense_tflops, fp8_dense_tflops: without sparsity; None where unpublished or unsupported.
         target: compiler target, such as "gfx942" or "sm_90".
         all_in_kw: draw of the facility per GPU (host, network, cooling); None where only the TDP is known.
+        cooling: "air" or "liquid" (it needs liquid at its full power); "" where unknown.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Gpu:
     source: str
     as_of: str
     all_in_kw: float | None = None
+    cooling: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
 
+from fleetctl.domain.canonical import LATER
 from fleetctl.domain.ids import CellId, PoolId, WorkloadId
 from fleetctl.domain.people import Facts
 from fleetctl.domain.pool import Commitment, Host, Pool
@@ -73,6 +74,22 @@ class FreezeWindow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkPath:
+    """The way between two regions, the same in both directions.
+
+    Args:
+        round_trip_ms: measured; is_private: private addresses reach across (peering, a dedicated line, a VPN).
+        egress_usd_per_gb: for a byte that leaves either side; None where nobody declared it.
+    """
+
+    one: str
+    other: str
+    round_trip_ms: float
+    is_private: bool = False
+    egress_usd_per_gb: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """The rules a migration keeps; defaults are design section 7 and evidence.md 2.
 
@@ -87,6 +104,8 @@ class Policy:
         target_gpus: most GPUs of AMD pools while both sides run; None: no limit.
         budget_usd_per_hour: most that all VMs may cost while both sides run; None: no limit.
         horizon: time in which a move must earn back what it costs.
+        target_share: most GPUs of AMD pools as a share of all GPUs that the fleet has today, 0 to 1; None: no limit.
+        cooling: "air" per region whose halls cannot cool by liquid; a region that is not named can do both.
     """
 
     steps: tuple[PhaseSpec, ...]
@@ -103,6 +122,8 @@ class Policy:
     target_gpus: int | None = None
     budget_usd_per_hour: float | None = None
     horizon: timedelta = timedelta(days=90)
+    target_share: float | None = field(default=None, metadata=LATER)
+    cooling: Mapping[str, str] = field(default_factory=dict, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +147,7 @@ class Fleet:
     provenance: tuple[Facts, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     sources: tuple[Connection, ...] = ()
+    paths: tuple[NetworkPath, ...] = field(default=(), metadata=LATER)
 
     def pool(self, id_: PoolId) -> Pool:
         """Return the pool of that name. Raises KeyError."""

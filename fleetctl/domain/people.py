@@ -52,7 +52,7 @@ class Signal:
     """A machine's own warning: a GPU fault, a spot notice, a lost host.
 
     Args:
-        subject: a host, pool or cell id.
+        subject: a host, pool or cell id; pool: that it belongs to, "" where that is not known.
         deadline: when it acts by itself, if it says so.
     """
 
@@ -62,6 +62,7 @@ class Signal:
     seen_at: Instant
     deadline: Instant | None = None
     source: str = ""
+    pool: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fleetctl.domain.calendar import Calendar, CashLine
+from fleetctl.domain.canonical import LATER
 from fleetctl.domain.fleet import Phase, PhaseSpec
 from fleetctl.domain.ids import CellId, PlanId, PoolId, Sha256, WorkloadId
 from fleetctl.domain.people import Actor, Reason
@@ -17,6 +19,8 @@ Route = Literal["native", "rebuild", "hipify", "scale", "zluda", "stay"]
 Grade = Literal["blocker", "rework", "risk", "perf", "info"]
 """What a finding costs: no way round it, work, danger of wrong answers, speed, nothing."""
 PLAN_FORMAT = 1
+ARRIVED = "move.arrived"
+"""Reason of a cell that an earlier plan brought to its target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +200,8 @@ class Outcome:
         hours: planned time from the first step to the start of soak; None where no end can be planned.
         target_replicas: on the target, from `speed`; None where nothing was placed.
         lane: how it gets its verdicts; None where it needs none, since it stays anyway.
+        kw_now, kw_then: all-in draw by its GPUs, kW; None where no figure is known.
+        fault_to_zero_s: planned, from the moment every request on the target fails to none being sent there, at the slowest step.
     """
 
     cell: CellId
@@ -212,7 +218,15 @@ class Outcome:
     hours: float | None = None
     target_replicas: int | None = None
     speed: Speed | None = None
-    lane: LanePlan | None = None
+    lane: LanePlan | None = field(default=None, metadata=LATER)
+    kw_now: float | None = field(default=None, metadata=LATER)
+    kw_then: float | None = field(default=None, metadata=LATER)
+    fault_to_zero_s: float | None = field(default=None, metadata=LATER)
+
+    @property
+    def arrived(self) -> bool:
+        """Tell whether an earlier plan brought the cell to this target already: it is in no wave."""
+        return self.reason.code == ARRIVED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,9 +271,9 @@ class StepNeed:
     requests: Mapping[Guardrail, Requests] = field(default_factory=dict)
     hours: float = 0.0
     positions: int = 0
-    trough_hours: float | None = None
-    binding: str = ""
-    guardrails: tuple[GuardrailNeed, ...] = ()
+    trough_hours: float | None = field(default=None, metadata=LATER)
+    binding: str = field(default="", metadata=LATER)
+    guardrails: tuple[GuardrailNeed, ...] = field(default=(), metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,6 +311,7 @@ class Plan:
         cost_now, cost_then: USD per hour of all pools; overlap_cost: USD for the time both sides run;
             overlap_extra: the part of it that comes on top of today's bill.
         bound, gap_pct, checks: the certificate, filled by the optimiser.
+        cash: the bill by list, contract and after commitments; calendar: when, None where nothing moves.
     """
 
     id: PlanId
@@ -318,6 +333,8 @@ class Plan:
     checks: tuple[Check, ...] = ()
     certificate: Certificate | None = None
     format_version: int = PLAN_FORMAT
+    cash: tuple[CashLine, ...] = field(default=(), metadata=LATER)
+    calendar: Calendar | None = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

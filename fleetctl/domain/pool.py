@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal
 
+from fleetctl.domain.canonical import LATER
 from fleetctl.domain.ids import HostId, PoolId
 from fleetctl.domain.units import Money
 
@@ -45,6 +46,7 @@ class Pool:
         limit: most VMs that may exist, at least `count`.
         count: VMs that exist now (0 for a pool still to be made).
         provisioned_by: name of the stack that makes it, or "existing" where others built it.
+        ends: ISO date after which its capacity is gone (a capacity block, a reservation), "" where it does not end.
     """
 
     id: PoolId
@@ -56,6 +58,7 @@ class Pool:
     priority: Priority = "regular"
     provisioned_by: str = "existing"
     price_usd_per_hour: Decimal | None = None
+    ends: str = field(default="", metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +86,7 @@ class PoolSpec:
         count: VMs wanted.
         hold: nothing of this pool may be destroyed or replaced.
         zone: of the cloud, "" for any; intent: tag of everything that is made for it, "" for none.
+        serves: it has hosts that others were told of, so its hosts stay under prevent_destroy though nobody holds it.
     """
 
     pool: PoolId
@@ -95,6 +99,7 @@ class PoolSpec:
     stack: str = ""
     zone: str = ""
     intent: str = ""
+    serves: bool = field(default=False, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -148,10 +148,15 @@ class ImageFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """Something that was not read, and why; stated instead of left out."""
+    """Something that was not read, and why; stated instead of left out.
+
+    Args:
+        hides: it may hold anything, such as an archive, a layer or a folder: the verdict does not cover it.
+    """
 
     path: str
     reason: str
+    hides: bool = False
 
 
 Read = TextFile | ElfFile | ModelFile | ImageFacts | Skipped

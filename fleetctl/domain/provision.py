@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fleetctl.domain.ids import HostId, PoolId, Sha256
+from fleetctl.domain.ids import CellId, HostId, PoolId, Sha256
 from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Approval
 from fleetctl.domain.pool import Priority
@@ -21,6 +21,7 @@ class ResourceChange:
         actions: Terraform's own words, such as ("create",) or ("delete", "create").
         pool: the pool it belongs to by its tag, None where it carries none.
         reason: Terraform's word for why it would be replaced or deleted, such as "replace_because_tainted"; "" where it gives none.
+        machines: how many more (below 0: fewer) a group of machines would keep; 0 for what is no group.
     """
 
     address: str
@@ -28,6 +29,7 @@ class ResourceChange:
     actions: tuple[str, ...]
     pool: PoolId | None = None
     reason: str = ""
+    machines: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,10 +160,15 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drill:
-    """One rehearsal of going home."""
+    """One rehearsal of going home.
+
+    Args:
+        cell: that came home, None where it is not known; ms_to_zero: from the order to the router showing 0, milliseconds.
+    """
 
     at: Instant
     actor: Actor
     ms_to_zero: float
     ok: bool
     detail: str = ""
+    cell: CellId | None = None

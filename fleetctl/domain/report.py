@@ -11,6 +11,7 @@ from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import CellId, Sha256
 from fleetctl.domain.plan import Plan
 from fleetctl.domain.rollout import Rollout
+from fleetctl.domain.sensitivity import Sensitivity
 from fleetctl.domain.units import Instant
 
 
@@ -44,7 +45,7 @@ class ReportData:
     Args:
         looks: per cell, oldest first; events: of all chains, by time.
         lab: (name, "real" or "emulated", what it is) per part of a lab; () elsewhere.
-        clients: None where nobody counted at the clients.
+        clients: None where nobody counted at the clients; sensitivity: of the newest plan, None where it was not worked out.
     """
 
     made_at: Instant
@@ -56,3 +57,4 @@ class ReportData:
     chains: tuple[ChainHead, ...] = ()
     lab: tuple[tuple[str, str, str], ...] = ()
     clients: ClientCount | None = None
+    sensitivity: Sensitivity | None = None

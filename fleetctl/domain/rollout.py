@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
+from fleetctl.domain.canonical import LATER
 from fleetctl.domain.evidence import Cursor, Evidence, JudgeState, Pair, Verdict
 from fleetctl.domain.fleet import Phase, PhaseSpec
 from fleetctl.domain.identity import ArmsIdentity
@@ -58,8 +59,8 @@ class RolloutSpec:
     step_deadline: timedelta
     shadow: ShadowSpec | None = None
     min_canary_requests: int = 100
-    group: tuple[CellId, ...] = ()
-    other_lane: str = ""
+    group: tuple[CellId, ...] = field(default=(), metadata=LATER)
+    other_lane: str = field(default="", metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +105,8 @@ class Rollout:
     orders: tuple[Order, ...] = ()
     approvals: tuple[Approval, ...] = ()
     attempt: int = 1
-    shown: tuple[int, ...] = ()
-    identity: str = ""
+    shown: tuple[int, ...] = field(default=(), metadata=LATER)
+    identity: str = field(default="", metadata=LATER)
     format_version: int = ROLLOUT_FORMAT
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal, NewType
 
+from fleetctl.domain.canonical import LATER
 from fleetctl.domain.ids import CellId, PoolId, WorkloadId
 from fleetctl.domain.people import Actor
 
@@ -104,7 +105,12 @@ class ShadowSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A served model endpoint with an SLO. Cost and portability routes are per workload."""
+    """A served model endpoint with an SLO. Cost and portability routes are per workload.
+
+    Args:
+        apart: cells of workloads with the same word never share a target pool; "" keeps none apart.
+        after: workloads whose cells must be in soak before its own begin, where they move at all.
+    """
 
     id: WorkloadId
     model: Model
@@ -125,6 +131,8 @@ class Workload:
     data_class: str = ""
     route: str = "native"
     serving: Mapping[str, str] = field(default_factory=dict)
+    apart: str = field(default="", metadata=LATER)
+    after: tuple[WorkloadId, ...] = field(default=(), metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +154,7 @@ class Lane:
     kind: LaneKind = "own"
     reason: str = ""
     actor: Actor | None = None
-    bake: timedelta = timedelta(0)
+    bake: timedelta = field(default=timedelta(0), metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

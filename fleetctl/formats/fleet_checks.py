@@ -55,6 +55,7 @@ def check(parts: Parts) -> Iterator[Finding]:
         for place, text in check_source(source.kind, source.settings, source.secrets):
             yield ("sources", name, *place), text
     yield from _same_place(parts)
+    yield from _after_each_other(parts)
     for i, commitment in parts.commitments.items():
         yield from _known("pools", commitment.pool, ("commitments", i, "pool"), parts)
     if parts.policy is not None:
@@ -156,6 +157,24 @@ def _same_place(parts: Parts) -> Iterator[Finding]:
                 f"workload {cell.workload!r} in region {cell.region} is cell {seen[place]!r} already: a cell is a workload in one region",
             )
         seen.setdefault(place, name)
+
+
+def _after_each_other(parts: Parts) -> Iterator[Finding]:
+    """Yield unknown names under `after`, and circles."""
+    after = {name: tuple(w.after) for name, w in parts.workloads.items()}
+    for name, others in after.items():
+        for i, other in enumerate(others):
+            yield from _known("workloads", other, ("workloads", name, "after", i), parts)
+    for name in after:
+        seen, todo = set[str](), list(after[name])
+        while todo:
+            at = todo.pop()
+            if at == name:
+                yield ("workloads", name, "after"), f"{name!r} waits for itself: a circle"
+                break
+            if at not in seen:
+                seen.add(at)
+                todo.extend(after.get(at, ()))
 
 
 def _twice(items: Iterable[str], path: Path) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetctl.domain.fleet import Connection, Fleet, FreezeWindow, PhaseSpec, Policy, SecretRef
+from fleetctl.domain.fleet import Connection, Fleet, FreezeWindow, NetworkPath, PhaseSpec, Policy, SecretRef
 from fleetctl.domain.ids import CellId, HostId, PoolId, WorkloadId
 from fleetctl.domain.people import Actor
 from fleetctl.domain.pool import Commitment, Host, Pool
@@ -52,6 +52,16 @@ def to_fleet(shape: FleetShape, serial: int) -> Fleet:
         hosts=tuple(host for name, pool in shape.pools.items() for host in _hosts(name, pool)),
         commitments=tuple(Commitment(pool=PoolId(c.pool), count=c.count, hourly=c.hourly, until=c.until) for c in shape.commitments),
         settings=dict(shape.settings),
+        paths=tuple(
+            NetworkPath(
+                one=p.between[0],
+                other=p.between[1],
+                round_trip_ms=p.round_trip.total_seconds() * 1000,
+                is_private=p.private,
+                egress_usd_per_gb=p.egress_usd_per_gb,
+            )
+            for p in shape.paths
+        ),
     )
 
 
@@ -66,6 +76,7 @@ def _pool(name: str, p: PoolShape) -> Pool:
         priority=p.priority,
         provisioned_by=p.provisioned_by,
         price_usd_per_hour=p.price_usd_per_hour,
+        ends=p.ends or "",
     )
 
 
@@ -126,6 +137,8 @@ def _workload(name: str, w: WorkloadShape) -> Workload:
         data_class=w.data_class,
         route=w.route,
         serving=dict(w.serving),
+        apart=w.apart,
+        after=tuple(WorkloadId(name) for name in w.after),
     )
 
 
@@ -187,6 +200,8 @@ def to_policy(p: PolicyShape, guardrails: tuple[Guardrail, ...]) -> Policy:
         target_gpus=p.target_gpus,
         budget_usd_per_hour=p.budget_usd_per_hour,
         horizon=p.horizon,
+        target_share=p.target_share,
+        cooling=dict(p.cooling),
     )
 
 

@@ -151,6 +151,7 @@ class PoolShape(Shape):
     priority: Literal["regular", "spot"] = "regular"
     provisioned_by: Id = Field(default="existing", description="Terraform stack that makes it, or existing where others built it.")
     price_usd_per_hour: Usd | None = Field(default=None, description="USD per VM and hour; left out: the catalogue's list price.")
+    ends: IsoDate | None = Field(default=None, description="Day after which its capacity is gone: a capacity block's or reservation's end.")
     hosts: dict[Id, HostShape] = Field(default_factory=dict, description="Machines that exist already, by name.")
 
 
@@ -215,6 +216,8 @@ class WorkloadShape(Shape):
         default="native", description="How it can run on the target."
     )
     serving: dict[str, ScalarText] = Field(default_factory=dict, description="What the roles and the lab need to start it.")
+    apart: Text = Field(default="", description="Cells of workloads with the same word here never share a target pool.")
+    after: list[Id] = Field(default_factory=list, description="Workloads whose cells must be in soak before its own begin.")
 
 
 class AffinityShape(Shape):
@@ -319,6 +322,10 @@ class PolicyShape(Shape):
         default_factory=dict, description="Most all-in draw (not TDP) per region while both sides run, in kW."
     )
     target_gpus: Count | None = Field(default=None, description="Most GPUs of AMD pools. Left out: no limit.")
+    target_share: Ratio | None = Field(
+        default=None, description="Most GPUs of AMD pools, as a share of all GPUs of today. Left out: no limit."
+    )
+    cooling: dict[Region, Literal["air"]] = Field(default_factory=dict, description="Regions whose halls have no liquid cooling: air.")
     budget_usd_per_hour: AboveZero | None = Field(default=None, description="Most that all VMs may cost while both sides run.")
     horizon: Duration = Field(default=timedelta(days=90), description="Time in which a move must earn back what it costs.")
     freeze: list[FreezeShape] = Field(default_factory=list)
@@ -327,6 +334,15 @@ class PolicyShape(Shape):
         BeforeValidator(expand_steps),
         WithJsonSchema({"anyOf": [{"enum": list(PRESETS)}, {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/StepShape"}}]}),
     ] = Field(default=None, description="A named set of steps, or the steps themselves. Left out: medium-traffic.")
+
+
+class PathShape(Shape):
+    """The way between two regions, the same in both directions."""
+
+    between: Annotated[list[Region], Field(min_length=2, max_length=2)] = Field(description="The two regions.")
+    round_trip: Duration = Field(description="Measured between machines of both, such as 12ms.")
+    private: bool = Field(default=False, description="Private addresses reach across: peering, a dedicated line, a VPN.")
+    egress_usd_per_gb: NotNegative | None = Field(default=None, description="What a GB costs that leaves either side.")
 
 
 class CommitmentShape(Shape):
@@ -351,6 +367,7 @@ class FleetShape(Shape):
     cells: dict[Id, CellShape]
     policy: PolicyShape = PolicyShape()
     commitments: list[CommitmentShape] = Field(default_factory=list)
+    paths: list[PathShape] = Field(default_factory=list, description="Ways between regions; a move between clouds needs one.")
     settings: dict[str, ScalarText] = Field(default_factory=dict, description="Free text settings that adapters read.")
 
 

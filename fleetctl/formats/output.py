@@ -1,13 +1,13 @@
 """Every step, formats layer: `-o json`, `-o yaml` and streams of JSON lines, with a format version. Never a table.
 
-An answer is one object: format_version, kind, and either `items` (a list) or the fields of the one thing. A stream is one object a
-line; its first line is the header. Fields are added in a minor version and never renamed or removed within a major one.
+An answer is one object: format_version, kind, and either `items` (a list) or the fields of the one thing. A stream is one such
+object a line. Fields are added in a minor version and never renamed or removed within a major one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from fleetctl.domain.canonical import plain
@@ -22,7 +22,7 @@ def public(value: object) -> Any:
 
     Durations are seconds, instants ISO 8601 in UTC, money and prices exact text.
     """
-    return _without_names(plain(value))
+    return _without_names(plain(value, whole=True))
 
 
 def _without_names(data: Any) -> Any:
@@ -51,24 +51,3 @@ def as_yaml(kind: str, value: object) -> str:
 
     text = yaml.safe_dump(envelope(kind, value), sort_keys=False, allow_unicode=True, width=120)
     return str(text).rstrip("\n")
-
-
-class JsonLines:
-    """A stream of JSON lines.
-
-    Args:
-        write: takes one line without its newline, such as `App.out`.
-        kind: of the stream, such as "migrate"; the header carries it.
-    """
-
-    def __init__(self, write: Callable[[str], None], kind: str) -> None:
-        self._write = write
-        self._line({"format_version": OUTPUT_FORMAT, "kind": f"{kind}.stream"})
-
-    def add(self, type_: str, value: object) -> None:
-        """Write one line: the value's fields and `type`."""
-        data = public(value)
-        self._line({"type": type_, **data} if isinstance(data, Mapping) else {"type": type_, "value": data})
-
-    def _line(self, data: Mapping[str, Any]) -> None:
-        self._write(json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False))

@@ -13,6 +13,7 @@ from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import Cell, Workload
 from fleetctl.planning.candidates import Choice, Site, padded
 from fleetctl.planning.placement import SPREAD
+from fleetctl.planning.power_draw import vm_kw
 from fleetctl.planning.program import TINY, Floats, Ints, Program
 
 STAY_PENALTY_USD_PER_HOUR = 1e6
@@ -58,7 +59,8 @@ def assemble(
     allowed[row, column] = True
     hours = np.array([a.hours for a in asked])
     horizon = fleet.policy.horizon.total_seconds() / 3600
-    move[row, column] = gpus * price[column] / size[column] * hours[row] / horizon
+    egress = np.array([c.egress for a in asked for c in a.choices])
+    move[row, column] = gpus * price[column] / size[column] * hours[row] / horizon + egress
     allowed[[w for w, a in enumerate(asked) if a.pinned], start[[w for w, a in enumerate(asked) if a.pinned]]] = False
     if allow_dearer:
         free = [w for w, a in enumerate(asked) if a.choices and not a.pinned]
@@ -127,21 +129,12 @@ def _caps(fleet: Fleet, catalog: Catalog, sites: Sequence[Site]) -> tuple[Floats
         rows.append([float(s.sku.accelerators) if s.sku is not None and s.pool.vendor == "amd" else 0.0 for s in sites])
         limits.append(float(policy.target_gpus))
         names.append("target_gpus")
+    if policy.target_share is not None:
+        rows.append([float(s.sku.accelerators) if s.sku is not None and s.pool.vendor == "amd" else 0.0 for s in sites])
+        limits.append(policy.target_share * sum(s.pool.count * s.sku.accelerators for s in sites if s.sku is not None))
+        names.append("target_share")
     if policy.budget_usd_per_hour is not None:
         rows.append([float(s.price.amount) if s.price is not None else 0.0 for s in sites])
         limits.append(policy.budget_usd_per_hour)
         names.append("budget_usd_per_hour")
     return np.array(rows, dtype=np.float64).reshape(len(rows), len(sites)), np.array(limits, dtype=np.float64), tuple(names)
-
-
-ALL_IN_OVER_TDP = 2.3
-"""Facility draw over the GPU's TDP where no all-in figure is known. Source: planning.md 3 (1.9 to 2.5; its middle, rounded up)."""
-
-
-def vm_kw(site: Site, catalog: Catalog) -> float:
-    """Return the all-in draw of one VM in kW; 0 where neither an all-in figure nor a TDP is known."""
-    gpu = catalog.gpu(site.sku.gpu) if site.sku is not None else None
-    if gpu is None or site.sku is None:
-        return 0.0
-    each = gpu.all_in_kw if gpu.all_in_kw is not None else (gpu.tdp_w or 0) * ALL_IN_OVER_TDP / 1000
-    return each * site.sku.accelerators

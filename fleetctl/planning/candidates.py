@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from fleetctl.domain.catalog import Catalog
-from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.fleet import Fleet, NetworkPath
 from fleetctl.domain.ids import PoolId
 from fleetctl.domain.people import Reason
 from fleetctl.domain.plan import Fit, Speed
@@ -25,6 +26,7 @@ class Choice:
 
     Args:
         replicas: on it; gpus: all of them together, whole per replica; padded: the same, odd sizes rounded up to what packs.
+        egress: USD per hour of what crosses to another region, by the declared path.
     """
 
     pool: int
@@ -33,6 +35,7 @@ class Choice:
     padded: int
     fit: Fit
     speed: Speed
+    egress: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +104,35 @@ def padded(accelerators: int, size: int) -> int:
     return 1 << (accelerators - 1).bit_length()
 
 
+class BarriersOf(Protocol):
+    """What keeps cells out of pools (`fleetctl.planning.barriers`)."""
+
+    def key(self, cell: Cell, w: Workload, source: Site) -> tuple[object, ...]:
+        """Return all of a question but the target."""
+        ...
+
+    def path(self, source: Site, target: Site) -> NetworkPath | None:
+        """Return the declared way between two pools, None where there is none or none is needed."""
+        ...
+
+    def egress(self, w: Workload, path: NetworkPath) -> float:
+        """Return what one cell's traffic costs that crosses a path, USD per hour."""
+        ...
+
+    def against(self, cell: Cell, w: Workload, source: Site, target: Site) -> Refusal | None:
+        """Return what keeps the cell out of the target, None where nothing does."""
+        ...
+
+
 class Candidates:
     """Finds the choices of each cell; equal cells are looked at once."""
 
-    def __init__(self, fleet: Fleet, all_sites: tuple[Site, ...], fit_of: FitOf, speed_of: SpeedOf, options: PlanOptions) -> None:
+    def __init__(
+        self, fleet: Fleet, all_sites: tuple[Site, ...], fit_of: FitOf, speed_of: SpeedOf, options: PlanOptions, barriers: BarriersOf
+    ) -> None:
+        self._barriers = barriers
         self._sites, self._fit_of, self._speed_of, self._options = all_sites, fit_of, speed_of, options
+        self._sent = options.sent
         self._index = {s.pool.id: i for i, s in enumerate(all_sites)}
         self._by_region: dict[str, list[int]] = {}
         for i, site in enumerate(all_sites):
@@ -114,8 +141,8 @@ class Candidates:
 
     def pinned(self, cell: Cell) -> PoolId | None:
         """Return the pool that the fleet file, or a migration under way, sends the cell to."""
-        if cell.id in self._options.migrating:
-            return self._options.migrating[cell.id]
+        if cell.id in self._sent:
+            return self._sent[cell.id]
         return cell.target.pool if isinstance(cell.target, Existing) else cell.target
 
     def pools(self, cell: Cell) -> list[int]:
@@ -123,6 +150,8 @@ class Candidates:
         pinned = self.pinned(cell)
         if pinned is not None:
             return [self._index[pinned]]
+        if cell.id in self._options.only:
+            return [self._index[self._options.only[cell.id]]]
         source = self._sites[self._index[cell.source]].pool
         found = [i for region in dict.fromkeys((cell.region, *cell.regions)) for i in self._by_region.get(region, ())]
         if self._options.both_vendors:
@@ -133,12 +162,15 @@ class Candidates:
         """Return what could take the cell, and why the other pools could not, in the fleet's order."""
         w, pinned = workload, self.pinned(cell)
         source = self._sites[self._index[cell.source]]
-        key = (pinned, cell.region, cell.regions, cell.source if self._options.both_vendors else source.pool.vendor, shape_of(w))
+        barriers = self._barriers.key(cell, w, source)
+        only = self._options.only.get(cell.id)
+        from_ = cell.source if self._options.both_vendors else source.pool.vendor
+        key = (pinned, only, cell.region, cell.regions, from_, shape_of(w), barriers)
         if key not in self._rooms:
-            answers = [self._room(cell, w, i) for i in self.pools(cell)]
+            answers = [self._room(cell, w, source, i) for i in self.pools(cell)]
             rooms = tuple(a for a in answers if isinstance(a, tuple))
             refusals = tuple(a for a in answers if isinstance(a, Refusal))
-            self._rooms[key] = (rooms, refusals) if answers else ((), (_nowhere(cell),))
+            self._rooms[key] = (rooms, refusals) if answers else ((), (_nowhere(cell, self._sites),))
         rooms, refusals = self._rooms[key]
         return tuple(self._choice(w, source, *room) for room in rooms), refusals
 
@@ -146,9 +178,11 @@ class Candidates:
         speed = self._speed_of(w, source.sku if source.sku is not None else sku, sku)
         replicas = replicas_on(w, speed)
         gpus = replicas * w.accelerators_per_replica
-        return Choice(pool=i, replicas=replicas, gpus=gpus, padded=replicas * each, fit=fit, speed=speed)
+        path = self._barriers.path(source, self._sites[i])
+        egress = 0.0 if path is None else self._barriers.egress(w, path)
+        return Choice(pool=i, replicas=replicas, gpus=gpus, padded=replicas * each, fit=fit, speed=speed, egress=egress)
 
-    def _room(self, cell: Cell, w: Workload, i: int) -> tuple[int, Sku, Fit, int] | Refusal:
+    def _room(self, cell: Cell, w: Workload, source: Site, i: int) -> tuple[int, Sku, Fit, int] | Refusal:
         """Return pool, SKU, fit and the GPUs that a replica is counted with, or why the pool cannot take the cell."""
         site = self._sites[i]
         pool, sku, k = site.pool, site.sku, w.accelerators_per_replica
@@ -160,6 +194,9 @@ class Candidates:
         if site.price is None:
             text = f"No price is known for {pool.sku} in {pool.region}."
             return refusal("price.missing", text, f"Declare price_usd_per_hour on pool {pool.id}.")
+        barred = self._barriers.against(cell, w, source, site)
+        if barred is not None:
+            return barred
         fit = self._fit_of(w, sku)
         if k > sku.accelerators:
             text = f"A replica needs {k} GPUs, one VM of {sku.name} has {sku.accelerators}."
@@ -190,8 +227,14 @@ def once(fit_of: FitOf) -> FitOf:
     return fit
 
 
-def _nowhere(cell: Cell) -> Refusal:
+def _nowhere(cell: Cell, everywhere: tuple[Site, ...]) -> Refusal:
     where = " or ".join(dict.fromkeys((cell.region, *cell.regions)))
+    elsewhere = tuple(dict.fromkeys(s.pool.region for s in everywhere if s.pool.vendor == "amd"))
+    if elsewhere:
+        text = f"AMD pools are in {', '.join(elsewhere[:5])}, its data may be served from {where} only."
+        return refusal(
+            "residency", text, f"Add a region to the cell's regions where its data may be served, or an AMD pool in {cell.region}."
+        )
     return refusal("pool.none", f"No AMD pool in {where}.", f"Add an AMD pool of region {cell.region} to the fleet file.")
 
 

@@ -97,14 +97,16 @@ def ranked(
     failures: Sequence[PlaceFailure],
     now: Instant,
     prices: Mapping[tuple[str, str], Decimal] | None = None,
+    counts: Mapping[Candidate, int] | None = None,
 ) -> tuple[tuple[Candidate, CapacityVerdict], ...]:
     """Return every place with its verdict, those to try first first: reserved, then as given; "no" last.
 
     Args:
         readings: by (size, region); prices: USD per hour by (size, region).
+        counts: machines needed at places that need another number than `count`.
     """
-    cost = prices or {}
-    rows = [(p, verdict_of(p, count, readings.get((p.sku, p.region)), failures, now)) for p in places]
+    cost, need = prices or {}, counts or {}
+    rows = [(p, verdict_of(p, need.get(p, count), readings.get((p.sku, p.region)), failures, now)) for p in places]
     order = {p: n for n, p in reversed(list(enumerate(places)))}
     return tuple(sorted(rows, key=lambda r: (_RANK[r[1].kind], order[r[0]], cost.get((r[0].sku, r[0].region), Decimal(0)))))
 

@@ -10,7 +10,7 @@ from fleetctl.domain.pool import PoolSpec
 from fleetctl.domain.provision import ProvisionPlan
 
 MACHINES = frozenset({"azurerm_linux_virtual_machine", "aws_instance", "terraform_data"})
-"""Types of which one is one machine; a group's size is checked by the cloud's quota and the pool's limit."""
+"""Types of which one is one machine; a group says itself how many it keeps."""
 
 ALLOWED: Mapping[str, frozenset[str]] = {
     "lab": frozenset({"terraform_data"}),
@@ -63,7 +63,7 @@ ALLOWED: Mapping[str, frozenset[str]] = {
 
 def check_delta(shown: ProvisionPlan, spec: PoolSpec) -> tuple[Diagnostic, ...]:
     """Return what goes beyond the pool's count, () where nothing does."""
-    made = sum("create" in c.actions for c in shown.changes if c.type in MACHINES)
+    made = sum("create" in c.actions for c in shown.changes if c.type in MACHINES) + sum(max(0, c.machines) for c in shown.changes)
     if made <= spec.count:
         return ()
     text = f"pool {spec.pool} would get {made} new machines, but {spec.count} were asked for"
@@ -76,7 +76,7 @@ def cost_of_delta(shown: ProvisionPlan, price: Decimal | None) -> Decimal | None
     Args:
         price: of one machine, USD per hour.
     """
-    change = 0
+    change = sum(c.machines for c in shown.changes)
     for c in shown.changes:
         if c.type in MACHINES:
             change += ("create" in c.actions) - ("delete" in c.actions)

@@ -14,7 +14,7 @@ never exceeds the cost of any plan that keeps the rules. Source: Lagrangian rela
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from math import ceil
 
@@ -25,8 +25,8 @@ from fleetctl.domain.plan import Certificate, Check, Fit, Outcome, Plan, Speed
 from fleetctl.domain.pool import Pool, Sku
 from fleetctl.domain.workload import Cell, Existing, Workload
 
-FREE_CODES = frozenset({"price.dearer", "price.whole_vms", "pool.limit", "capacity.no", "limit"})
-"""Reasons of cells that the optimiser left where they are; every other staying cell had no choice."""
+FREE_CODES = frozenset({"price.dearer", "price.whole_vms", "pool.limit", "capacity.no"})
+"""Reasons of cells that the optimiser left where they are, like every `limit.*`; every other staying cell had no choice."""
 CLOSE = 1e-6
 FACILITY_OVER_TDP = 2.3
 """As planning.md 3: 1.9 to 2.5 times the TDP."""
@@ -39,7 +39,8 @@ class Ground:
     Args:
         vms: per pool after the plan; hours: per cell, with both sides up; closed: (SKU, region) that get no more VMs.
         fit_of, speed_of: the same facts that the plan was made from; both_vendors: cells may go to NVIDIA pools too.
-        sent: cells on their way, and where to.
+        sent: cells on their way, and where to; only: the one pool that a cell may go to.
+        barred, egress: as `fleetctl.planning.check_barriers`; None: nothing bars, nothing costs.
     """
 
     vms: Mapping[PoolId, int]
@@ -49,6 +50,9 @@ class Ground:
     speed_of: Callable[[Workload, Sku, Sku], Speed]
     both_vendors: bool
     sent: Mapping[CellId, PoolId]
+    barred: Callable[[Cell, Workload, Pool, Pool], bool] | None = None
+    egress: Callable[[Cell, Workload, Pool, Pool], float] | None = None
+    only: Mapping[CellId, PoolId] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -149,8 +153,12 @@ def _places(
             bad.append(f"{o.cell}: its target has no SKU or price")
         elif at.pool.region != cell.region and at.pool.region not in cell.regions:
             bad.append(f"{o.cell}: {at.pool.region} is not a region that its data may be served from")
+        elif g.barred is not None and g.barred(cell, w, facts[o.source].pool, at.pool):
+            bad.append(f"{o.cell}: {at.pool.id} is barred to it by path, cooling or the end of its capacity")
         elif pin is not None and pin != at.pool.id:
             bad.append(f"{o.cell}: pinned to {pin}")
+        elif g.only.get(o.cell, at.pool.id) != at.pool.id:
+            bad.append(f"{o.cell}: may go to {g.only[o.cell]} alone")
         elif pin is None and at.pool.vendor != "amd" and not g.both_vendors:
             bad.append(f"{o.cell}: {at.pool.id} is not AMD")
         elif w.accelerators_per_replica > at.sku.accelerators or not _fits(w, at.sku, g):
@@ -270,6 +278,10 @@ def _limits(fleet: Fleet, facts: Mapping[PoolId, _PoolFacts]) -> dict[str, tuple
     if fleet.policy.target_gpus is not None:
         amd = {f.pool.id: float(f.sku.accelerators) for f in every if f.sku is not None and f.pool.vendor == "amd"}
         out["target_gpus"] = (amd, float(fleet.policy.target_gpus))
+    if fleet.policy.target_share is not None:
+        amd = {f.pool.id: float(f.sku.accelerators) for f in every if f.sku is not None and f.pool.vendor == "amd"}
+        today = sum(f.pool.count * f.sku.accelerators for f in every if f.sku is not None)
+        out["target_share"] = (amd, fleet.policy.target_share * today)
     if fleet.policy.budget_usd_per_hour is not None:
         out["budget_usd_per_hour"] = ({f.pool.id: float(f.price or 0) for f in every}, fleet.policy.budget_usd_per_hour)
     return out
@@ -323,10 +335,14 @@ def _bound(
         base[o.source] += gpus
         stay = gpus * (y[o.source].stay + y[o.source].both)
         moved, pinned = o.kind == "move", _pin(cell, g) is not None
-        if not moved and (pinned or o.reason.code not in FREE_CODES):
+        if not moved and (pinned or not (o.reason.code in FREE_CODES or o.reason.code.startswith("limit."))):
             total += stay
             continue
-        rest = min((n * (y[q].both + y[q].peak) + n * m * g.hours[o.cell] for q, n, m in offers.of(cell, w)), default=float("inf"))
+        hours = g.hours[o.cell]
+        rest = min(
+            (n * (y[q].both + y[q].peak) + n * m * hours + offers.egress(cell, w, q) for q, n, m in offers.of(cell, w)),
+            default=float("inf"),
+        )
         total += rest if pinned else min(stay, rest)
     weight = dict(c.caps)
     limits = _limits(fleet, facts)
@@ -352,8 +368,8 @@ class _Offers:
     def of(self, cell: Cell, w: Workload) -> list[tuple[PoolId, float, float]]:
         """Return the offers for one cell."""
         traffic = w.traffic.input_tokens + w.traffic.output_tokens
-        size = (w.accelerators_per_replica, w.concurrency, w.adapters, traffic)
-        key = (cell.source, cell.region, cell.regions, _pin(cell, self._g), w.model, size)
+        size = (w.accelerators_per_replica, w.concurrency, w.adapters, traffic, w.slo.latency_ms, w.klass, cell.router.name)
+        key = (cell.source, cell.region, cell.regions, _pin(cell, self._g), self._g.only.get(cell.id), w.model, size)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = [self._offer(f, f.sku) for f in self._facts.values() if f.sku is not None and self._may(cell, w, f)]
@@ -365,6 +381,11 @@ class _Offers:
             out.append((pool, replicas * k * part, usd))
         return out
 
+    def egress(self, cell: Cell, w: Workload, pool: PoolId) -> float:
+        """Return USD per hour of what crosses to another region."""
+        g = self._g
+        return 0.0 if g.egress is None else g.egress(cell, w, self._facts[cell.source].pool, self._facts[pool].pool)
+
     def _offer(self, f: _PoolFacts, sku: Sku) -> tuple[PoolId, Sku, float, float]:
         part = f.size / sku.accelerators
         return f.pool.id, sku, part, float(f.price or 0) / part / f.size / self._horizon
@@ -374,8 +395,12 @@ class _Offers:
         here = f.pool.region == cell.region or f.pool.region in cell.regions
         if f.sku is None or f.price is None or not here or f.pool.id == cell.source:
             return False
+        if self._g.barred is not None and self._g.barred(cell, w, self._facts[cell.source].pool, f.pool):
+            return False
         if pin is not None:
             return pin == f.pool.id
+        if self._g.only.get(cell.id, f.pool.id) != f.pool.id:
+            return False
         vendor = f.pool.vendor == "amd" or self._g.both_vendors
         return vendor and w.accelerators_per_replica <= f.sku.accelerators and _fits(w, f.sku, self._g)
 

@@ -134,7 +134,7 @@ def _fit(outcomes: tuple[Outcome, ...]) -> Check:
 
 def _waves(fleet: Fleet, outcomes: tuple[Outcome, ...], waves: tuple[Wave, ...]) -> Check:
     placed = sorted(c for w in waves for c in w.cells)
-    moving = sorted(o.cell for o in outcomes if o.kind == "move")
+    moving = sorted(o.cell for o in outcomes if o.kind == "move" and not o.arrived)
     ok = placed == moving and all(len(w.cells) <= max(1, fleet.policy.wave_cells) for w in waves)
     return Check(name="waves", ok=ok, detail=f"each moving cell once, at most {fleet.policy.wave_cells} cells a wave")
 
@@ -142,7 +142,7 @@ def _waves(fleet: Fleet, outcomes: tuple[Outcome, ...], waves: tuple[Wave, ...])
 def _lanes(fleet: Fleet, outcomes: tuple[Outcome, ...], waves: tuple[Wave, ...]) -> Check:
     """Hold each pooled cell against what really moves beside it: same wave, same SKU on the target."""
     sku = {p.id: p.sku for p in fleet.pools}
-    moves = {o.cell: o for o in outcomes if o.kind == "move"}
+    moves = {o.cell: o for o in outcomes if o.kind == "move" and not o.arrived}
     wave_of = {c: w.index for w in waves for c in w.cells}
     per_workload = {w.id: w.traffic.requests_per_s for w in fleet.workloads}
     rate = {c.id: per_workload[c.workload] for c in fleet.cells}

@@ -1,4 +1,4 @@
-"""Plan, pure layer: what the fleet costs now, then, and while both sides run. Never guesses a price, never I/O."""
+"""Plan, pure layer: what the fleet costs now and then. Never guesses a price, never I/O."""
 
 from __future__ import annotations
 
@@ -33,14 +33,12 @@ class Cost:
     """The whole fleet's cost.
 
     Args:
-        now, then: USD per hour of all priced pools; overlap: USD for the planned time with both sides up; extra: on top of today.
+        now, then: USD per hour of all priced pools.
         unpriced: pools that are left out since no price is known.
     """
 
     now: Money
     then: Money
-    overlap: Money
-    extra: Money
     pools: tuple[PoolCost, ...]
     unpriced: tuple[PoolId, ...]
 
@@ -58,24 +56,17 @@ def share(price: Money, gpus: int, of: int) -> Money:
     return Money(amount=(price.amount * gpus / of).quantize(SHARE, ROUND_HALF_UP), currency=price.currency)
 
 
-def fleet_cost(sites: Sequence[Site], then: Mapping[PoolId, int], hours: float) -> Cost:
+def fleet_cost(sites: Sequence[Site], then: Mapping[PoolId, int]) -> Cost:
     """Add up all pools.
-
-    Overlap is the hourly cost of the VMs that come and of those that will go, times `hours`.
 
     Args:
         then: VMs per pool after the plan and the release of what it no longer needs; a pool that is not named keeps its own.
-        hours: planned time from the first wave's start to the end of the last soak.
     """
     pools = tuple(PoolCost(pool=s.pool.id, vms_now=s.pool.count, vms_then=then.get(s.pool.id, s.pool.count), price=s.price) for s in sites)
     priced = [(p, p.price) for p in pools if p.price is not None]
-    both = sum((abs(p.vms_then - p.vms_now) * price.amount for p, price in priced), Decimal(0))
-    more = sum((max(0, p.vms_then - p.vms_now) * price.amount for p, price in priced), Decimal(0))
     return Cost(
         now=_usd(sum((p.vms_now * price.amount for p, price in priced), Decimal(0))),
         then=_usd(sum((p.vms_then * price.amount for p, price in priced), Decimal(0))),
-        overlap=_usd(both * Decimal(str(hours))),
-        extra=_usd(more * Decimal(str(hours))),
         pools=pools,
         unpriced=tuple(p.pool for p in pools if p.price is None and (p.vms_now or p.vms_then)),
     )

@@ -81,7 +81,15 @@ def assign_lanes(asking: Sequence[Asking], policy: Policy, costs: Costs) -> dict
 
     alone = {a.cell.id: steps(a, _own_pace(a)) for a in asking}
     groups = {a.cell.id: group for group in make_groups(asking, policy.wave_cells) for a in group}
-    return {a.cell.id: _lane_of(a, alone[a.cell.id], groups.get(a.cell.id, ()), policy, steps, costs) for a in asking}
+    given: dict[object, Given] = {}
+    out: dict[CellId, Given] = {}
+    for a in asking:
+        group = groups.get(a.cell.id, ())
+        key = a.cell.id if group else (id(alone[a.cell.id]), a.cell.lane)  # cells that stand alone and need the same get the same
+        if key not in given:
+            given[key] = _lane_of(a, alone[a.cell.id], group, policy, steps)
+        out[a.cell.id] = given[key]
+    return out
 
 
 def equality(a: Asking) -> tuple[object, ...]:
@@ -122,12 +130,12 @@ def _own_pace(a: Asking) -> Pace:
     return Pace(per_s=t.requests_per_s, trough_per_s=t.trough_per_s)
 
 
-def _lane_of(a: Asking, alone: tuple[StepNeed, ...], group: tuple[Asking, ...], policy: Policy, steps: StepsOf, costs: Costs) -> Given:
+def _lane_of(a: Asking, alone: tuple[StepNeed, ...], group: tuple[Asking, ...], policy: Policy, steps: StepsOf) -> Given:
     declared = a.cell.lane.kind
     ways: dict[LaneKind, tuple[LaneOption, tuple[StepNeed, ...]]] = {"own": (_option("own", alone, "its own requests"), alone)}
     ways["pooled"] = _pooled(a, group, steps)
     ways["replay"] = _replay(a, steps)
-    ways["accepted"] = _accepted(a, policy, costs)
+    ways["accepted"] = _accepted(a, policy, steps)
     stay = LaneOption(kind="stay", fits=True, text="no evidence is needed where nothing moves")
     fits: LaneKind = next((k for k, (o, _) in ways.items() if o.fits), "stay")
     free = declared == "own" and not ways["own"][0].fits and ways["pooled"][0].fits
@@ -143,9 +151,18 @@ def _lane_of(a: Asking, alone: tuple[StepNeed, ...], group: tuple[Asking, ...], 
         needed=tight.requests[tight_name(tight)] if tight else 0,
         arrive=_arriving(a, tight) if tight else 0,
         group=tuple(sorted(x.cell.id for x in group)) if kind == "pooled" or (kind == "own" and _leans(a, group, steps)) else (),
-        options=(*(o for o, _ in ways.values()), stay),
+        options=_kept(kind, (*(o for o, _ in ways.values()), stay)),
     )
     return Given(plan=plan, steps=mine)
+
+
+def _kept(kind: LaneKind, options: tuple[LaneOption, ...]) -> tuple[LaneOption, ...]:
+    """Return all options of a cell that is refused or lent evidence, of any other its own and the next that would fit."""
+    if kind not in ("own", "accepted"):
+        return options
+    mine = next(o for o in options if o.kind == kind)
+    after = next((o for o in options if o.fits and o.kind not in (kind, "own")), None)
+    return (mine, after) if after is not None else (mine,)
 
 
 def tight_name(step: StepNeed) -> Guardrail:
@@ -187,9 +204,9 @@ def _replay(a: Asking, steps: StepsOf) -> tuple[LaneOption, tuple[StepNeed, ...]
     return _option("replay", needs, f"{shadow.sample_per_s:g} recorded prompts/s to both sides"), needs
 
 
-def _accepted(a: Asking, policy: Policy, costs: Costs) -> tuple[LaneOption, tuple[StepNeed, ...]]:
+def _accepted(a: Asking, policy: Policy, steps: StepsOf) -> tuple[LaneOption, tuple[StepNeed, ...]]:
     """Return the longer bake time that a signature would ask for, and the steps as they go where it is signed already."""
-    signed = step_needs(a.cell, a.workload, policy, a.baseline, costs, replace(_own_pace(a), needs_pass=False))
+    signed = steps(a, replace(_own_pace(a), needs_pass=False))
     bake_s = longer_bake_s(a.workload, policy)
     if a.cell.lane.kind == "accepted":
         hours = hours_to_soak(signed)

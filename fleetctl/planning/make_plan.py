@@ -6,13 +6,14 @@ the plan carries the proof, and the checker (fleetctl.planning.checker) must agr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache
-from math import isfinite
+from math import inf, isfinite
 from typing import TYPE_CHECKING
 
+from fleetctl.domain.calendar import Calendar
 from fleetctl.domain.canonical import digest
 from fleetctl.domain.catalog import Catalog
 from fleetctl.domain.fleet import Fleet
@@ -24,7 +25,11 @@ from fleetctl.domain.provision import CapacityVerdict
 from fleetctl.domain.units import Instant, Money
 from fleetctl.domain.workload import Cell, Workload
 from fleetctl.errors import FleetctlError
+from fleetctl.planning.barriers import Barriers, ends_too_soon
+from fleetctl.planning.calendar import make_calendar
 from fleetctl.planning.candidates import Candidates, Choice, Site, once, refuse_overfull, sites
+from fleetctl.planning.cash import cash_lines
+from fleetctl.planning.check_barriers import BarrierCheck
 from fleetctl.planning.checker import Ground, check_plan
 from fleetctl.planning.checks import make_checks
 from fleetctl.planning.cost import CENT, Cost, fleet_cost, share
@@ -33,12 +38,45 @@ from fleetctl.planning.lanes import Asking, Given, assign_lanes, what_would_fit
 from fleetctl.planning.options import DEFAULT, PlanOptions
 from fleetctl.planning.outcomes import before_placing, full, moved, noisy, stays, too_slow
 from fleetctl.planning.placement import FitOf
-from fleetctl.planning.speed import Speeds
+from fleetctl.planning.power_draw import gpu_kw
+from fleetctl.planning.speed import SpeedOf, Speeds
 from fleetctl.planning.waves import finite, make_waves, wave_key
 
 if TYPE_CHECKING:
     from fleetctl.planning.assemble import Asked
-    from fleetctl.planning.program import Answer, Program
+    from fleetctl.planning.program import Answer, Floats, Program
+
+FaultTime = Callable[[float, float], float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """What the optimiser decided.
+
+    Args:
+        vms: per pool after the plan; extra: USD/h of a move itself per (cell, pool), spread over the horizon; () where nothing was asked.
+        rooms: GPUs that each pool could still take while both sides are up; capped: pool -> the shared limit that keeps it from growing.
+    """
+
+    vms: tuple[int, ...]
+    certificate: Certificate | None = None
+    extra: Floats | None = None
+    rooms: Sequence[float] = ()
+    capped: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worked:
+    """A plan with what it was made from, for those who explain it (never saved)."""
+
+    plan: Plan
+    fleet: Fleet
+    sites: tuple[Site, ...]
+    asked: tuple[Asked, ...]
+    candidates: Candidates
+    assessments: Mapping[str, Assessment]
+    placed: Placed
+    kw: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +91,9 @@ class _Inputs:
     costs: Costs
     candidates: Candidates
     options: PlanOptions
+    sent: Mapping[CellId, PoolId]
+    fault_time: FaultTime | None
+    kw: tuple[float | None, ...]
     now: Instant
 
 
@@ -68,9 +109,42 @@ def make_plan(
     baselines: Mapping[str, Baseline] | None = None,
     requests_for: PlannedRequests = planned_requests,
     fails_for: PlannedRequests | None = None,
+    fault_time: FaultTime | None = None,
     options: PlanOptions = DEFAULT,
 ) -> Plan:
-    """Decide per cell whether it moves, where, in which wave, with what evidence, at what cost.
+    """Decide per cell whether it moves, where, in which wave, with what evidence, at what cost; arguments as `work_out`."""
+    return work_out(
+        fleet,
+        catalog,
+        assessments,
+        capacity,
+        now,
+        fleet_digest=fleet_digest,
+        fit_of=fit_of,
+        baselines=baselines,
+        requests_for=requests_for,
+        fails_for=fails_for,
+        fault_time=fault_time,
+        options=options,
+    ).plan
+
+
+def work_out(
+    fleet: Fleet,
+    catalog: Catalog,
+    assessments: Iterable[Assessment],
+    capacity: Iterable[CapacityVerdict],
+    now: Instant,
+    *,
+    fleet_digest: Sha256,
+    fit_of: FitOf,
+    baselines: Mapping[str, Baseline] | None = None,
+    requests_for: PlannedRequests = planned_requests,
+    fails_for: PlannedRequests | None = None,
+    fault_time: FaultTime | None = None,
+    options: PlanOptions = DEFAULT,
+) -> Worked:
+    """Make a plan and return it with what it was made from.
 
     Args:
         assessments: one per workload; a workload without one stays.
@@ -78,6 +152,7 @@ def make_plan(
         now: aware UTC; fleet_digest: of the fleet as saved, kept in the plan so that a changed fleet is noticed.
         fit_of: `fleetctl.assess.memory_fit`; baselines: measured per workload id, else declared or assumed ones are used.
         requests_for, fails_for: canary requests to a PASS, and to a FAIL (`fleetctl.analysis.power`).
+        fault_time: (requests/s, error ratio) -> seconds from a fault to no traffic; None leaves it out.
 
     Returns:
         a plan that the checker accepts; fleets that are decided exactly (up to about 600 choices) always give the same bytes.
@@ -97,21 +172,36 @@ def make_plan(
         assessments={a.workload: a for a in assessments},
         baselines=baselines or {},
         costs=Costs(passes=cache(requests_for), fails=cache(fails_for) if fails_for is not None else None),
-        candidates=Candidates(fleet, everywhere, fit_of, Speeds(catalog, amd_factor=options.amd_factor), options),
+        candidates=Candidates(fleet, everywhere, fit_of, _speeds(catalog, options), options, Barriers(fleet, catalog, now)),
         options=options,
+        sent=options.sent,
+        fault_time=fault_time,
+        kw=tuple(gpu_kw(s, catalog) for s in everywhere),
         now=now,
     )
     outcomes, asked, steps = _ask(given)
-    answer, certificate = _place(given, outcomes, asked, steps)
-    needs = {c: finite(steps[c]) for c, o in outcomes.items() if o.kind == "move"}
-    moving = tuple(c for c in fleet.cells if outcomes[c.id].kind == "move")
-    waves = make_waves(fleet, moving, needs, {c: o.lane.group for c, o in outcomes.items() if o.lane is not None})
-    then = {s.pool.id: int(n) for s, n in zip(everywhere, answer, strict=True)}
-    cost = fleet_cost(everywhere, then, sum(w.hours for w in waves))
+    placed = _place(given, outcomes, asked, steps)
+    moving = tuple(c for c in fleet.cells if outcomes[c.id].kind == "move" and c.id not in options.arrived)
+    ends = {id(s): finite(s) for s in steps.values()}
+    needs = {c.id: ends[id(steps[c.id])] for c in moving}
+    waves = make_waves(fleet, moving, needs, {c.id: lane.group for c in moving if (lane := outcomes[c.id].lane) is not None})
+    then = {s.pool.id: int(n) for s, n in zip(everywhere, placed.vms, strict=True)}
+    cost = fleet_cost(everywhere, then)
+    saving = cost.now.amount - cost.then.amount
+    times = make_calendar(waves, outcomes, needs, cost.pools, fleet.policy.freeze, now, saving=saving, deadline=options.deadline)
     ordered = tuple(outcomes[c.id] for c in fleet.cells)
-    plan = _written(given, fleet_digest, ordered, waves, cost, certificate, verdicts)
+    plan = _written(given, fleet_digest, ordered, waves, cost, times, placed.certificate, verdicts)
     plan = replace(plan, checks=(*plan.checks, *_checked(plan, given, steps, then, fit_of)))
-    return replace(plan, id=plan_id(plan))
+    return Worked(
+        plan=replace(plan, id=plan_id(plan)),
+        fleet=fleet,
+        sites=everywhere,
+        asked=asked,
+        candidates=given.candidates,
+        assessments=given.assessments,
+        placed=placed,
+        kw=given.kw,
+    )
 
 
 def _written(
@@ -120,11 +210,13 @@ def _written(
     ordered: tuple[Outcome, ...],
     waves: tuple[Wave, ...],
     cost: Cost,
+    times: tuple[Calendar | None, Money, Money],
     certificate: Certificate | None,
     verdicts: tuple[CapacityVerdict, ...],
 ) -> Plan:
     """Return the plan as a value, still without its id and the checker's findings."""
     fleet, catalog = given.fleet, given.catalog
+    calendar, overlap, extra = times
     return Plan(
         id=PlanId(""),
         lineage=fleet.lineage,
@@ -136,14 +228,16 @@ def _written(
         waves=waves,
         cost_now=cost.now,
         cost_then=cost.then,
-        overlap_cost=cost.overlap,
-        overlap_extra=cost.extra,
+        overlap_cost=overlap,
+        overlap_extra=extra,
         catalog_id=catalog.id,
         price_book_id=catalog.price_book_id,
         bound=certificate.bound if certificate else None,
         gap_pct=certificate.gap_pct if certificate else None,
         certificate=certificate,
         checks=make_checks(fleet, catalog, ordered, waves, cost, verdicts, given.baselines),
+        cash=cash_lines(fleet.pools, cost.pools, fleet.commitments, catalog, given.now),
+        calendar=calendar,
     )
 
 
@@ -151,14 +245,18 @@ def _checked(
     plan: Plan, given: _Inputs, steps: Mapping[CellId, tuple[StepNeed, ...]], then: Mapping[PoolId, int], fit_of: FitOf
 ) -> tuple[Check, ...]:
     """Return the checker's findings. Raises FleetctlError (plan.refused) where it does not agree."""
+    barriers = BarrierCheck(given.fleet, given.catalog, given.now)
     ground = Ground(
         vms=then,
-        hours={c: sum(n.hours for n in s if isfinite(n.hours)) for c, s in steps.items()},
+        hours={c: 0.0 if c in given.options.arrived else sum(n.hours for n in s if isfinite(n.hours)) for c, s in steps.items()},
         closed=frozenset((s.pool.sku, s.pool.region) for s in given.sites if s.closed is not None),
         fit_of=fit_of,
-        speed_of=Speeds(given.catalog, amd_factor=given.options.amd_factor),
+        speed_of=_speeds(given.catalog, given.options),
         both_vendors=given.options.both_vendors,
-        sent=given.options.migrating,
+        sent=given.options.sent,
+        barred=barriers.barred,
+        egress=barriers.egress if given.fleet.paths else None,
+        only=given.options.only,
     )
     checks = check_plan(plan, given.fleet, given.catalog, ground)
     bad = tuple(f"{c.name}: {c.detail}" for c in checks if not c.ok)
@@ -194,7 +292,7 @@ def _ask(given: _Inputs) -> tuple[dict[CellId, Outcome], tuple[Asked, ...], dict
         choices: tuple[Choice, ...] = ()
         if cell.id in asking:
             outcomes[cell.id], choices = _early(asking[cell.id], lanes[cell.id], outcomes[cell.id], given, steps)
-        hours = sum(n.hours for n in steps.get(cell.id, ()) if isfinite(n.hours))
+        hours = 0.0 if cell.id in given.options.arrived else sum(n.hours for n in steps.get(cell.id, ()) if isfinite(n.hours))
         pinned = bool(choices) and given.candidates.pinned(cell) is not None
         asked.append(Asked(cell=cell, workload=workload, source=source, choices=choices, hours=hours, pinned=pinned))
     return outcomes, _admitted(given, outcomes, asked), steps
@@ -203,6 +301,7 @@ def _ask(given: _Inputs) -> tuple[dict[CellId, Outcome], tuple[Asked, ...], dict
 def _base(cell: Cell, workload: Workload, given: _Inputs) -> Outcome:
     site = given.sites[given.index[cell.source]]
     gpus = workload.replicas * workload.accelerators_per_replica
+    kw = given.kw[given.index[cell.source]]
     return Outcome(
         cell=cell.id,
         workload=workload.id,
@@ -212,13 +311,17 @@ def _base(cell: Cell, workload: Workload, given: _Inputs) -> Outcome:
         replicas=workload.replicas,
         reason=Reason(code="", text=""),
         cost_now=share(site.price, gpus, site.sku.accelerators) if site.price is not None and site.sku is not None else None,
+        kw_now=None if kw is None else round(kw * gpus, 4),
     )
 
 
 def _before_placing(cell: Cell, workload: Workload, base: Outcome, given: _Inputs) -> Outcome | None:
     site = given.sites[given.index[cell.source]]
-    may_return = given.options.both_vendors or cell.id in given.options.migrating
-    return before_placing(cell, workload, base, site, given.assessments.get(workload.id), may_return=may_return)
+    may_return = given.options.both_vendors or cell.id in given.sent
+    early = before_placing(cell, workload, base, site, given.assessments.get(workload.id), may_return=may_return)
+    if early is None and cell.id in given.options.held:
+        return replace(base, reason=given.options.held[cell.id], cost_then=base.cost_now)
+    return early
 
 
 def _asking(cell: Cell, workload: Workload, given: _Inputs) -> Asking:
@@ -238,11 +341,16 @@ def _early(
     """Return the outcome of a cell whose evidence or fit refuses it, else its choices."""
     cell, workload = a.cell, a.workload
     base = replace(base, lane=lane.plan)
-    refused = noisy(a, base, given.fleet.policy)
-    if refused is not None:
-        return refused, ()
-    if lane.plan.kind == "stay":
-        return too_slow(workload, base, lane, what_would_fit(a, given.fleet.policy, given.costs, lane.plan)), ()
+    if cell.id not in given.options.arrived:
+        site = given.sites[given.index[cell.source]]
+        refused = noisy(a, base, given.fleet.policy)
+        if refused is not None:
+            return refused, ()
+        if lane.plan.kind == "stay":
+            return too_slow(workload, base, lane, what_would_fit(a, given.fleet.policy, given.costs, lane.plan)), ()
+        gone = ends_too_soon(site, sum(n.hours for n in lane.steps if isfinite(n.hours)), given.now) if site.pool.ends else None
+        if gone is not None:
+            return replace(base, kind="infeasible", reason=gone, change=f"Extend the capacity of {site.pool.id}, or shorten the steps."), ()
     choices, refusals = given.candidates.look(cell, workload)
     if not choices:
         first = refusals[0]
@@ -251,6 +359,10 @@ def _early(
     if base.cost_now is None and given.candidates.pinned(cell) is None:
         return stays(base, choices, given.sites, {}, (), {}), ()
     return base, choices
+
+
+def _speeds(catalog: Catalog, options: PlanOptions) -> SpeedOf:
+    return options.speed_of or Speeds(catalog, amd_factor=options.amd_factor)
 
 
 def _admitted(given: _Inputs, outcomes: dict[CellId, Outcome], asked: list[Asked]) -> tuple[Asked, ...]:
@@ -271,20 +383,23 @@ def _admitted(given: _Inputs, outcomes: dict[CellId, Outcome], asked: list[Asked
 
 
 def _rank(a: Asked, given: _Inputs) -> tuple[object, ...]:
-    first = a.cell.id not in given.options.migrating
+    first = a.cell.id not in given.sent
     return (first, wave_key(a.cell, a.workload.klass, given.fleet.policy), -a.workload.accelerators_per_replica, a.cell.id)
 
 
 def _place(
     given: _Inputs, outcomes: dict[CellId, Outcome], asked: tuple[Asked, ...], steps: Mapping[CellId, tuple[StepNeed, ...]]
-) -> tuple[tuple[int, ...], Certificate | None]:
+) -> Placed:
     """Let the optimiser decide, write every outcome, and return the VMs per pool and the proof."""
     if not any(a.choices for a in asked):
-        return tuple(s.pool.count for s in given.sites), None
+        return Placed(vms=tuple(s.pool.count for s in given.sites))
     from fleetctl.planning.assemble import assemble
     from fleetctl.planning.solve import solve
 
     program, caps = assemble(given.fleet, given.catalog, given.sites, asked, given.now, allow_dearer=given.options.allow_dearer)
+    if given.options.most_moves is not None or given.options.most_gpus is not None:
+        most, gpus = given.options.most_moves, given.options.most_gpus
+        program = replace(program, most_moves=inf if most is None else float(most), most_gpus=inf if gpus is None else gpus)
     answer = solve(program)
     rooms, capped = _rooms(program, answer, caps)
     for w, a in enumerate(asked):
@@ -294,12 +409,19 @@ def _place(
         chosen = next((c for c in a.choices if c.pool == to), None)
         if chosen is not None:
             why = "pinned in the fleet file" if a.cell.target is not None else "cheapest place in whole VMs"
-            outcomes[a.cell.id] = moved(base, chosen, given.sites[to], why, hours_to_soak(steps[a.cell.id]))
+            there = a.cell.id in given.options.arrived
+            moves = moved(base, chosen, given.sites[to], why, hours_to_soak(steps[a.cell.id]), given.kw[to], there=there)
+            outcomes[a.cell.id] = replace(moves, fault_to_zero_s=_fault_time(a, given))
         else:
             extra = {c.pool: float(program.move[w, c.pool]) for c in a.choices}
             outcomes[a.cell.id] = stays(base, a.choices, given.sites, extra, rooms, capped)
     certificate = None if given.options.allow_dearer else _certificate(given, program, answer, caps)
-    return tuple(int(n) for n in answer.vms), certificate
+    return Placed(vms=tuple(int(n) for n in answer.vms), certificate=certificate, extra=program.move, rooms=rooms, capped=capped)
+
+
+def _fault_time(a: Asked, given: _Inputs) -> float | None:
+    ratio = baseline_of(a.workload, given.baselines).error_ratio
+    return given.fault_time(a.workload.traffic.requests_per_s, ratio) if given.fault_time is not None else None
 
 
 def _rooms(program: Program, answer: Answer, caps: tuple[str, ...]) -> tuple[list[float], dict[int, str]]:
@@ -347,7 +469,7 @@ def _usd(amount: float) -> Money:
 def _pool_specs(given: _Inputs, outcomes: tuple[Outcome, ...], cost: Cost) -> tuple[PoolSpec, ...]:
     targets = {o.target for o in outcomes if o.kind == "move"}
     sources = {c.source for c in given.fleet.cells}
-    held = set(given.options.migrating.values())
+    held = set(given.sent.values())
     then = {p.pool: p.vms_then for p in cost.pools}
     return tuple(
         PoolSpec(

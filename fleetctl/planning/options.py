@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fleetctl.domain.ids import CellId, PoolId
+from fleetctl.domain.people import Reason
+from fleetctl.domain.units import Instant
+from fleetctl.planning.speed import SpeedOf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +19,11 @@ class PlanOptions:
         allow_dearer: move what can move even where staying is cheaper.
         both_vendors: cells may go to any pool of their regions, back to NVIDIA too (rebalancing).
         migrating: cells on their way, and where to: they are not placed anew, and their pools are held.
+        arrived: cells that an earlier plan brought to a target for good, and where: they stay there, in no wave.
+        deadline: by when soaks should be over; what ends later is named, never dropped.
+        held: cells that stay, and why (rebalancing); only: the one pool that a cell may go to, or stay.
+        most_moves, most_gpus: cells that may move, and GPUs of those where they are now; None: no limit.
+        speed_of: instead of the catalogue's records (a fleet as it stands, whose replicas have another reference).
         amd_factor: multiplies the throughput of AMD accelerators (sensitivity), 1.0 as recorded.
     """
 
@@ -23,6 +31,18 @@ class PlanOptions:
     both_vendors: bool = False
     migrating: Mapping[CellId, PoolId] = field(default_factory=dict)
     amd_factor: float = 1.0
+    arrived: Mapping[CellId, PoolId] = field(default_factory=dict)
+    deadline: Instant | None = None
+    held: Mapping[CellId, Reason] = field(default_factory=dict)
+    only: Mapping[CellId, PoolId] = field(default_factory=dict)
+    most_moves: int | None = None
+    most_gpus: float | None = None
+    speed_of: SpeedOf | None = None
+
+    @property
+    def sent(self) -> Mapping[CellId, PoolId]:
+        """Return the cells that are not placed anew, and where they go or are."""
+        return {**self.migrating, **self.arrived}
 
 
 DEFAULT = PlanOptions()

@@ -8,7 +8,7 @@ from math import isfinite
 
 from fleetctl.domain.fleet import Policy
 from fleetctl.domain.people import Reason
-from fleetctl.domain.plan import Assessment, Outcome
+from fleetctl.domain.plan import ARRIVED, Assessment, Outcome
 from fleetctl.domain.pool import Sku
 from fleetctl.domain.units import Money
 from fleetctl.domain.workload import Cell, Workload
@@ -16,6 +16,9 @@ from fleetctl.planning.candidates import Choice, Site
 from fleetctl.planning.cost import share
 from fleetctl.planning.evidence_need import LANE_LIMIT_HOURS, gating_of, hours_to_soak, phases_for
 from fleetctl.planning.lanes import Asking, Given
+
+LICENCE_RULE = "R068"
+"""The finding that a route waits for a licence."""
 
 
 def before_placing(
@@ -37,8 +40,11 @@ def before_placing(
     blocking = [f for f in assessment.blocking if f.severity == "blocking" and f.rule not in waived]
     if blocking:
         more = f" (and {len(blocking) - 1} more)" if len(blocking) > 1 else ""
-        reason = Reason(code=f"assess.{blocking[0].rule}", text=f"{blocking[0].text}{more}.".replace("..", "."))
-        return replace(base, kind="infeasible", reason=reason, change="Choose another route, or waive the finding with a reason.")
+        first = blocking[0]
+        code, change = f"assess.{first.rule}", "Choose another route, or waive the finding with a reason."
+        if first.rule == LICENCE_RULE:
+            code, change = "licence", "Put your licence on record: fleetctl assess --accept-licence scale=REFERENCE"
+        return replace(base, kind="infeasible", reason=Reason(code=code, text=f"{first.text}{more}.".replace("..", ".")), change=change)
     if assessment.route == "stay":
         return stay("route.stay", "Its route is stay.", "Declare another route for the workload.")
     return None
@@ -76,8 +82,8 @@ def _in_unit(guardrail: str, margin: float) -> str:
     return f"{margin * 100:.3g} %" if guardrail == "latency" else f"{margin * 100:.3g} points"
 
 
-def moved(base: Outcome, choice: Choice, site: Site, why: str, hours: float) -> Outcome:
-    """Return the outcome of a cell that goes to `site`."""
+def moved(base: Outcome, choice: Choice, site: Site, why: str, hours: float, kw: float | None, *, there: bool = False) -> Outcome:
+    """Return the outcome of a cell that goes to `site`; `kw`: all-in draw of one GPU there; `there`: an earlier plan brought it."""
     sku, then = _sku(site), cost_on(choice, site)
     gpus = f"{choice.replicas} replicas at {choice.speed.factor:.2f} x the speed ({choice.speed.kind}), " if _scaled(base, choice) else ""
     return replace(
@@ -89,7 +95,10 @@ def moved(base: Outcome, choice: Choice, site: Site, why: str, hours: float) -> 
         hours=round(hours, 6) if isfinite(hours) else None,
         target_replicas=choice.replicas,
         speed=choice.speed,
-        reason=_move_reason(base.cost_now, then, f"{sku.gpu}, {gpus}{why}"),
+        kw_then=None if kw is None else round(kw * choice.gpus, 4),
+        reason=Reason(code=ARRIVED, text=f"An earlier plan brought it to {site.pool.id}; its source is held until it is released.")
+        if there
+        else _move_reason(base.cost_now, then, f"{sku.gpu}, {gpus}{why}"),
     )
 
 
@@ -163,8 +172,9 @@ def stays(
         return full(base, best, site)
     if best.pool in capped:
         text = f"{sku.gpu} on {site.pool.id} would save {now - then:.2f} USD/h, but {capped[best.pool]} is used up while both sides run."
+        code = f"limit.{capped[best.pool].split(' ')[0]}"
         return replace(
-            base, kind="infeasible", reason=Reason(code="limit", text=text), change=f"Raise {capped[best.pool]} in the fleet file's policy."
+            base, kind="infeasible", reason=Reason(code=code, text=text), change=f"Raise {capped[best.pool]} in the fleet file's policy."
         )
     text = (
         f"By its share of GPUs {sku.gpu} would save {now - then:.2f} USD/h, but VMs come whole: moving it frees none of {base.source}, "

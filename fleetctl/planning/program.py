@@ -36,6 +36,7 @@ class Program:
         start: (cells,) pool of today; spread: (cells,) least VMs that a pool with this cell has.
         size: (pools,) GPUs of a VM; price: USD/h of a VM; count, most, idle, paid: VMs today, allowed, of no cell, paid anyway.
         caps: (rows, pools) of shared limits per VM at the peak (kW, GPUs of a vendor, USD/h); limits: (rows,).
+        most_moves, most_gpus: cells that may move, and GPUs (where they are) of those; endless where nothing limits them.
     """
 
     load: Floats
@@ -52,6 +53,13 @@ class Program:
     caps: Floats
     limits: Floats
     least_load: Floats | None = None
+    most_moves: float = np.inf
+    most_gpus: float = np.inf
+
+    @property
+    def is_limited(self) -> bool:
+        """Tell whether fewer cells may move than would."""
+        return bool(np.isfinite(self.most_moves) or np.isfinite(self.most_gpus))
 
     @property
     def cells(self) -> int:

@@ -33,6 +33,8 @@ _NUMBERS = {
 }
 _QUOTA_NAME = re.compile(r"approved\s+(.{1,80}?)\s+quota", re.IGNORECASE)
 _AFTER = re.compile(r"retry[- ]after\"?:?\s*(\d{1,5})", re.IGNORECASE)
+_MESSAGE = re.compile(r'\bMessage: "([^"]{8,2000})"')
+"""What the cloud said, within the wrapping that azurerm puts around it."""
 _LONGEST = 20_000
 _DEEPEST = 12
 
@@ -183,5 +185,7 @@ def _wait(whole: str, retry_after_s: float | None) -> timedelta:
 def _telling(texts: tuple[str, ...], row: Row | None) -> str:
     said = [t for t in texts if not t.startswith("code: ")] or list(texts)
     best = next((t for t in said if row is not None and row.code in t), None) or max(said, key=len, default="no reason was given")
+    quoted = _MESSAGE.search(best)
+    best = quoted[1] if quoted else best
     line = " ".join("".join(c if c.isprintable() else " " for c in best).split())
     return line if len(line) <= 400 else line[:399] + "…"

@@ -15,6 +15,7 @@ from math import ceil
 import numpy as np
 
 from fleetctl.planning.highs import Found, Model, run
+from fleetctl.planning.polish import polished
 from fleetctl.planning.program import (
     TINY,
     Answer,
@@ -59,15 +60,15 @@ def solve(p: Program, effort: Effort | None = None) -> Answer:
     The assignment of today (pins moved) must be feasible.
     """
     effort = effort or Effort()
-    if int(p.allowed.sum()) <= EXACT_CHOICES:
-        return _exact(p)
+    if p.is_limited or int(p.allowed[_free(p)].sum()) <= EXACT_CHOICES:
+        return _exact(p, effort)
     y, leaning = _prices(p)
     costs = reduced(p, y)
     bound = bound_of(p, y, costs)
     tries = [refilled(p, y, greedy(p, costs, leaning, split_first=first)) for first in (False, True)]
-    pool = min(tries, key=lambda t: cost_of(p, t, vms_of(p, t)[0]))
+    pool = polished(p, min(tries, key=lambda t: cost_of(p, t, vms_of(p, t)[0])))
     pool = _improve(p, pool, costs, p.price - p.size * (y.stay + y.both), bound, effort)
-    return _answer(p, pool, y, bound, "prices")
+    return _answer(p, polished(p, pool), y, bound, "prices")
 
 
 def _answer(p: Program, pool: Ints, y: Prices, bound: float, proof: str) -> Answer:
@@ -90,7 +91,8 @@ class _Part:
 
     Args:
         rows: cells decided; choices: (rows, pools) what each may choose; scale: cells that each stands for.
-        stay, come: GPUs of the cells that are fixed; least: VMs that those need for spreading.
+        stay, come: GPUs of the cells that are fixed; least, top: VMs that those need for spreading.
+        sparse: rows of spreading only where the load does not ask for as many VMs.
     """
 
     rows: Ints
@@ -99,6 +101,31 @@ class _Part:
     stay: Floats
     come: Floats
     least: Floats
+    top: Floats
+    sparse: bool = False
+
+
+def _fixed(p: Program, pool: Ints, free: Ints, choices: Bools, *, sparse: bool) -> _Part:
+    """Return the part that decides the cells `free`, all others as `pool` has them."""
+    fixed = np.ones(p.cells, bool)
+    fixed[free] = False
+    stays = pool == p.start
+
+    def widest(among: Bools) -> Floats:
+        out = np.zeros(p.pools)
+        np.maximum.at(out, pool[among], p.spread[among].astype(float))
+        return out
+
+    return _Part(
+        rows=free,
+        choices=choices,
+        scale=1.0,
+        stay=held(p, pool, fixed & stays),
+        come=held(p, pool, fixed & ~stays),
+        least=np.maximum(p.idle + np.minimum(widest(fixed & stays), p.count), np.minimum(widest(fixed), p.most)),
+        top=np.minimum(widest(fixed & ~stays), p.most),
+        sparse=sparse,
+    )
 
 
 def _model(p: Program, part: _Part, *, whole: bool) -> tuple[Model, Ints, Ints]:
@@ -120,7 +147,8 @@ def _model(p: Program, part: _Part, *, whole: bool) -> tuple[Model, Ints, Ints]:
     high = np.concatenate((np.ones(first), np.full(3 * pools, np.inf), p.limits))
     if whole:
         need = np.minimum(p.spread[cells], np.where(stays, np.minimum(p.most, p.count)[c], p.most[c]))
-        wide = np.flatnonzero((need > 1) & ((part.stay + part.come < 2 * p.size) & (part.least < 2))[c])
+        few = (part.stay + part.come < 2 * p.size) & (part.least < 2) if part.sparse else np.ones(pools, bool)
+        wide = np.flatnonzero((need > 1) & few[c])
         row = len(low) + np.arange(len(wide))
         entry_row += [row, row]
         entry_column += [vm[c[wide]], x[wide]]
@@ -132,9 +160,16 @@ def _model(p: Program, part: _Part, *, whole: bool) -> tuple[Model, Ints, Ints]:
         entry += [np.ones(len(enter)), -need[enter].astype(float)]
         more = len(wide) + len(enter)
         low, high = np.concatenate((low, np.zeros(more))), np.concatenate((high, np.full(more, np.inf)))
+        if p.is_limited:
+            goes = np.flatnonzero(~stays & p.allowed[cells, p.start[cells]])
+            entry_row += [np.full(len(goes), len(low)), np.full(len(goes), len(low) + 1)]
+            entry_column += [goes, goes]
+            entry += [np.ones(len(goes)), p.load[cells[goes], p.start[cells[goes]]]]
+            low = np.concatenate((low, np.full(2, -np.inf)))
+            high = np.concatenate((high, [p.most_moves, p.most_gpus]))
     model = Model(
         cost=np.concatenate((p.move[cells, c] * part.scale, p.price, np.zeros(pools))),
-        low=np.concatenate((np.zeros(n), np.maximum(p.paid, part.least), p.count)),
+        low=np.concatenate((np.zeros(n), np.maximum(p.paid, part.least), np.maximum(p.count, part.top))),
         high=np.concatenate((np.ones(n), np.maximum(p.most, p.count), np.maximum(p.most, p.count))),
         row_low=low,
         row_high=high,
@@ -155,17 +190,33 @@ def _chosen(found: Found, part: _Part, r: Ints, c: Ints) -> Ints:
 
 def _everything(p: Program, rows: Ints, scale: float) -> _Part:
     nothing = np.zeros(p.pools)
-    return _Part(rows=rows, choices=p.allowed[rows], scale=scale, stay=nothing, come=nothing, least=nothing)
+    return _Part(rows=rows, choices=p.allowed[rows], scale=scale, stay=nothing, come=nothing, least=nothing, top=nothing)
 
 
-def _exact(p: Program) -> Answer:
-    part = _everything(p, np.arange(p.cells), 1.0)
+def _free(p: Program) -> Bools:
+    """Return the cells that have a choice."""
+    some: Bools = p.allowed.sum(axis=1) > 1
+    return some
+
+
+def _exact(p: Program, effort: Effort) -> Answer:
+    """Decide every cell that has a choice in one mixed program; a limit of moves is one of its rows."""
+    free = _free(p)
+    rows, pool = np.flatnonzero(free), p.allowed.argmax(axis=1).astype(np.int64)
+    pool[rows] = p.start[rows]
+    part = _fixed(p, pool, rows, p.allowed[rows], sparse=False)
     model, r, c = _model(p, part, whole=True)
-    found = run(model, seconds=120.0)
+    limited = p.is_limited and int(p.allowed[rows].sum()) > EXACT_CHOICES
+    found = run(model, seconds=120.0, gap=1e-4 if limited else 0.0, nodes=50 * effort.nodes if limited else None)
     y, _ = _prices(p)
     proven = bound_of(p, y)
-    pool = greedy(p, reduced(p, y)) if found.values is None else _chosen(found, part, r, c)
-    exact = found.bound if np.isfinite(found.bound) and p.least_load is None else -np.inf
+    exact = -np.inf
+    if found.values is not None:
+        pool[rows] = _chosen(found, part, r, c)
+        fixed = float(p.move[np.flatnonzero(~free), pool[~free]].sum())
+        exact = found.bound + fixed if np.isfinite(found.bound) and p.least_load is None else -np.inf
+    elif not p.is_limited:
+        pool = greedy(p, reduced(p, y))
     return _answer(p, pool, y, max(proven, exact), "branch and bound" if exact > proven + TINY else "prices")
 
 
@@ -308,14 +359,7 @@ def _openings(p: Program, pool: Ints, costs: Floats, slope: Floats, width: int) 
 def _neighbour(p: Program, pool: Ints, costs: Floats, slope: Floats, width: int, effort: Effort) -> Ints:
     """Decide anew the cells that are nearest to another pool, all others as they are."""
     rows, choices = _openings(p, pool, costs, slope, width)
-    fixed = np.ones(p.cells, bool)
-    fixed[rows] = False
-    stays = pool == p.start
-    stay = held(p, pool, fixed & stays)
-    come = held(p, pool, fixed & ~stays)
-    here = np.zeros(p.pools)
-    np.maximum.at(here, pool[fixed], p.spread[fixed].astype(float))
-    part = _Part(rows=rows, choices=choices, scale=1.0, stay=stay, come=come, least=np.minimum(here, np.minimum(p.most, p.count)))
+    part = _fixed(p, pool, rows, choices, sparse=True)
     model, r, c = _model(p, part, whole=True)
     then, peak = vms_of(p, pool)
     start = np.concatenate(((pool[rows][r] == c).astype(float), then, peak))

@@ -8,6 +8,7 @@ from typing import Protocol
 from fleetctl.domain.evidence import Cursor, Evidence, Pair, Series, Thresholds
 from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import CellId, PoolId, Token
+from fleetctl.domain.people import Signal
 from fleetctl.domain.provision import Owner
 from fleetctl.domain.quality import Choice
 from fleetctl.domain.split import Applied, Drained, Readiness, RouterCapabilities, Served, Split, Stale
@@ -132,6 +133,18 @@ class Holds(Protocol):
 
     def warm(self, pool: PoolId) -> None:
         """Bring replicas up."""
+        ...
+
+
+class Notices(Protocol):
+    """Tells what clouds say of the end of a pool's machines: spot notices, scheduled events, the end of a capacity block."""
+
+    def watches(self, pool: PoolId) -> bool:
+        """Tell whether anybody can tell of this pool; asks nothing."""
+        ...
+
+    def read(self, pool: PoolId) -> tuple[Signal, ...]:
+        """Return what stands now, each with its deadline; within 2 s, never an exception: who is silent is a signal of its own."""
         ...
 
 

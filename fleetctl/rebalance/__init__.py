@@ -1,1 +1,1 @@
-"""Rebalance: when moving is worth it; pure layer. Never I/O, clock, randomness or logging."""
+"""Rebalance, pure layer: when moving again is worth it, and how much may move. Never I/O, never plans a move itself."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from fleetctl.domain.evidence import Evidence, Verdict
-from fleetctl.domain.people import Reason
+from fleetctl.domain.people import Reason, Signal
 from fleetctl.domain.rollout import (
     Decision,
     Drain,
@@ -23,6 +23,7 @@ from fleetctl.domain.rollout import (
 )
 from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.rollout.gates import Gate, gate
+from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text
 
 MOVING = timedelta(seconds=1)
 BAKING = timedelta(seconds=10)
@@ -49,8 +50,8 @@ PHASE_ORDER = ("preflight", "shadow", "canary", "ramp", "full", "soak", "complet
 def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     """Decide what happens next to a cell.
 
-    Priority: nothing after an end; orders; a FAIL and going home; a newer or foreign writer; the step's weight; lost evidence; the
-    step's gate, then pause, `until` and freeze.
+    Priority: nothing after an end; orders; a FAIL and going home; a newer or foreign writer; a notice that the target loses machines;
+    the step's weight; lost evidence; a notice that the source does; the step's gate, then pause, `until` and freeze.
 
     Args:
         r: the current rollout with its unobeyed orders.
@@ -80,6 +81,11 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     if _was_lowered(r, seen, now):
         text = f"somebody else set {seen.split.target_bp / 100:g} % where {r.weight_bp / 100:g} % was; resume or abort it"
         return _held(r, seen, Reason(code="foreign_write", text=text), now, page=True)
+    ending = leaving(seen.signals, r.spec.target)
+    if ending is not None:
+        return _leave_target(r, seen, ending, now)
+    if r.hold_reason == TARGET:
+        return _return_to_target(r, seen, now)
     if (changed := _identity(r, seen, now)) is not None:
         return changed
     r = replace(r, identity=seen.identity.hash()) if seen.identity is not None else r
@@ -88,6 +94,10 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     lost = _lost(r, seen, now)
     if lost:
         return _without_evidence(r, seen, lost, now)
+    ending = leaving(seen.signals, r.spec.source)
+    if ending is not None:
+        why = Reason(code=SOURCE, text=f"source: {notice_text(ending, now)}; nobody more is sent away from it")
+        return _held(r, seen, why, now, page=True)
     return _at_step(replace(r, lost_since=None), seen, now)
 
 
@@ -186,6 +196,39 @@ def _go_home(r: Rollout, seen: Observation) -> Decision:
     return Decision(next=r, effects=(SetSplit(target_bp=floor_bp),), why=why, look_again=SETTLING)
 
 
+def _leave_target(r: Rollout, seen: Observation, ending: Signal, now: Instant) -> Decision:
+    """Take customers off a target that loses machines, before it does; as far as ready source capacity allows. Nothing has failed."""
+    ready = 1.0 if seen.source_ready is None else seen.source_ready
+    floor_bp = min(seen.split.target_bp, round((1.0 - ready) * FULL_BP))
+    why = Reason(code=TARGET, text=f"target: {notice_text(ending, now)}")
+    notice = () if r.hold_reason == TARGET else (Notify(level="page", text=f"{r.cell}: {why.text}; {percent_text(seen.split.target_bp)}"),)
+    held = replace(r, weight_bp=floor_bp, settled_at=None, lost_since=None, step_done=False, promoted=False, hold_reason=TARGET)
+    if floor_bp < seen.split.target_bp:
+        return Decision(next=held, effects=(SetSplit(target_bp=floor_bp), *notice), why=why, look_again=SETTLING)
+    drain: tuple[Effect, ...] = (Drain(pool=r.spec.target),) if notice else ()
+    return Decision(next=held, effects=(*_renewal(held, seen, now), *drain, *notice), why=why, look_again=MOVING)
+
+
+def _return_to_target(r: Rollout, seen: Observation, now: Instant) -> Decision:
+    """Begin again at the first step with customers once every replica of the target answers: its machines may be new ones."""
+    if seen.target_ready is None or seen.target_ready < 1.0:
+        ready = "is being asked" if seen.target_ready is None else f"answers on {seen.target_ready:.0%} of its replicas"
+        why = Reason(code=TARGET, text=f"target {ready}; not sending anybody there")
+        return Decision(next=r, effects=_renewal(r, seen, now), why=why, look_again=MOVING)
+    if r.paused:
+        why = Reason(code=TARGET, text="target is whole again; paused")
+        return Decision(next=r, effects=_renewal(r, seen, now), why=why, look_again=MOVING)
+    weighted = [i for i, p in enumerate(r.spec.phases[: r.step + 1]) if p.weight_bp > 0]
+    again = _enter(r, weighted[0], now) if weighted else replace(r, settled_at=None, hold_reason="")
+    why = Reason(code="notice.over", text=f"target is whole again; beginning again at {again.phase}")
+    return Decision(next=again, effects=(), why=why, look_again=SETTLING)
+
+
+def percent_text(bp: int) -> str:
+    """Return what happens to customers, for a page."""
+    return f"taking {bp / 100:g} % home" if bp else "nobody is there"
+
+
 def _lost(r: Rollout, seen: Observation, now: Instant) -> str:
     """Say why there is no evidence though customers are on the target; empty where there is, or none is needed."""
     if seen.split.target_bp == 0 or r.settled_at is None or now < r.settled_at:
@@ -273,8 +316,11 @@ def _may_not_raise(r: Rollout, seen: Observation, now: Instant) -> Decision | No
     """Hold a weight that the router lost (a guard, a crash between set and record): a raise needs evidence to be there to judge it."""
     if seen.window.active:
         return _held(r, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
-    if seen.source_ready is not None and seen.source_ready < 1.0:
-        return _source_not_ready(r, seen, now)
+    if held := _not_ready(r, seen, now):
+        return held
+    ending = leaving(seen.signals, r.spec.source)
+    if ending is not None:
+        return _held(r, seen, Reason(code=SOURCE, text=f"source: {notice_text(ending, now)}; not raising"), now, page=True)
     if seen.mark is not None:
         return None
     if r.settled_at is not None:
@@ -290,9 +336,15 @@ def _blind(r: Rollout, seen: Observation, now: Instant) -> Decision:
     return _held(r, seen, Reason(code="evidence.lost", text=f"{BLIND}; not raising"), now, page=False)
 
 
-def _source_not_ready(r: Rollout, seen: Observation, now: Instant) -> Decision:
-    text = f"source answers on {seen.source_ready or 0.0:.0%} of its replicas; not raising above what can come home"
-    return _held(r, seen, Reason(code="source.not_ready", text=text), now, page=True)
+def _not_ready(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
+    """Hold a raise while a replica of either side is known not to answer real completions."""
+    if seen.source_ready is not None and seen.source_ready < 1.0:
+        text = f"source answers on {seen.source_ready:.0%} of its replicas; not raising above what can come home"
+        return _held(r, seen, Reason(code="source.not_ready", text=text), now, page=True)
+    if seen.target_ready is not None and seen.target_ready < 1.0:
+        text = f"target answers on {seen.target_ready:.0%} of its replicas; not raising"
+        return _held(r, seen, Reason(code="target.not_ready", text=text), now, page=True)
+    return None
 
 
 def _enter(r: Rollout, step: int, now: Instant) -> Rollout:
@@ -344,8 +396,8 @@ def _advance(r: Rollout, seen: Observation, now: Instant, verdict: Gate, renewal
     if seen.window.active:
         return _held(passed, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
     raised = min(following.weight_bp, r.spec.cap_bp)
-    if raised > seen.split.target_bp and seen.source_ready is not None and seen.source_ready < 1.0:
-        return _source_not_ready(passed, seen, now)
+    if raised > seen.split.target_bp and (held := _not_ready(passed, seen, now)):
+        return held
     entered = replace(_enter(r, r.step + 1, now), shown=(*r.shown, r.step) if _was_shown(r) else r.shown)
     effects: tuple[Effect, ...] = (SetSplit(target_bp=raised),) if raised != seen.split.target_bp else ()
     why = Reason(code="step.advance", text=f"{r.phase} done ({verdict.why}); next {following.phase} at {raised / 100:g} %")

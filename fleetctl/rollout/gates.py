@@ -46,7 +46,8 @@ def _preflight(r: Rollout, seen: Observation) -> Gate:
     if seen.source_ready is None or seen.target_ready is None:
         return Gate(open=False, why="asking both pools for real completions")
     if seen.target_ready < 1.0:
-        return Gate(open=False, why=f"target answers on {seen.target_ready:.0%} of its replicas")
+        hint = "" if seen.target_ready else " (not made yet? Run: fleetctl provision && fleetctl configure)"
+        return Gate(open=False, why=f"target answers on {seen.target_ready:.0%} of its replicas{hint}")
     latency = any(g.name == "latency" and g.judged for p in r.spec.phases for g in p.guardrails)
     if latency and r.spec.lane.kind != "accepted" and (r.since is None or r.since.thresholds is None):
         return Gate(open=False, why="collecting the baseline's latency quantiles")

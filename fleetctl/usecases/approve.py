@@ -12,6 +12,19 @@ from fleetctl.ports.state import Clock, Records, Store
 from fleetctl.usecases.migrate import require_current
 
 
+def approvable(plan_id: str, fleet: Fleet, records: Records) -> Plan:
+    """Return the plan that may be approved.
+
+    Raises:
+        PlanStale: plan.missing, plan.stale.
+    """
+    plan = records.get(Plan, plan_id)
+    if plan is None:
+        raise PlanStale("plan.missing", f"there is no plan {plan_id}.", hint="Run: fleetctl plan")
+    require_current(plan, fleet)
+    return plan
+
+
 def approve(
     plan_id: str, fleet: Fleet, records: Records, store: Store, clock: Clock, actor: Actor, note: str
 ) -> tuple[Plan, Approval, int]:
@@ -23,10 +36,7 @@ def approve(
     Raises:
         PlanStale: plan.missing, plan.stale.
     """
-    plan = records.get(Plan, plan_id)
-    if plan is None:
-        raise PlanStale("plan.missing", f"there is no plan {plan_id}.", hint="Run: fleetctl plan")
-    require_current(plan, fleet)
+    plan = approvable(plan_id, fleet, records)
     given = [a for a in records.all(Approval) if a.plan == plan.id]
     mine = next((a for a in given if a.actor.name == actor.name and a.plan_digest == digest(plan)), None)
     approval = mine or Approval(plan=plan.id, plan_digest=digest(plan), actor=actor, at=clock.now(), note=note)

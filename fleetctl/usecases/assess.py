@@ -18,9 +18,10 @@ from fleetctl.domain.ids import WorkloadId
 from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Assessment, Finding, Route, Waiver
 from fleetctl.domain.pool import Pool
-from fleetctl.domain.portability import ROUTES, LicenceAcceptance, RuleBook, TextFile
+from fleetctl.domain.portability import ROUTES, LicenceAcceptance, RuleBook, Skipped, TextFile
 from fleetctl.domain.units import Money
 from fleetctl.domain.workload import Workload
+from fleetctl.errors import AssessFailed
 from fleetctl.ports.portability import CopyWriter, Probe, SourceTree
 from fleetctl.ports.state import Clock, Records, Store
 
@@ -95,6 +96,9 @@ def assess(subject: Subject, ports: AssessPorts, *, waivers: tuple[Waiver, ...] 
 
     Args:
         waivers: new ones; those kept with the workload's last assessment stay in force.
+
+    Raises:
+        AssessFailed: assess.nothing_read: a path holds nothing that a verdict could rest on.
     """
     now = ports.clock.now()
     gatherer = Gatherer(ports.book, subject.target)
@@ -126,14 +130,22 @@ def _read(path: Path, subject: Subject, gatherer: Gatherer, ports: AssessPorts) 
     probes = tuple(p for p in ports.probes if not p.missing())
     probed = 0
     root = path if path.is_dir() else path.parent
+    skipped: Skipped | None = None
+    before = gatherer.counts.files
     for read in ports.tree.read(path):
         gatherer.add(read)
+        if isinstance(read, Skipped):
+            skipped = skipped or read
         if not isinstance(read, TextFile) or read.installed or "!" in read.path:
             continue
         for probe in probes:
             if probed < MOST_PROBED and probe.wants(read.path, read.text):
                 probed += 1
                 gatherer.add_probe(probe.probe(root, read.path, read.text, subject.target))
+    if gatherer.counts.files == before:
+        why = f"{skipped.path}: {skipped.reason}" if skipped else "no source, requirements, container, model or binary file"
+        hint = "Name a source tree, a model folder, an image or an archive"
+        raise AssessFailed("assess.nothing_read", f"nothing in {path} could be judged: {why}.", hint=hint)
 
 
 def _declared(workload: Workload, ports: AssessPorts) -> Iterator[Finding]:
@@ -190,7 +202,10 @@ def save(assessment: Assessment, ports: AssessPorts) -> None:
 def current(workload: Workload, records: Records, clock: Clock) -> Assessment:
     """Return a workload's newest found assessment, else what its owner declares."""
     found = records.get(Assessment, kept_id(workload.id))
-    return found if found is not None and found.kind == "found" else declared(workload, clock.now())
+    if found is not None and found.kind == "found":
+        return found
+    licence = records.get(LicenceAcceptance, "licence-scale") if workload.route == "scale" else None
+    return declared(workload, clock.now(), licence)
 
 
 def assess_fleet(fleet: Fleet, records: Records, clock: Clock, price: Price) -> FleetVerdict:

@@ -19,8 +19,8 @@ from fleetctl.errors import ConfigureFailed, LeaseHeld
 from fleetctl.ports.capacity import CapacitySource, Configurator, Leftovers, Provisioner
 from fleetctl.ports.state import Clock, Held, Lease, Records, Store
 
-POOL_TTL = timedelta(minutes=60)
-"""Longest that one run on a pool is expected to hold it; released at its end, and taken from a holder that is dead."""
+POOL_TTL = timedelta(minutes=90)
+"""Longest that one step of a run may take (an apply is stopped after 60 minutes); renewed at each step, and taken from a dead holder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +81,7 @@ class CapacityPorts:
 
     Args:
         leftovers, source: of the cloud that a pool is in; places: where it may be made, what was asked for first.
+        keeps: some machines that were had are kept where the rest cannot be had; else they are given up for a place that has all.
         price: of one machine, USD per hour, None where unknown.
         shown: called with every plan before it is applied.
         is_gone: tells whether the holder of a lease is known to be dead.
@@ -97,6 +98,7 @@ class CapacityPorts:
     leftovers: Callable[[PoolSpec], Leftovers] = lambda _: NoLeftovers()
     source: Callable[[PoolSpec], CapacitySource | None] = no_source
     places: Callable[[PoolSpec], tuple[Candidate, ...]] = only_place
+    keeps: Callable[[PoolSpec], bool] = lambda _: True
     price: Callable[[Candidate], Decimal | None] = lambda _: None
     shown: Shown = lambda *_: None
     reached: Callable[[str], None] = lambda _: None

@@ -76,6 +76,60 @@ class Inventory:
     found: Found = field(default_factory=Found)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadRow:
+    """One workload over all its cells.
+
+    Args:
+        requests_per_s, gpus: of all cells; usd_per_hour: of those with a known price, None where none has one.
+        owner, cost_centre, tenant, data_class: joined by ", " where cells differ.
+    """
+
+    workload: str
+    model: str
+    klass: str
+    cells: int
+    regions: str
+    requests_per_s: float
+    usd_per_hour: Decimal | None
+    gpus: int
+    owner: str
+    cost_centre: str
+    tenant: str
+    data_class: str
+
+
+def by_workload(inventory: Inventory) -> tuple[WorkloadRow, ...]:
+    """Return the workloads, the most expensive first, then the most called: those decide where to begin."""
+    of: dict[str, list[InventoryRow]] = {}
+    for row in inventory.rows:
+        of.setdefault(row.workload, []).append(row)
+    rows = [_workload(name, cells) for name, cells in of.items()]
+    return tuple(sorted(rows, key=lambda r: (r.usd_per_hour is None, -(r.usd_per_hour or Decimal(0)), -r.requests_per_s, r.workload)))
+
+
+def _workload(name: str, cells: list[InventoryRow]) -> WorkloadRow:
+    priced = [c.usd_per_hour for c in cells if c.usd_per_hour is not None]
+
+    def all_of(what: str) -> str:
+        return ", ".join(dict.fromkeys(str(getattr(c, what)) for c in cells if getattr(c, what)))
+
+    return WorkloadRow(
+        workload=name,
+        model=all_of("model"),
+        klass=all_of("klass"),
+        cells=len(cells),
+        regions=all_of("region"),
+        requests_per_s=round(sum(c.requests_per_s for c in cells), 4),
+        usd_per_hour=sum(priced, Decimal(0)) if priced else None,
+        gpus=sum(c.replicas * c.accelerators_per_replica for c in cells),
+        owner=all_of("owner"),
+        cost_centre=all_of("cost_centre"),
+        tenant=all_of("tenant"),
+        data_class=all_of("data_class"),
+    )
+
+
 def scan_fleet(fleet: Fleet, sources: Sequence[Discovery], scope: str = "") -> tuple[Fleet, tuple[Gap, ...]]:
     """Ask every source and return the fleet with their facts beside it, and what they could not tell."""
     facts: list[Facts] = []

@@ -55,8 +55,7 @@ def approved_plan(records: Records, fleet: Fleet, plan_id: str | None) -> Plan:
     if plan is None:
         raise PlanStale("plan.missing", f"there is no plan{' ' + plan_id if plan_id else ''}.", hint="Run: fleetctl plan")
     require_current(plan, fleet)
-    if plan.id != plan_id_of(plan):
-        raise PlanStale("plan.changed", f"plan {plan.id} is not what was planned: its content gives another id.", hint="Run: fleetctl plan")
+    require_unchanged(plan)
     given = [a for a in records.all(Approval) if a.plan == plan.id]
     if any(a.plan_digest != digest(plan) for a in given):
         raise PlanStale("plan.changed", f"plan {plan.id} is not the one that was approved.", hint="Run: fleetctl plan")
@@ -82,6 +81,16 @@ def require_current(plan: Plan, fleet: Fleet) -> None:
             f"plan {plan.id} was made for serial {plan.serial} of {fleet.name}, which has changed since.",
             hint="Run: fleetctl plan",
         )
+
+
+def require_unchanged(plan: Plan) -> None:
+    """Refuse a plan whose content gives another id than it has.
+
+    Raises:
+        PlanStale: plan.changed.
+    """
+    if plan.id != plan_id_of(plan):
+        raise PlanStale("plan.changed", f"plan {plan.id} is not what was planned: its content gives another id.", hint="Run: fleetctl plan")
 
 
 def passed(r: Rollout | None) -> bool:
@@ -166,8 +175,18 @@ def start(plan: Plan, fleet: Fleet, c: CellId, until: Phase, store: Store, now: 
     store.start(rollout, (event,))
 
 
-def retry(plan: Plan, fleet: Fleet, c: CellId, store: Store, clock: Clock, actor: Actor) -> None:
-    """Start a cell again that went home, on the same plan.
+def retry(plan: Plan, fleet: Fleet, cells: Sequence[CellId], store: Store, clock: Clock, actor: Actor) -> None:
+    """Start cells again that went home, on the same plan; all of them or none.
+
+    Raises:
+        FleetctlError: rollout.not_ended.
+    """
+    for c, attempt in [(c, retryable(c, store)) for c in cells]:
+        start(plan, fleet, c, "preflight", store, clock.now(), actor, attempt=attempt)
+
+
+def retryable(c: CellId, store: Store) -> int:
+    """Return the number of a cell's next attempt.
 
     Raises:
         FleetctlError: rollout.not_ended.
@@ -175,7 +194,7 @@ def retry(plan: Plan, fleet: Fleet, c: CellId, store: Store, clock: Clock, actor
     r = store.load(c)
     if r is None or not r.ended or r.ended == "complete":
         raise FleetctlError("rollout.not_ended", f"{c} has not gone home; there is nothing to retry.", hint="Run: fleetctl status")
-    start(plan, fleet, c, "preflight", store, clock.now(), actor, attempt=r.attempt + 1)
+    return r.attempt + 1
 
 
 Goal = Literal["phase", "soak", "complete"]

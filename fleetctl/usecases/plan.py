@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
+from fleetctl.analysis.breaker import failures_to_trip
 from fleetctl.analysis.power import planned_fail, planned_requests
 from fleetctl.assess.memory import memory_fit
 from fleetctl.catalog.loader import load_catalog
 from fleetctl.domain.canonical import digest
+from fleetctl.domain.catalog import Catalog
 from fleetctl.domain.event import Event
-from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.fleet import Fleet, PhaseSpec, Policy
 from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Plan
 from fleetctl.domain.provision import CapacityVerdict
-from fleetctl.planning.make_plan import make_plan
+from fleetctl.domain.workload import Existing
+from fleetctl.errors import FleetctlError
+from fleetctl.planning.make_plan import Worked, work_out
 from fleetctl.planning.options import DEFAULT, PlanOptions
 from fleetctl.ports.capacity import Capacity
 from fleetctl.ports.state import Clock, Records, Store
+from fleetctl.rollout.decide import BAKING, MOVING, SOAKING
 from fleetctl.usecases.assess import current
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanPorts:
-    """All that planning touches."""
+    """All that planning touches.
+
+    Args:
+        shown: what the router of a cell sends to its target, basis points; None: the record of a completed move is enough.
+    """
 
     store: Store
     records: Records
     clock: Clock
     capacity: Capacity
     actor: Actor
+    shown: Callable[[CellId], int] | None = None
 
 
 MOST_QUESTIONS = 4
@@ -39,21 +51,41 @@ MOST_QUESTIONS = 4
 def plan(fleet: Fleet, ports: PlanPorts, *, save: bool = True, options: PlanOptions = DEFAULT) -> Plan:
     """Make a plan of the fleet as it is now, and save it.
 
-    Capacity is asked for what a draft needs; where it is not to be had, the plan is made without it. Cells on their way keep their target.
-
     Args:
         save: False only returns it.
     """
+    made = work(fleet, ports, options).plan
+    if save:
+        ports.records.put(made.id, made)
+        event = Event(
+            at=made.made_at,
+            kind="plan.made",
+            actor=ports.actor,
+            text=f"plan {made.id} of serial {made.serial}",
+            data={"digest": digest(made)},
+        )
+        ports.store.append((event,))
+    return made
+
+
+def work(fleet: Fleet, ports: PlanPorts, options: PlanOptions = DEFAULT, catalog: Catalog | None = None) -> Worked:
+    """Make a plan of the fleet as it is now, with what it was made from; nothing is saved.
+
+    Capacity is asked for what a draft needs; where it is not to be had, the plan is made without it. Cells on their way keep their target.
+
+    Args:
+        catalog: another price book than the shipped one.
+    """
     now = ports.clock.now()
     assessments = tuple(current(w, ports.records, ports.clock) for w in fleet.workloads)
-    options = replace(options, migrating=migrating(fleet, ports.store))
+    options = replace(options, migrating=migrating(fleet, ports.store), arrived=arrived(fleet, ports.store, ports.shown))
     verdicts: dict[tuple[str, str], CapacityVerdict] = {}
     marked = digest(fleet)
 
-    def draft() -> Plan:
-        return make_plan(
+    def draft() -> Worked:
+        return work_out(
             fleet,
-            load_catalog(),
+            catalog if catalog is not None else load_catalog(),
             assessments,
             tuple(verdicts.values()),
             now,
@@ -61,20 +93,15 @@ def plan(fleet: Fleet, ports: PlanPorts, *, save: bool = True, options: PlanOpti
             fit_of=memory_fit,
             requests_for=planned_requests,
             fails_for=planned_fail,
+            fault_time=FaultTimes(fleet.policy),
             options=options,
         )
 
     made = draft()
     for _ in range(MOST_QUESTIONS):
-        if not _ask(made, fleet, ports.capacity, verdicts):
+        if not _ask(made.plan, fleet, ports.capacity, verdicts):
             break
         made = draft()
-    if save:
-        ports.records.put(made.id, made)
-        event = Event(
-            at=now, kind="plan.made", actor=ports.actor, text=f"plan {made.id} of serial {made.serial}", data={"digest": digest(made)}
-        )
-        ports.store.append((event,))
     return made
 
 
@@ -89,6 +116,70 @@ def _ask(made: Plan, fleet: Fleet, capacity: Capacity, verdicts: dict[tuple[str,
             verdicts[spec.sku, spec.region] = capacity.verdict(spec.sku, spec.region, more, spec.priority)
             learnt = True
     return learnt
+
+
+SWITCH_S = 0.1
+"""From the order to no new request on the target, rounded up. Source: measured on HAProxy, at most 8 ms (docs/explanation/traffic.md)."""
+
+
+class FaultTimes:
+    """Seconds from the moment every request on the target fails to none being sent there, at the slowest step: planned, not measured.
+
+    The breaker needs some failing requests (by the baseline's error ratio), which arrive at the step's share; then the next look.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._steps = [(s.weight_bp / 10_000, _look_s(s)) for s in policy.steps if s.phase in _WATCHED and s.weight_bp]
+        self._known: dict[tuple[float, float], float | None] = {}
+
+    def __call__(self, requests_per_s: float, error_ratio: float) -> float | None:
+        """Return the time for a cell with this traffic; None where no request comes."""
+        key = (requests_per_s, error_ratio)
+        if key not in self._known:
+            self._known[key] = self._fresh(*key)
+        return self._known[key]
+
+    def _fresh(self, requests_per_s: float, error_ratio: float) -> float | None:
+        if requests_per_s <= 0 or not self._steps:
+            return None
+        failures = failures_to_trip(error_ratio)
+        return round(max(failures / (requests_per_s * share) + look for share, look in self._steps) + SWITCH_S, 3)
+
+
+_WATCHED = frozenset({"canary", "ramp", "full", "soak"})
+
+
+def _look_s(step: PhaseSpec) -> float:
+    if step.phase == "soak" and step.bake > timedelta(hours=1):
+        return SOAKING.total_seconds()
+    return (MOVING if step.bake < timedelta(minutes=2) else BAKING).total_seconds()
+
+
+def arrived(fleet: Fleet, store: Store, shown: Callable[[CellId], int] | None = None) -> dict[CellId, PoolId]:
+    """Return the cells that an earlier plan brought to their target for good, and where; the router must still show it.
+
+    A router that cannot be asked counts as agreeing: `fleetctl migrate` asks it again.
+    """
+    cells, pools = {c.id: c for c in fleet.cells}, {p.id for p in fleet.pools}
+    found: dict[CellId, PoolId] = {}
+    for name in store.cells():
+        cell = cells.get(name)
+        rollout = store.load(name) if cell is not None else None
+        if cell is None or rollout is None or rollout.ended != "complete" or rollout.spec.target not in pools:
+            continue
+        pinned = cell.target.pool if isinstance(cell.target, Existing) else cell.target
+        if cell.source != rollout.spec.source or pinned not in (None, rollout.spec.target):
+            continue
+        if shown is None or _shows(name, shown):
+            found[name] = rollout.spec.target
+    return found
+
+
+def _shows(cell: CellId, shown: Callable[[CellId], int]) -> bool:
+    try:
+        return shown(cell) > 0
+    except FleetctlError:
+        return True
 
 
 def migrating(fleet: Fleet, store: Store) -> dict[CellId, PoolId]:

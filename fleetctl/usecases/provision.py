@@ -7,7 +7,7 @@ Per pool: intent with a unique tag -> clear what an earlier try left -> saved pl
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -20,15 +20,16 @@ from fleetctl.domain.people import Diagnostic
 from fleetctl.domain.plan import Plan
 from fleetctl.domain.pool import PoolSpec
 from fleetctl.domain.provision import Progress, Provisioned, ProvisionFailure, ProvisionPlan
-from fleetctl.errors import CapacityUnavailable, CredentialsMissing, FleetctlError, ProvisionFailed
+from fleetctl.errors import CapacityUnavailable, CredentialsMissing, FleetctlError, LeaseHeld, ProvisionFailed
 from fleetctl.planning.capacity import ranked, still_open
 from fleetctl.planning.check_delta import ALLOWED, check_delta, cost_of_delta
 from fleetctl.planning.check_provision import LAB_TYPES, check_provision
 from fleetctl.planning.provision_codes import Action
 from fleetctl.planning.provision_errors import Trouble, classify
 from fleetctl.ports.capacity import Leftovers, Provisioner
-from fleetctl.ports.state import Lease
-from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, ProvisionOutcome, held_pools, note, take
+from fleetctl.ports.state import Lease, Lost
+from fleetctl.usecases.capacity import POOL_TTL, CapacityPorts, PoolHosts, ProvisionOutcome, held_pools, note, take
+from fleetctl.usecases.provision_causes import explained, standing
 
 MOST_TRIES = 12
 MOST_WAITS = 3
@@ -60,22 +61,53 @@ class _Saga:
     attempts: list[Attempt] = field(default_factory=list)
     number: int = 0
     is_unfinished: bool = False
+    closed: tuple[str, ...] = ()
 
 
 def provision(
-    plan: Plan, fleet: Fleet, run: Path, ports: CapacityPorts, on: Callable[[Progress], None], *, apply: bool = True
+    plan: Plan,
+    fleet: Fleet,
+    run: Path,
+    ports: CapacityPorts,
+    on: Callable[[Progress], None],
+    *,
+    apply: bool = True,
+    only: Collection[PoolId] = (),
+    done: Callable[[ProvisionOutcome], None] = lambda _: None,
 ) -> tuple[ProvisionOutcome, ...]:
     """Plan, show, check and apply each of the plan's pools; a rerun goes on where the last one stopped.
 
+    A pool that fails does not keep the others from being made; its error is raised when they are done.
+
     Args:
         run: folder for the saved plan files.
-        apply: False only shows.
+        apply: False only shows; only: these pools of the plan, () for all; done: called with each pool's outcome.
 
     Raises:
-        ProvisionFailed: provision.refused with every finding, provision.disk_full, provision.provider_missing, provision.exists, or what
-            Terraform said; CapacityUnavailable: capacity.no, capacity.quota, capacity.exhausted; CredentialsMissing: credentials.refused.
+        ProvisionFailed: provision.refused with every finding, provision.disk_full, provision.provider_missing, provision.exists,
+            provision.several, or what Terraform said; CapacityUnavailable: capacity.no, capacity.quota, capacity.exhausted;
+            CredentialsMissing: credentials.refused; LeaseHeld: lease.held, lease.lost.
     """
-    return tuple(_pool(spec, plan, fleet, run, ports, on, apply) for spec in plan.pools)
+    outcomes: list[ProvisionOutcome] = []
+    failed: list[tuple[PoolId, FleetctlError]] = []
+    for spec in plan.pools:
+        if only and spec.pool not in only:
+            continue
+        try:
+            outcomes.append(_pool(spec, plan, fleet, run, ports, on, apply))
+            done(outcomes[-1])
+        except (ProvisionFailed, CapacityUnavailable, CredentialsMissing, LeaseHeld) as e:
+            if e.code == "provision.interrupted":
+                raise
+            failed.append((spec.pool, e))
+    if len(failed) == 1:
+        raise failed[0][1]
+    if failed:
+        lines = tuple(line for pool, e in failed for line in (f"{pool}: {e}", *(f"  {d}" for d in e.details)))
+        raise ProvisionFailed(
+            "provision.several", f"{len(failed)} pools failed.", hint="Mend the causes, then run: fleetctl provision", details=lines
+        )
+    return tuple(outcomes)
 
 
 def _pool(
@@ -129,7 +161,7 @@ def _preview(s: _Saga) -> ProvisionOutcome:
 def _run(s: _Saga) -> ProvisionOutcome:
     before = s.intent.step
     s.is_unfinished = before in ("applying", "compensating", "failed")
-    _put(s, "planning")
+    _put(s, before if s.is_unfinished else "planning")  # an unfinished step stays on record until the next apply, however often we die
     s.ports.reached("intent")
     if before in ("applying", "compensating"):
         _await_own_run(s)
@@ -147,24 +179,50 @@ def _places(s: _Saga) -> tuple[Candidate, ...]:
     """Return the places to try, best first; a pool that has hosts stays where it is."""
     if not s.intent.fresh:
         return (s.intent.place,)
-    wanted = tuple(dict.fromkeys((s.intent.place, *s.ports.places(s.spec))))
+    there = _there(s)
+    if there >= s.spec.count:
+        return (s.intent.place,)
+    stays = there > 0 and s.ports.keeps(s.spec)
+    wanted = (s.intent.place,) if stays else tuple(dict.fromkeys((s.intent.place, *s.ports.places(s.spec))))
     source = s.ports.source(s.spec)
     readings: dict[tuple[str, str], SkuReading] = {}
     for place in wanted if source is not None else ():
         if source is not None and (place.sku, place.region) not in readings:
             readings[place.sku, place.region] = source.read(place.sku, place.region)
-    now = s.ports.clock.now()
-    need = s.spec.count - len(s.provisioner.outputs(s.spec.pool))
-    rows = ranked(wanted, max(need, 0), readings, s.ports.records.all(PlaceFailure), now)
+    here = {s.intent.place: s.spec.count - there}  # what stands there already needs no room; elsewhere all of it does
+    rows = ranked(wanted, s.spec.count, readings, s.ports.records.all(PlaceFailure), s.ports.clock.now(), counts=here)
     open_ = tuple(p for p, v in rows if v.kind != "no")
-    if not open_:
-        raise CapacityUnavailable(
-            "capacity.no",
-            f"no place can take {s.spec.count} x {s.spec.sku} for pool {s.spec.pool}; nothing was created.",
-            hint="Run: fleetctl capacity",
-            details=tuple(f"{p.text}: {'; '.join(v.reasons)}" for p, v in rows),
-        )
-    return open_
+    s.closed = tuple(f"not tried: {p.text}: {'; '.join(v.reasons)}" for p, v in rows if v.kind == "no")
+    if open_:
+        return open_
+    if stays:
+        raise _partial(s, there)
+    raise CapacityUnavailable(
+        "capacity.no",
+        f"no place can take {s.spec.count} x {s.spec.sku} for pool {s.spec.pool}; nothing was created now.",
+        hint="Run: fleetctl capacity",
+        details=(*s.closed, *_standing(s)),
+    )
+
+
+def _there(s: _Saga) -> int:
+    """Count the machines of the pool that were made and are in its state, handed out or not."""
+    known = s.provisioner.ids(s.spec.pool)
+    tagged = s.leftovers.find(s.intent.tag) if known else ()
+    return max(len(s.provisioner.outputs(s.spec.pool)), sum(o.kind == "machine" and o.id.lower() in known for o in tagged))
+
+
+def _partial(s: _Saga, there: int) -> CapacityUnavailable:
+    return CapacityUnavailable(
+        "capacity.partial",
+        f"pool {s.spec.pool}: {there} of {s.spec.count} machines were made in {s.intent.place.text} and are kept; no room for more.",
+        hint=f"Wait and run: fleetctl provision. To give them up and move, set pool.{s.spec.pool}.partial: move",
+        details=(*_tries(s), *s.closed, *_standing(s)),
+    )
+
+
+def _tries(s: _Saga) -> tuple[str, ...]:
+    return tuple(f"{a.place.text}: {a.code}: {a.text}" for a in s.attempts)
 
 
 def _try(s: _Saga, place: Candidate) -> ProvisionOutcome | Trouble:
@@ -238,7 +296,7 @@ def _failed(s: _Saga, place: Candidate, result: ProvisionFailure) -> Trouble:
         return replace(trouble, action=Action.WAIT_RETRY, wait=timedelta())
     if result.code in {"provision.interrupted", "provision.timeout"} and trouble.action is Action.ASK:
         _put(s, "failed", place=place)
-        raise _given_up(s, result.code, result.text, result.made)
+        raise _given_up(s, result.code, result.text)
     if trouble.action in _ELSEWHERE and trouble.block:
         failure = PlaceFailure(place=place, code=trouble.code, scope=trouble.scope, until=now + trouble.block, text=trouble.text)
         s.ports.records.put(digest(place)[:24], failure)
@@ -250,7 +308,7 @@ def _failed(s: _Saga, place: Candidate, result: ProvisionFailure) -> Trouble:
     _put(s, "failed", place=place)
     if trouble.action is Action.FIX_ACCESS:
         raise CredentialsMissing("credentials.refused", f"the cloud refused the credentials: {trouble.text}", hint="Run: fleetctl doctor")
-    raise _given_up(s, result.code, result.text, result.made)
+    raise _given_up(s, result.code, result.text)
 
 
 def _next(s: _Saga, places: Sequence[Candidate], trouble: Trouble) -> tuple[Candidate, ...]:
@@ -262,15 +320,19 @@ def _next(s: _Saga, places: Sequence[Candidate], trouble: Trouble) -> tuple[Cand
     if trouble.action is Action.WAIT_RETRY:
         if sum(a.action == Action.WAIT_RETRY.value for a in s.attempts) > MOST_WAITS:
             _put(s, "failed")
-            raise _given_up(s, "provision.throttled", f"provisioning {s.spec.pool}: {trouble.text}", ())
+            raise _given_up(s, "provision.throttled", trouble.text)
         until = s.ports.clock.now() + min(trouble.wait, LONGEST_WAIT)
         s.ports.clock.wait(until, lambda: False)
         return tuple(places)
+    there = _there(s)
+    if there and s.intent.fresh and s.ports.keeps(s.spec):
+        _put(s, "failed")
+        raise _partial(s, there)
     left = still_open(places[1:], s.tried)
     if left and s.intent.fresh and s.number < MOST_TRIES:
         return left
     _put(s, "failed")
-    tries = tuple(f"{a.place.text}: {a.code}: {a.text}" for a in s.attempts)
+    tries = (*_tries(s), *s.closed, *_standing(s))
     if trouble.action is Action.RAISE_QUOTA:
         gap = trouble.quota
         ask = f" Raise {gap.name or 'it'} to at least {gap.least}." if gap is not None and gap.least > 0 else ""
@@ -282,19 +344,23 @@ def _next(s: _Saga, places: Sequence[Candidate], trouble: Trouble) -> tuple[Cand
         )
     raise CapacityUnavailable(
         "capacity.exhausted",
-        f"pool {s.spec.pool}: every allowed place refused ({len(s.attempts)} tried); nothing half made was left behind.",
+        f"pool {s.spec.pool}: every allowed place refused ({len(s.attempts)} tried); no machine was left behind.",
         hint="Reserve capacity, allow more places, or wait. Run: fleetctl capacity",
         details=tries,
     )
 
 
-def _given_up(s: _Saga, code: str, text: str, made: tuple[str, ...]) -> ProvisionFailed:
-    return ProvisionFailed(
-        code,
-        f"provisioning {s.spec.pool} failed: {text}",
-        hint="What was made is kept in the state; mend the cause, then run: fleetctl provision",
-        details=tuple(f"made: {m}" for m in made),
-    )
+def _given_up(s: _Saga, code: str, text: str) -> ProvisionFailed:
+    hint = "Mend the cause, then run: fleetctl provision"
+    return ProvisionFailed(code, f"provisioning {s.spec.pool} failed: {text}", hint=hint, details=_standing(s))
+
+
+def _standing(s: _Saga) -> tuple[str, ...]:
+    """Return what exists of the pool now; what cannot be asked is left out: the failure itself is what must be told."""
+    try:
+        return standing(s.spec.pool, s.provisioner.ids(s.spec.pool), s.leftovers.find(s.intent.tag))
+    except FleetctlError:
+        return ()
 
 
 def _await_own_run(s: _Saga) -> None:
@@ -317,7 +383,7 @@ def _orphans(s: _Saga) -> tuple[Leftover, ...]:
         return ()
     known = s.provisioner.ids(s.spec.pool)
     loose = (o for o in found if o.id.lower() not in known and o.holder.lower() not in known)
-    return tuple(sorted(loose, key=lambda o: (_ORDER[o.kind], -o.id.count("/"), o.id)))
+    return tuple(sorted(loose, key=lambda o: (o.rank >= 0, _ORDER[o.kind], o.rank, -o.id.count("/"), o.id)))
 
 
 def _clear(s: _Saga) -> tuple[Leftover, ...]:
@@ -376,10 +442,23 @@ def _adopt(s: _Saga, exists: Sequence[tuple[str, str]]) -> None:
 
 
 def _at(s: _Saga, place: Candidate) -> PoolSpec:
-    return replace(s.spec, sku=place.sku, region=place.region, zone=place.zone, priority=place.priority, intent=s.intent.tag)
+    return replace(
+        s.spec,
+        sku=place.sku,
+        region=place.region,
+        zone=place.zone,
+        priority=place.priority,
+        intent=s.intent.tag,
+        serves=not s.intent.fresh,
+    )
 
 
 def _put(s: _Saga, step: Step, *, place: Candidate | None = None, digest_: str | None = None) -> None:
+    renewed = s.ports.store.renew(s.lease, POOL_TTL)
+    if isinstance(renewed, Lost):
+        text = f"somebody else has taken over pool {s.spec.pool}; this run stops where it is."
+        raise LeaseHeld("lease.lost", text, hint="Wait for the other run, then run: fleetctl provision")
+    s.lease = renewed
     s.intent = replace(
         s.intent,
         step=step,
@@ -389,27 +468,6 @@ def _put(s: _Saga, step: Step, *, place: Candidate | None = None, digest_: str |
         attempts=tuple(s.attempts),
     )
     s.ports.records.put(s.spec.pool, s.intent)
-
-
-def explained(e: ProvisionFailed) -> FleetctlError:
-    """Return a plan's failure under the code of its cause, where the cause is known."""
-    said = "\n".join((e.message, *e.details))
-    low = said.lower()
-    if "no space left on device" in low:
-        return ProvisionFailed(
-            "provision.disk_full", f"the disk is full: {e.message}", hint="Free some space, then run: fleetctl provision"
-        )
-    if "provider" in low and (
-        "failed to query available provider packages" in low or "could not retrieve the list of available versions" in low
-    ):
-        hint = "Allow the registry, or name a mirror in TF_CLI_CONFIG_FILE. Run: fleetctl doctor"
-        return ProvisionFailed("provision.provider_missing", f"a Terraform provider cannot be had: {e.message}", hint=hint)
-    words = ("could not acquire access token", "no valid credential sources", "building account")
-    if any(w in low for w in words) or classify(said).action is Action.FIX_ACCESS:
-        return CredentialsMissing(
-            "credentials.refused", f"the cloud's credentials are missing or refused: {e.message}", hint="Run: fleetctl doctor"
-        )
-    return e
 
 
 def release_intent(ports: CapacityPorts, pool: PoolId) -> None:

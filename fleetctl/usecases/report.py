@@ -7,6 +7,7 @@ from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import CellId, Sha256
 from fleetctl.domain.plan import Plan
 from fleetctl.domain.report import ChainHead, ClientCount, ReportData
+from fleetctl.domain.sensitivity import Sensitivity
 from fleetctl.ports.state import Clock, Records, Store, Trail
 
 
@@ -27,10 +28,12 @@ def gather(
     cells = store.cells()
     chains = {c: tuple(store.events(c, 0)) for c in (None, *cells)}
     rollouts = (store.load(c) for c in cells)
+    plan = records.newest(Plan)
     return ReportData(
         made_at=clock.now(),
         fleet=fleet,
-        plan=records.newest(Plan),
+        plan=plan,
+        sensitivity=records.get(Sensitivity, plan.id) if plan is not None else None,
         rollouts=tuple(r for r in rollouts if r is not None),
         looks={c: tuple(trail.rows(c, None)) for c in cells},
         events=tuple(sorted((e for chain in chains.values() for e in chain), key=lambda e: e.at)),

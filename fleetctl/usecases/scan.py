@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -124,6 +124,6 @@ def gap_of(error: Exception, scope: str, source: str) -> Gap:
     return Gap(scope=scope, reason=f"{type(error).__name__}: {error}"[:300], source=source, code="inventory.failed")
 
 
-def lacking_credentials(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
-    """Return the gaps that only a credential can close."""
-    return tuple(g for g in gaps if g.code.startswith("credentials."))
+def lacking_credentials(scan: Scan) -> tuple[Gap, ...]:
+    """Return the gaps of the parts asked this time that only a credential can close."""
+    return tuple(g for part in scan.parts if not part.reused for g in part.gaps if g.code.startswith("credentials."))

@@ -18,7 +18,7 @@ from fleetctl.domain.evidence import Cursor, Evidence, LookRow, Pair, Verdict
 from fleetctl.domain.fleet import FreezeWindow
 from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import CellId, PoolId
-from fleetctl.domain.people import Actor
+from fleetctl.domain.people import Actor, Signal
 from fleetctl.domain.rollout import (
     Decision,
     Drain,
@@ -38,8 +38,9 @@ from fleetctl.domain.split import Split, Stale
 from fleetctl.domain.units import Instant, Scalar
 from fleetctl.errors import EvidenceUnavailable, FleetctlError, StoreUnavailable, TrafficNotApplied
 from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store, Trail
-from fleetctl.ports.traffic import EvidenceSource, Holds, IdentitySource, Prober, Router, Shadow
+from fleetctl.ports.traffic import EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
 from fleetctl.rollout.decide import STALE, decide
+from fleetctl.rollout.notices import LOOK, TARGET, leaving
 
 FOR_GOOD = timedelta(days=36_500)
 """Lease of a weight whose migration is complete: nobody needs to tick it any more."""
@@ -52,6 +53,18 @@ WITHOUT_EVIDENCE = ("evidence.lost", "evidence.provider")
 
 JUDGE = Actor(kind="judge", name="judge", via="timer")
 BREAKER = Actor(kind="breaker", name="breaker", via="timer")
+
+
+class NoNotices:
+    """`Notices` of pools that tell of nothing."""
+
+    def watches(self, pool: PoolId) -> bool:
+        """Return no."""
+        return False
+
+    def read(self, pool: PoolId) -> tuple[Signal, ...]:
+        """Return nothing."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +81,7 @@ class TickPorts:
     shadow: Callable[[CellId], Shadow]
     prober: Callable[[CellId], Prober]
     identity: Callable[[CellId], IdentitySource] | None = None
+    notices: Notices = field(default_factory=NoNotices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +144,9 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
         proof = seen.evidence if _goes_home(decision, split) else None  # a raise must be able to come home: every replica is asked
         seen = replace(seen, source_ready=_source_ready(r, proof, ports))
         decision = decide(r, seen, now)
+    if seen.target_ready is None and _raises(decision, split):  # what has gone since preflight gets no more customers
+        seen = replace(seen, target_ready=ports.prober(r.cell).ready(r.spec.target, r.cell).share)
+        decision = decide(r, seen, now)
     events = list(_events(r, decision, seen, now))
     failed = _apply(r, decision, lease, ports, settings, events)
     if failed is not None:
@@ -144,15 +161,21 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
         verdicts=seen.verdicts,
         why=decision.why.text,
     )
-    lost = ports.store.record(lease, before, decision.next, events, decision.look_again)
+    lost = ports.store.record(lease, before, decision.next, events, _look_again(decision, r, ports))
     if lost is not None:
         return TickResult(cell=r.cell, kind="stale", why="another writer took over; nothing was recorded", rollout=r)
     ports.trail.add(look)
     return TickResult(cell=r.cell, kind="ticked", why=decision.why.text, rollout=decision.next, look=look, look_again=decision.look_again)
 
 
+def _look_again(decision: Decision, r: Rollout, ports: TickPorts) -> timedelta:
+    """Look sooner where a pool may tell of its end: a notice is no use after it."""
+    watched = not decision.next.ended and any(ports.notices.watches(p) for p in (r.spec.target, r.spec.source))
+    return min(decision.look_again, LOOK) if watched else decision.look_again
+
+
 def _goes_home(decision: Decision, split: Split) -> bool:
-    return decision.next.direction == "home" and split.target_bp > 0
+    return (decision.next.direction == "home" or decision.why.code == TARGET) and split.target_bp > 0
 
 
 def _raises(decision: Decision, split: Split) -> bool:
@@ -185,8 +208,12 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
     elif phase.phase == "shadow" and r.spec.shadow is not None:
         pairs = ports.shadow(r.cell).pairs(r.cell, r.since)
         verdicts = (shadow_verdict(pairs, r.spec.shadow),)
+    signals = () if r.ended else tuple(s for p in (r.spec.target, r.spec.source) for s in ports.notices.read(p))
+    if r.hold_reason == TARGET and leaving(signals, r.spec.target) is None:
+        target = ports.prober(r.cell).ready(r.spec.target, r.cell).share
     return Observation(
         split=split,
+        signals=signals,
         evidence=evidence,
         verdicts=verdicts,
         judge=judged,

@@ -1,28 +1,29 @@
-"""Assess, views layer: a verdict as table, HTML or SARIF, a fleet's verdicts as table. Never I/O; every discovered text comes out inert."""
+"""Assess, views layer: a verdict as table or SARIF, a fleet's verdicts as table. Never I/O; every discovered text comes out inert."""
 
 from __future__ import annotations
 
 import json
-from html import escape
 from urllib.parse import quote
 
 from fleetctl.assess.route import label, waived_by
-from fleetctl.domain.plan import Assessment, Finding
+from fleetctl.domain.plan import Assessment, Finding, Waiver
 from fleetctl.usecases.assess import FleetVerdict
-from fleetctl.views.columns import counted, wrapped
+from fleetctl.views.columns import counted
 from fleetctl.views.output import Column, Table, clean
 
 SARIF_VERSION = "2.1.0"
 GRADES = ("blocker", "rework", "risk", "perf", "info")
 _LEVELS = {"blocker": "error", "rework": "warning", "risk": "warning", "perf": "note", "info": "note"}
-STALE_MARK = "*"
+STALE_MARK, BLOCKING_MARK = "*", "!"
+MOST_BLOCKING = 10
+"""Listed with their evidence under the table."""
 
 COLUMNS = (
     Column(title="GRADE"),
     Column(title="RULE", shrink=2, middle=True),
-    Column(title="WHERE", shrink=4, middle=True),
+    Column(title="WHERE", shrink=3, middle=True, least=16),
     Column(title="N", right=True),
-    Column(title="WHAT", shrink=4),
+    Column(title="WHAT", shrink=4, wraps=True, least=32),
     Column(title="EVIDENCE", wide=True),
     Column(title="AS-OF", wide=True),
 )
@@ -37,12 +38,17 @@ FLEET_COLUMNS = (
 )
 
 
-def assessment_table(assessment: Assessment, *, width: int = 80, all_: bool = False) -> Table:
-    """Return the findings as a table with the verdict under it; infos and guarded findings only in `wide` or where `all_` asks for them."""
+def assessment_table(assessment: Assessment, *, all_: bool = False) -> Table:
+    """Return the findings as a table, under it the verdict, why earlier routes are closed, and what blocks with its evidence.
+
+    Args:
+        all_: also infos, findings that their owners have dealt with, and routes that are not needed.
+    """
     shown = [f for f in assessment.findings if all_ or (f.grade != "info" and not f.is_guarded)]
+    blocking = {label(f) for f in assessment.blocking}
     rows = tuple(
         (
-            "waived" if waived_by(f, assessment.waived) else f.grade,
+            _grade(f, assessment.waived, blocking),
             f.rule + (STALE_MARK if f.is_stale else ""),
             f.where or "-",
             str(f.count),
@@ -52,18 +58,34 @@ def assessment_table(assessment: Assessment, *, width: int = 80, all_: bool = Fa
         )
         for f in shown
     )
-    foot: list[str] = [""]
-    foot += wrapped(clean(verdict_line(assessment)), width)
-    foot += wrapped(clean(counts_line(assessment)), width)
+    foot = ["", clean(verdict_line(assessment)), clean(counts_line(assessment))]
     if any(f.is_stale for f in shown):
-        foot += wrapped(f"{STALE_MARK} this rule was last checked more than 180 days ago", width)
+        foot.append(f"{STALE_MARK} this rule was last checked more than 180 days ago")
     for verdict in assessment.routes:
-        foot += wrapped(clean(f"{'open' if verdict.is_open else 'closed':<6} {verdict.route}: {verdict.reason}"), width, "  ")
-    for waiver in assessment.waived:
-        foot += wrapped(clean(f"waived {waiver.rule} by {waiver.actor.name}: {waiver.reason}"), width, "  ")
-    if not shown:
-        foot = foot[1:]
-    return Table(columns=COLUMNS, rows=rows, foot=tuple(foot), empty="Nothing stands in the way.")
+        foot.append(clean(f"  {verdict.route} ({'open' if verdict.is_open else 'closed'}): {verdict.reason}"))
+        if verdict.route == assessment.route and not all_:
+            break
+    foot += [clean(f"  waived {w.rule} by {w.actor.name}: {w.reason}") for w in assessment.waived]
+    foot += _blocking_lines(assessment)
+    return Table(columns=COLUMNS, rows=rows, foot=tuple(foot if shown else foot[1:]), empty="Nothing stands in the way.")
+
+
+def _grade(finding: Finding, waived: tuple[Waiver, ...], blocking: set[str]) -> str:
+    if waived_by(finding, waived):
+        return "waived"
+    return finding.grade + (BLOCKING_MARK if label(finding) in blocking and not finding.is_guarded else "")
+
+
+def _blocking_lines(assessment: Assessment) -> list[str]:
+    if not assessment.blocking:
+        return []
+    lines = ["", f"{BLOCKING_MARK} Blocking: mend it, or accept it with a reason (--waive RULE=REASON, kept by --save)"]
+    for finding in assessment.blocking[:MOST_BLOCKING]:
+        stale = ", over 180 days old" if finding.is_stale else ""
+        place = f" {finding.where}" if finding.where else ""
+        lines.append(clean(f"  {label(finding)}{place}: evidence {finding.evidence} (as of {finding.as_of or 'never'}{stale})"))
+    more = len(assessment.blocking) - MOST_BLOCKING
+    return [*lines, f"  and {more} more: -o wide"] if more > 0 else lines
 
 
 def verdict_line(assessment: Assessment) -> str:
@@ -100,8 +122,14 @@ def fleet_table(verdict: FleetVerdict) -> Table:
     return Table(columns=FLEET_COLUMNS, rows=rows, foot=tuple(foot), empty="The fleet file declares no workloads.")
 
 
-def assessment_sarif(assessment: Assessment, version: str) -> str:
-    """Return the findings as SARIF 2.1.0, for code hosts: waived ones are suppressed, with the reason."""
+def assessment_sarif(assessments: tuple[Assessment, ...], version: str) -> str:
+    """Return the findings as SARIF 2.1.0, for code hosts, one run per assessment: waived ones are suppressed, with the reason."""
+    runs = [_sarif_run(a, version) for a in assessments]
+    sarif = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": SARIF_VERSION, "runs": runs}
+    return json.dumps(sarif, indent=2, ensure_ascii=True)
+
+
+def _sarif_run(assessment: Assessment, version: str) -> dict[str, object]:
     rules: dict[str, dict[str, object]] = {}
     results: list[dict[str, object]] = []
     for finding in assessment.findings:
@@ -119,9 +147,8 @@ def assessment_sarif(assessment: Assessment, version: str) -> str:
             results.append(result)
     driver = {"name": "fleetctl", "version": version, "rules": list(rules.values())}
     properties = {"route": assessment.route, "target": assessment.target, "lines": assessment.lines, "files": assessment.files}
-    run = {"tool": {"driver": driver}, "results": results, "properties": properties}
-    sarif = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": SARIF_VERSION, "runs": [run]}
-    return json.dumps(sarif, indent=2, ensure_ascii=True)
+    of = clean(assessment.workload or assessment.subject)
+    return {"tool": {"driver": driver}, "automationDetails": {"id": f"fleetctl/{of}/"}, "results": results, "properties": properties}
 
 
 def _sarif_rule(finding: Finding) -> dict[str, object]:
@@ -146,77 +173,3 @@ def _sarif_place(where: str) -> dict[str, object]:
     if line:
         place["region"] = {"startLine": line}
     return {"physicalLocation": place}
-
-
-_STYLE = """
-:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
-body { max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-table { border-collapse: collapse; width: 100%; margin-bottom: 1.5rem; } th, td { text-align: left; vertical-align: top;
-padding: .35rem .6rem; border-bottom: 1px solid #8884; overflow-wrap: anywhere; } th { white-space: nowrap; } td.n { text-align: right; }
-code { font: 13px ui-monospace, monospace; } .g { white-space: nowrap; font-weight: 600; }
-.k { white-space: nowrap; overflow-wrap: normal; }
-.blocker { color: #c4320a; } .rework { color: #b54708; } .risk { color: #8a6d00; } .info, .perf, .waived { opacity: .75; }
-.small { font-size: 13px; opacity: .8; } .verdict { font-size: 1.15rem; }
-"""
-
-
-def assessment_html(assessments: tuple[Assessment, ...], fleet: FleetVerdict | None, version: str) -> str:
-    """Return one self-contained page: no script, nothing fetched, every discovered text escaped."""
-    parts = [
-        "<!doctype html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
-        f"<title>Assessment</title><style>{_STYLE}</style></head><body>",
-        "<h1>Assessment: what can move, and how</h1>",
-    ]
-    if fleet is not None:
-        parts += _fleet_html(fleet)
-    for assessment in assessments:
-        parts += _one_html(assessment)
-    parts.append(f'<p class="small">Made by fleetctl {_text(version)}. Nothing that was read has been run.</p></body></html>')
-    return "\n".join(parts) + "\n"
-
-
-def _text(value: object) -> str:
-    return escape(clean(str(value)), quote=True)
-
-
-def _row(cells: list[str], tag: str = "td") -> str:
-    return "<tr>" + "".join(c if c.startswith("<t") else f"<{tag}>{c}</{tag}>" for c in cells) + "</tr>"
-
-
-def _key(text: str) -> str:
-    return f'<td class="k">{_text(text)}</td>'
-
-
-def _fleet_html(fleet: FleetVerdict) -> list[str]:
-    out = [f"<h2>Fleet {_text(fleet.fleet)}</h2><table>", _row(["Route", "Workloads", "USD an hour", "Without a price"], "th")]
-    out += [_row([_text(t.route), _text(t.workloads), f"{t.usd_per_hour:.2f}", _text(t.unpriced)]) for t in fleet.totals]
-    out += ["</table><table>", _row(["Workload", "Route", "Kind", "Blocking", "USD an hour", "As of"], "th")]
-    for r in fleet.rows:
-        usd = "-" if r.usd_per_hour is None else f"{r.usd_per_hour:.2f}"
-        out.append(_row([_text(r.workload), _text(r.route), _text(r.kind), _text(r.blocking), usd, _text(r.as_of)]))
-    return [*out, "</table>"]
-
-
-def _one_html(assessment: Assessment) -> list[str]:
-    title = assessment.workload or assessment.subject
-    out = [f"<h2>{_text(title)}</h2>", f'<p class="verdict">{_text(verdict_line(assessment))}</p>']
-    out += [
-        f"<p>{_text(counts_line(assessment))} Read: <code>{_text(assessment.subject)}</code>, {assessment.as_of:%Y-%m-%d %H:%M} UTC.</p>"
-    ]
-    out += ["<table>", _row(["Route", "", "Why"], "th")]
-    for v in assessment.routes:
-        out.append(_row([_key(v.route), _key("open" if v.is_open else "closed"), _text(v.reason)]))
-    out += ["</table>", "<h3>Findings</h3><table>", _row(["Grade", "Rule", "Where", "Places", "What", "Evidence"], "th")]
-    for f in assessment.findings:
-        waived = waived_by(f, assessment.waived)
-        grade = "waived" if waived else f.grade
-        what = _text(f.text) + (f"<br><b>Waived by {_text(waived.actor.name)}:</b> {_text(waived.reason)}" if waived else "")
-        stale = " (rule older than 180 days)" if f.is_stale else ""
-        evidence = f'<td class="small">{_text(f.evidence)}<br>as of {_text(f.as_of)}{stale}</td>'
-        where = "<br>".join(f"<code>{_text(p)}</code>" for p in f.places or (f.where,))
-        out.append(_row([f'<td class="g {grade}">{grade}</td>', _key(f.rule), where, f'<td class="n">{f.count}</td>', what, evidence]))
-    return [*out, "</table>"]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 
-from fleetctl.usecases.inventory import Inventory, InventoryRow
+from fleetctl.usecases.inventory import Inventory, InventoryRow, WorkloadRow
 from fleetctl.views.inventory_found import conflict_lines, gap_lines
 from fleetctl.views.output import Column, Table, clean
 
 COLUMNS = (
     Column(title="CELL", shrink=1, middle=True),
-    Column(title="WORKLOAD", shrink=3, middle=True),
-    Column(title="MODEL", shrink=4),
+    Column(title="WORKLOAD", wide=True),
+    Column(title="MODEL", shrink=2),
     Column(title="CLASS"),
     Column(title="SOURCE", shrink=2, middle=True),
     Column(title="TARGET", shrink=2, middle=True),
@@ -40,6 +41,45 @@ def inventory_table(inventory: Inventory) -> Table:
     return Table(
         columns=COLUMNS, rows=tuple(_cells(row) for row in inventory.rows), foot=tuple(foot), empty="The fleet file declares no cells."
     )
+
+
+WORKLOAD_COLUMNS = (
+    Column(title="WORKLOAD", shrink=1, middle=True),
+    Column(title="MODEL", shrink=2),
+    Column(title="CLASS"),
+    Column(title="CELLS", right=True),
+    Column(title="REQ/S", right=True),
+    Column(title="USD/H", right=True),
+    Column(title="GPUS", right=True),
+    Column(title="OWNER", shrink=3),
+    Column(title="COST-CENTRE", wide=True),
+    Column(title="TENANT", wide=True),
+    Column(title="DATA", wide=True),
+    Column(title="REGIONS", wide=True),
+)
+
+
+def workloads_table(rows: Sequence[WorkloadRow], inventory: Inventory) -> Table:
+    """Return the workloads as a table."""
+    shown = tuple(
+        (
+            r.workload,
+            r.model,
+            r.klass,
+            str(r.cells),
+            _rate(r.requests_per_s),
+            _usd(r.usd_per_hour),
+            str(r.gpus),
+            r.owner or "-",
+            r.cost_centre or "-",
+            r.tenant or "-",
+            r.data_class or "-",
+            r.regions,
+        )
+        for r in rows
+    )
+    foot = ("", f"{_count(len(rows), 'workload')}, {_usd(inventory.usd_per_hour)} USD an hour" + _unpriced(inventory.unpriced))
+    return Table(columns=WORKLOAD_COLUMNS, rows=shown, foot=foot, empty="The fleet file declares no workloads.")
 
 
 def inventory_names(inventory: Inventory) -> tuple[str, ...]:

@@ -10,10 +10,12 @@ import csv
 import io
 import unicodedata
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from decimal import Decimal
 
 from fleetctl.domain.merge import Thing
-from fleetctl.usecases.inventory import Inventory
+from fleetctl.usecases.inventory import Inventory, WorkloadRow
+from fleetctl.usecases.inventory_found import FoundPool
 
 _OBEYED = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%", "＝", "＋", "－", "＠")
 """Source: OWASP, CSV Injection (the first six), and the full-width forms that spreadsheets read alike."""
@@ -47,8 +49,16 @@ def safe(cell: object) -> object:
 def cells_csv(inventory: Inventory) -> str:
     """Return a line per cell."""
     columns = CELL_COLUMNS.split()
-    fields = ["klass" if c == "class" else c for c in columns]
-    return csv_text(columns, ([getattr(row, f) for f in fields] for row in inventory.rows))
+    names = ["klass" if c == "class" else c for c in columns]
+    return csv_text(columns, ([getattr(row, n) for n in names] for row in inventory.rows))
+
+
+def rows_csv(rows: Sequence[FoundPool] | Sequence[WorkloadRow], kind: type[FoundPool] | type[WorkloadRow]) -> str:
+    """Return a line per row, with a column per field of its kind."""
+    names = [f.name for f in fields(kind)]
+    values = ([getattr(row, n) for n in names] for row in rows)
+    shown = ([" ".join(v) if isinstance(v, tuple) else v for v in row] for row in values)
+    return csv_text(["class" if n == "klass" else n for n in names], shown)
 
 
 def things_csv(things: Sequence[Thing]) -> str:

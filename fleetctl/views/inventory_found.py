@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.domain.merge import Conflict, Thing
 from fleetctl.domain.people import Gap
+from fleetctl.views.columns import counted
 from fleetctl.views.output import Column, Table, clean, shorten
 
 if TYPE_CHECKING:
@@ -20,12 +22,12 @@ WHAT = {
     "groups": ("group", ("form", "sku", "count", "minimum", "maximum", "region", "owner")),
     "deployments": ("deployment", ("count", "gpus", "vendor", "autoscaler", "gitops", "owner")),
     "services": ("service", ("form", "software", "model", "minimum", "maximum", "gitops")),
-    "quotas": ("quota", ("family", "used", "limit", "region")),
+    "quotas": ("quota", ("used", "limit", "region")),
     "sizes": ("size", ("gpus", "restricted", "region")),
     "reservations": ("reservation", ("sku", "count", "free", "until", "region")),
 }
 """What `list --what` shows: the kind, and the facts that become columns."""
-MOST_GAPS = 20
+MOST_GAPS, MOST_CHANGES = 20, 100
 
 
 def pools_table(found: Found) -> Table:
@@ -64,7 +66,8 @@ def pools_table(found: Found) -> Table:
     total = sum(p.vms for p in found.pools)
     foot = (
         "",
-        f"{total} machines, {sum(p.gpus for p in found.pools)} GPUs; POOL -: not in the fleet file; USD at list prices, of those that run",
+        f"{counted(total, 'machine')}, {counted(sum(p.gpus for p in found.pools), 'GPU')}",
+        "POOL -: not in the fleet file. USD/H: list prices of those that run.",
     )
     return Table(columns=columns, rows=rows, foot=foot, empty="No machine was found. Run: fleetctl inventory scan")
 
@@ -75,7 +78,7 @@ def things_table(found: Found, what: str) -> Table:
     things = found.of_kind(kind)
     columns = (Column(title=kind.upper(), shrink=1, middle=True), *(_column(n) for n in names), Column(title="SOURCE", wide=True))
     rows = tuple((_named(t), *(t.text(n) or "-" for n in names), t.source) for t in things)
-    foot = ("", f"{len(things)} {what}")
+    foot = ("", counted(len(things), kind))
     return Table(columns=columns, rows=rows, foot=foot, empty=f"No {what} were found. Run: fleetctl inventory scan")
 
 
@@ -104,8 +107,8 @@ def conflict_lines(conflicts: Iterable[Conflict]) -> list[str]:
 def scan_table(scan: Scan, doubts: Sequence[Gap]) -> Table:
     """Return one line per part: how many facts, how long it took, and whether it was asked at all; then what is not known."""
     columns = (
-        Column(title="SOURCE"),
-        Column(title="PART", shrink=1, middle=True),
+        Column(title="SOURCE", shrink=1, middle=True),
+        Column(title="PART", shrink=2, middle=True, least=16),
         Column(title="FACTS", right=True),
         Column(title="SECONDS", right=True),
         Column(title="STATE"),
@@ -116,7 +119,10 @@ def scan_table(scan: Scan, doubts: Sequence[Gap]) -> Table:
     )
     gaps = (*scan.gaps(), *doubts)
     total = sum(len(p.facts) for p in scan.parts)
-    foot = ["", f"scan {scan.number}: {total} facts of {len(scan.parts)} parts, {len(gaps)} gaps", *gap_lines(gaps)]
+    said = f"{counted(total, 'fact')} of {counted(len(scan.parts), 'part')}, {counted(len(gaps), 'gap')}"
+    foot = ["", f"scan {scan.number}: {said}", *gap_lines(gaps)]
+    if not scan.number:
+        foot[1:2] = ["No source was asked. Add sources to the fleet file, or: fleetctl inventory scan --from aws"]
     return Table(columns=columns, rows=rows, foot=tuple(foot), empty="There is no source. Add sources to the fleet file, or --from azure.")
 
 
@@ -129,16 +135,33 @@ def gap_lines(gaps: Sequence[Gap], most: int = MOST_GAPS) -> list[str]:
 def diff_table(diff: InventoryDiff) -> Table:
     """Return one line per change."""
     sign = {"added": "+", "removed": "-", "changed": "~"}
-    rows = tuple((f"{sign[c.what]} {c.kind}", c.id, "; ".join(_change(*f) for f in c.fields)) for c in diff.changes)
-    foot = [
-        "",
+    shown = diff.changes[:MOST_CHANGES]
+    rows = tuple((f"{sign[c.what]} {c.kind}", _tail(c.id), "; ".join(_change(*f) for f in c.fields), c.id) for c in shown)
+    foot = [""]
+    if len(diff.changes) > len(shown):
+        foot.append(f"... and {counted(len(diff.changes) - len(shown), 'more change')}: -o json shows all")
+    counts = Counter((sign[c.what], c.kind) for c in diff.changes)
+    foot += [
         f"scan {diff.before} ({diff.before_at:%Y-%m-%d %H:%M} UTC) to scan {diff.after} ({diff.after_at:%Y-%m-%d %H:%M} UTC): "
-        f"{len(diff.changes)} changes",
+        f"{counted(len(diff.changes), 'change')}" + "".join(f", {mark}{n} {kind}" for (mark, kind), n in sorted(counts.items()))
     ]
     if diff.unsure:
-        foot.append(f"{diff.unsure} things could not be looked at again and may stand or not")
-    columns = (Column(title="CHANGE"), Column(title="ID", shrink=1, middle=True), Column(title="FACTS", shrink=2))
+        foot.append(f"{counted(diff.unsure, 'thing')} could not be looked at again and may stand or not")
+    columns = (
+        Column(title="CHANGE"),
+        Column(title="NAME", shrink=1, middle=True),
+        Column(title="FACTS", shrink=2, wraps=True, least=24),
+        Column(title="ID", wide=True),
+    )
     return Table(columns=columns, rows=rows, foot=tuple(foot), empty="Nothing changed.")
+
+
+def _tail(id_: str) -> str:
+    """Return the end of a cloud's long id, which is its name there."""
+    parts = id_.rsplit("/", 3)
+    if len(parts) == 4 and parts[-2] == "virtualmachines" and parts[-1].isdigit():
+        return f"{parts[1]}/{parts[-1]}"  # a member of a scale set
+    return parts[-1] or id_
 
 
 def _change(name: str, old: object, new: object) -> str:
@@ -154,12 +177,16 @@ def _state(reused: bool, has_gaps: bool, kept: bool) -> str:
 
 
 def _named(thing: Thing) -> str:
-    name = thing.text("name").split(" ")[0]
-    return name or thing.id
+    if thing.kind in ("quota", "size"):
+        return thing.text("family") or _tail(thing.id)
+    return thing.text("name").split(" ")[0] or thing.id
 
 
 def _column(name: str) -> Column:
     numbers = {"gpus", "count", "minimum", "maximum", "used", "limit", "requests_per_s", "p95_ms", "free"}
     return Column(
-        title=name.upper().replace("_PER_S", "/S").replace("_", " "), right=name in numbers, shrink=0 if name in numbers | {"region"} else 2
+        title=name.upper().replace("_PER_S", "/S").replace("_", " "),
+        right=name in numbers,
+        shrink=0 if name in numbers | {"region"} else 2,
+        middle=name == "sku",
     )

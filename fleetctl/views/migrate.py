@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,19 +24,32 @@ _HOLDS = {
 }
 """What holds a cell, in words; any other reason is shown as its code."""
 
+FIRST_WAIT_S, MOST_WAIT_S = 8.0, 120.0
+"""A cell that does not move says what it waits for after the first, then in doubled gaps up to the last."""
+
 
 class MigrateView:
-    """Shows rollouts as they move.
+    """Shows rollouts as they move, and what those that do not move wait for.
 
     Args:
-        output: "json" streams one object a line on stdout; else people read stderr.
+        why: returns per cell what its last look said.
+        stream: writes one object of a stream (kind, value); None where people read stderr.
         tty: draw a live table instead of lines.
+        clock: seconds, never going back.
     """
 
-    def __init__(self, *, output: str, tty: bool) -> None:
-        self.output = output
+    def __init__(
+        self,
+        *,
+        why: Callable[[], Mapping[str, str]],
+        stream: Callable[[str, object], None] | None = None,
+        tty: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.tty = tty
+        self._why, self._stream, self._clock = why, stream, clock
         self._last: dict[str, tuple[str, ...]] = {}
+        self._waits: dict[str, tuple[float, float]] = {}
         self._live: Any = None
 
     def __enter__(self) -> MigrateView:
@@ -53,21 +66,33 @@ class MigrateView:
             self._live.stop()
 
     def show(self, rollouts: Sequence[Rollout | None]) -> None:
-        """Show what changed since the last call."""
+        """Show what changed since the last call, and what has waited long."""
         known = [r for r in rollouts if r is not None]
         if self._live is not None:
-            self._live.update(_table(known))
+            self._live.update(_table(known, self._why()))
+        now = self._clock()
         for r in known:
             state = (r.phase, str(r.weight_bp), r.ended, r.hold_reason, str(r.step_done), r.latched.guardrail if r.latched else "")
-            if self._last.get(r.cell) == state:
+            if self._last.get(r.cell) != state:
+                self._last[r.cell] = state
+                self._waits[r.cell] = (now + FIRST_WAIT_S, FIRST_WAIT_S)
+                self._say(r, line(r), "")
                 continue
-            self._last[r.cell] = state
-            if self.output == "json":
-                row = {"type": "migrate.cell", "cell": r.cell, "phase": r.phase, "weight_bp": r.weight_bp, "ended": r.ended}
-                print(json.dumps(row | {"hold": r.hold_reason}), flush=True)
-            elif self._live is None:
-                sys.stderr.write(f"  {line(r)}\n")
-                sys.stderr.flush()
+            due, gap = self._waits[r.cell]
+            if now >= due and not r.ended and not r.step_done:
+                gap = min(2 * gap, MOST_WAIT_S)
+                self._waits[r.cell] = (now + gap, gap)
+                why = self._why().get(r.cell, "")
+                if why:
+                    self._say(r, f"{r.cell:<14} {r.phase:<9} {r.weight_bp / 100:>5g} % waits: {why}", why)
+
+    def _say(self, r: Rollout, text: str, waits: str) -> None:
+        if self._stream is not None:
+            row = {"cell": r.cell, "phase": r.phase, "weight_bp": r.weight_bp, "ended": r.ended, "hold": r.hold_reason, "waits": waits}
+            self._stream("migrate.cell", row)
+        elif self._live is None:
+            sys.stderr.write(f"  {text}\n")
+            sys.stderr.flush()
 
 
 def line(r: Rollout) -> str:
@@ -80,18 +105,20 @@ def line(r: Rollout) -> str:
     return f"{r.cell:<14} {r.phase:<9} {r.weight_bp / 100:>5g} %{going}{done}{hold}"
 
 
-def _table(rollouts: Sequence[Rollout]) -> Any:
+def _table(rollouts: Sequence[Rollout], why: Mapping[str, str]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
     for name in ("CELL", "PHASE", "TARGET", "STATE"):
-        table.add_column(name)
+        table.add_column(name, no_wrap=True)
+    table.add_column("WAITS FOR", overflow="ellipsis", no_wrap=True)
     for r in rollouts:
         state = r.ended.replace("_", " ") or (
             "going home" if r.direction == "home" else r.hold_reason or ("done" if r.step_done else "judging")
         )
         colour = {"complete": "green", "rolled back": "red"}.get(state, "yellow" if r.hold_reason else "cyan")
         bar = "#" * round(r.weight_bp / 1000)
-        table.add_row(r.cell, r.phase, f"{r.weight_bp / 100:>5g} % {bar:<10}", Text(state, style=colour))
+        waits = "" if r.ended or r.step_done else why.get(r.cell, "")
+        table.add_row(r.cell, r.phase, f"{r.weight_bp / 100:>5g} % {bar:<10}", Text(state, style=colour), Text(waits))
     return table

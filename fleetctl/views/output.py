@@ -6,9 +6,12 @@ are shown as "?" so that no text can drive a terminal.
 
 from __future__ import annotations
 
+import textwrap
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from fleetctl.views.columns import wrapped
 
 LEAST_WIDTH = 6
 
@@ -20,6 +23,7 @@ class Column:
     Args:
         right: numbers align to the right; wide: shown with `-o wide` only.
         shrink: 0 never cut to fit, else the higher is cut first; middle: names keep both ends when cut.
+        wraps: continued on lines of its own instead of cut; least: narrowest that it is made, in characters.
     """
 
     title: str
@@ -27,6 +31,8 @@ class Column:
     wide: bool = False
     shrink: int = 0
     middle: bool = False
+    wraps: bool = False
+    least: int = LEAST_WIDTH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,16 +62,29 @@ def render(output: str, *, kind: str, value: object, table: Table, names: Sequen
 
 def render_table(table: Table, *, width: int | None, wide: bool = False) -> str:
     """Return a table at most `width` characters wide (None: no bound), its shrinkable columns cut first."""
+    foot = table.foot if width is None else folded(table.foot, width)
     if not table.rows:
-        return "\n".join((table.empty, *table.foot))
+        return "\n".join((table.empty, *foot))
     shown = [i for i, column in enumerate(table.columns) if wide or not column.wide]
     columns = [table.columns[i] for i in shown]
     cells = [[column.title for column in columns], *([clean(row[i]) for i in shown] for row in table.rows)]
     widths = [max(cell_width(row[i]) for row in cells) for i in range(len(columns))]
     if width is not None:
         widths = _fitted(columns, widths, width)
-    lines = (_line(columns, widths, row) for row in cells)
-    return "\n".join([*lines, *table.foot])
+    lines = [line for row in cells for line in _lines(columns, widths, row)]
+    return "\n".join([*lines, *foot])
+
+
+def folded(lines: Sequence[str], width: int) -> list[str]:
+    """Return lines with those that are too long continued on the next, at the same indentation; words stay whole."""
+    out: list[str] = []
+    for line in lines:
+        if cell_width(line) <= width:
+            out.append(line)
+        else:
+            indent = line[: len(line) - len(line.lstrip())]
+            out += textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return out
 
 
 def _fitted(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
@@ -73,11 +92,17 @@ def _fitted(columns: Sequence[Column], widths: Sequence[int], width: int) -> lis
     over = sum(out) + 2 * (len(out) - 1) - width
     for level in sorted({c.shrink for c in columns if c.shrink}, reverse=True):
         at_level = [i for i, c in enumerate(columns) if c.shrink == level]
-        least = {i: max(LEAST_WIDTH, len(columns[i].title)) for i in at_level}
+        least = {i: max(columns[i].least, len(columns[i].title)) for i in at_level}
         while over > 0 and any(out[i] > least[i] for i in at_level):
             out[max((i for i in at_level if out[i] > least[i]), key=lambda i: out[i])] -= 1
             over -= 1
     return out
+
+
+def _lines(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]) -> list[str]:
+    """Return one row: one line, and more where a column wraps."""
+    pieces = [wrapped(text, width) if column.wraps else [text] for column, width, text in zip(columns, widths, cells, strict=True)]
+    return [_line(columns, widths, [p[n] if n < len(p) else "" for p in pieces]) for n in range(max(1, *map(len, pieces)))]
 
 
 def _line(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]) -> str:

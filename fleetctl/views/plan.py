@@ -5,55 +5,114 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from fleetctl.domain.canonical import digest
 from fleetctl.domain.fleet import Fleet
-from fleetctl.domain.plan import Outcome, Plan, StepNeed, Wave
+from fleetctl.domain.plan import Outcome, Plan
 from fleetctl.domain.units import Money
-from fleetctl.views.columns import WIDTH, clean, columns, counted, duration, percent, wrapped
+from fleetctl.views.columns import WIDTH, clean, columns, counted, wrapped
+from fleetctl.views.plan_calendar import calendar_lines, fault_lines
 from fleetctl.views.plan_evidence import evidence_lines, lane_lines
 
 MOST_ROWS = 20
-"""Cells shown per kind, and waves shown in full, before the rest is summed up."""
+"""Cells shown per kind, and waves shown, before the rest is summed up."""
 WORD = {"move": "move", "stay": "stay", "infeasible": "blocked"}
+WHY = {
+    "move.cheaper": "cheaper",
+    "move.dearer": "asked for, dearer",
+    "move.unpriced": "asked for, no source price",
+    "move.arrived": "an earlier plan",
+    "assess.": "not portable",
+    "licence": "licence",
+    "route.": "its route",
+    "lane.too_slow": "too little traffic for evidence",
+    "lane.": "its lane",
+    "vendor.already": "on AMD already",
+    "catalog.": "unknown VM size",
+    "residency": "residency",
+    "pool.none": "no pool",
+    "pool.region": "residency",
+    "pool.limit": "quota",
+    "capacity.": "no capacity",
+    "path.": "network path",
+    "ends.": "capacity that ends",
+    "price.missing": "no price",
+    "price.dearer": "price book",
+    "price.whole_vms": "VMs come whole",
+    "fit": "memory fit",
+    "slo": "SLO curve",
+    "limit.power_kw": "power",
+    "limit.budget": "budget",
+    "limit.target": "cap on AMD",
+    "apart": "must stand apart",
+    "cooling": "cooling",
+}
+"""What binds, in a word, by how the reason's code begins; the longest beginning counts."""
+CASH = {"list": "list", "contract": "contract", "commitments": "after commitments"}
 
 
-def render_plan(plan: Plan, fleet: Fleet, *, width: int = WIDTH, most: int = MOST_ROWS) -> str:
-    """Return the plan as plain text of at most `width` columns: cash, outcomes, fit, waves, lanes, approval, checks, next step."""
+def render_plan(plan: Plan, fleet: Fleet, *, width: int = WIDTH, most: int = MOST_ROWS, wide: bool = False) -> str:
+    """Return the plan as plain text of at most `width` columns.
+
+    In this order: cash; what moves, stays, is blocked; cross-cloud paths; calendar and double-run cost; evidence lane and time from a
+    fault to no traffic; who must approve; next step.
+
+    Args:
+        most: rows per list; wide: memory fit, every check and the plan's identity too.
+    """
     made = plan.made_at.strftime("%Y-%m-%d %H:%M UTC")
     lines = [f"Plan {plan.id} for fleet {clean(fleet.name)} (serial {plan.serial}), made {made}"]
-    for section in (_cash, _outcomes, _fit, _waves, evidence_lines, lane_lines, _approval, _checks):
-        found = list(section(plan, fleet, width, most))
+    if wide:
+        lines += _identity(plan, width)
+    detail = (_fit,) if wide else ()
+    last = (_checks, _approval)
+    for section in (_cash, _outcomes, *detail, _paths, calendar_lines, evidence_lines, lane_lines, fault_lines, *last):
+        found = list(section(plan, fleet, width, most if not wide else max(most, len(plan.outcomes))))
         lines.extend(["", *found] if found else ())
+    if wide:
+        lines += ["", *_every_check(plan, width)]
     lines += ["", f"Nothing was changed. Next: fleetctl approve {plan.id}"]
     return "\n".join(lines) + "\n"
 
 
-def _money(money: Money | None, *, sign: bool = False) -> str:
-    if money is None:
-        return "unknown"
-    return f"{money.amount:+,.2f}" if sign else f"{money.amount:,.2f}"
+def _identity(plan: Plan, width: int) -> Iterator[str]:
+    yield from columns(
+        [
+            ["sha256", digest(plan)],
+            ["format", f"{plan.format_version}, lineage {plan.lineage}, serial {plan.serial}"],
+            ["catalogue", plan.catalog_id],
+            ["prices", plan.price_book_id],
+        ],
+        indent="  ",
+        width=width,
+    )
 
 
-def _delta(outcome: Outcome) -> str:
-    if outcome.cost_now is None or outcome.cost_then is None:
-        return "unknown"
-    return f"{outcome.cost_then.amount - outcome.cost_now.amount:+,.2f}"
+def money_text(money: Money | None) -> str:
+    """Return an amount with thousands and cents, "unknown" for none."""
+    return "unknown" if money is None else f"{money.amount:,.2f}"
+
+
+def change_text(now: Money | None, then: Money | None) -> str:
+    """Return what an amount changes by, with its sign; "unknown" where one is."""
+    return "unknown" if now is None or then is None else f"{then.amount - now.amount:+,.2f}"
+
+
+def _share(now: Money | None, then: Money | None) -> str:
+    return f"{(then.amount - now.amount) / now.amount:+.0%}" if now is not None and then is not None and now.amount else ""
 
 
 def _cash(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
     del most
-    change = plan.cost_then.amount - plan.cost_now.amount
-    share = f" ({change / plan.cost_now.amount:+.0%})" if plan.cost_now.amount else ""
-    hours = sum(w.hours for w in plan.waves)
-    yield f"Cash ({plan.cost_now.currency}; price book {clean(plan.price_book_id)})"
-    rows = [
-        ["now", _money(plan.cost_now), "an hour", ""],
-        ["then", _money(plan.cost_then), "an hour", f"{change:+,.2f}{share} once the source is released"],
-    ]
-    if hours:
-        rows.append(["overlap", _money(plan.overlap_cost), "in all", f"both sides up for {duration(hours * 3600)}"])
-        if plan.overlap_extra is not None:
-            rows.append(["", _money(plan.overlap_extra), "of it", "on top of today's bill"])
-    yield from columns(rows, right=[1], indent="  ", width=width)
+    yield f"Cash ({plan.cost_now.currency} an hour; price book {clean(plan.price_book_id)})"
+    lines = [(CASH.get(c.name, c.name), c.now, c.then) for c in plan.cash] or [("all pools", plan.cost_now, plan.cost_then)]
+    rows = [["", "NOW", "THEN", "CHANGE", ""]]
+    rows += [[name, money_text(now), money_text(then), change_text(now, then), _share(now, then)] for name, now, then in lines]
+    yield from columns(rows, right=[1, 2, 3, 4], indent="  ", width=width)
+    if plan.bound is not None:
+        gap = f" (proven gap {plan.gap_pct:.2f} %)" if plan.gap_pct is not None else ""
+        moving = plan.certificate.moving.amount if plan.certificate is not None else 0
+        more = f", {moving:,.2f} of it for the moves themselves" if moving else ""
+        yield from wrapped(f"no plan costs less than {money_text(plan.bound)} an hour{more}{gap}", width, "  ")
     sources = {o.source for o in plan.outcomes if o.kind == "move"}
     for c in fleet.commitments:
         if c.pool in sources and c.until >= plan.made_at.date().isoformat():
@@ -61,28 +120,82 @@ def _cash(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
                 f"{counted(c.count, 'VM')} of {clean(c.pool)} still paid for until {clean(c.until)} (commitment)", width, "  "
             )
     yield from (line for c in plan.checks if c.name == "prices" and not c.ok for line in wrapped(clean(c.detail), width, "  "))
+    yield from wrapped(_work(plan), width, "  ")
+
+
+def _work(plan: Plan) -> str:
+    """Return what the moving cells do per dollar and per watt against today: the same work, so the inverse of cost and draw."""
+    moves = [o for o in plan.outcomes if o.kind == "move"]
+    said = []
+    cost = [(o.cost_now.amount, o.cost_then.amount) for o in moves if o.cost_now is not None and o.cost_then is not None]
+    if cost and sum(then for _, then in cost):
+        said.append(f"{sum(now for now, _ in cost) / sum(then for _, then in cost):.2f} x per dollar")
+    draw = [(o.kw_now, o.kw_then) for o in moves if o.kw_now is not None and o.kw_then is not None]
+    if draw and sum(then for _, then in draw):
+        said.append(f"{sum(now for now, _ in draw) / sum(then for _, then in draw):.2f} x per watt (all-in, estimated)")
+    if not said:
+        return ""
+    kinds = Counter(o.speed.kind for o in moves if o.speed is not None)
+    how = ", ".join(f"{kind} for {counted(n, 'cell')}" for kind, n in kinds.most_common())
+    return f"the same work of the moving cells: {', '.join(said)}; speed {how}"
 
 
 def _outcomes(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
     del fleet
+    moves = [o for o in plan.outcomes if o.kind == "move" and not o.arrived]
+    there = [o for o in plan.outcomes if o.arrived]
     by_kind = Counter(o.kind for o in plan.outcomes)
-    yield f"{counted(len(plan.outcomes), 'cell')}: {by_kind['move']:,} move, {by_kind['stay']:,} stay, {by_kind['infeasible']:,} blocked"
-    moves = [o for o in plan.outcomes if o.kind == "move"]
+    arrived = f", {len(there):,} arrived" if there else ""
+    yield (
+        f"{counted(len(plan.outcomes), 'cell')}: {len(moves):,} move, {by_kind['stay']:,} stay, {by_kind['infeasible']:,} blocked{arrived}"
+    )
     if moves:
         head = ["CELL", "FROM", "TO", "REPLICAS", f"{plan.cost_now.currency}/H", ""]
         note = {"move.dearer": "dearer", "move.unpriced": "no source price"}
-        rows = [[o.cell, o.source, o.target, o.replicas, _delta(o), note.get(o.reason.code, "")] for o in moves[:most]]
+        rows = [
+            [o.cell, o.source, o.target, _replicas(o), change_text(o.cost_now, o.cost_then), note.get(o.reason.code, "")]
+            for o in moves[:most]
+        ]
         yield from columns([head, *rows], right=[3, 4], indent="  ", width=width)
         yield from _rest(len(moves) - most, plan)
+    if there:
+        names = ", ".join(f"{clean(o.cell)} ({clean(o.target)})" for o in there[:most])
+        more = f" and {len(there) - most:,} more" if len(there) > most else ""
+        yield from wrapped(f"arrived by an earlier plan, the source held until it is released: {names}{more}", width, "  ")
     others = [o for o in plan.outcomes if o.kind != "move"]
     for (kind, code), count in Counter((o.kind, o.reason.code) for o in others).most_common():
         same = [o for o in others if (o.kind, o.reason.code) == (kind, code)]
-        yield f"  {WORD[kind]}: {counted(count, 'cell')}, {clean(code)}"
-        for o in same[: max(1, most // 4)]:
-            yield from wrapped(f"{clean(o.cell)}: {clean(o.reason.text)}", width, "    ")
-            if o.change:
-                yield from wrapped(f"to change it: {clean(o.change)}", width, "      ")
-        yield from _rest(count - max(1, most // 4), plan, "    ")
+        yield f"  {WORD[kind]}: {counted(count, 'cell')}, {why_word(code)} ({clean(code)})"
+        yield from _reasons(same, width, max(1, most // 4), plan)
+
+
+def _replicas(o: Outcome) -> str:
+    then = o.target_replicas or o.replicas
+    return str(then) if then == o.replicas else f"{o.replicas} > {then}"
+
+
+def why_word(code: str) -> str:
+    """Return in a word what binds, by a reason's code."""
+    found = max((begin for begin in WHY if code.startswith(begin)), key=len, default="")
+    return WHY[found] if found else code
+
+
+def _reasons(same: list[Outcome], width: int, most: int, plan: Plan) -> Iterator[str]:
+    """Yield the reasons of cells with the same code, equal ones once, and once what would change them."""
+    by_text: dict[str, list[Outcome]] = {}
+    for o in same:
+        by_text.setdefault(o.reason.text, []).append(o)
+    shown = 0
+    for text, cells in list(by_text.items())[:most]:
+        names = ", ".join(clean(o.cell) for o in cells[:most]) + (f" and {len(cells) - most:,} more" if len(cells) > most else "")
+        yield from wrapped(f"{names}: {clean(text)}", width, "    ")
+        shown += len(cells)
+    yield from _rest(len(same) - shown, plan, "    ")
+    changes = dict.fromkeys(o.change for o in same if o.change)
+    if changes:
+        first = next(iter(changes))
+        more = f" (others: fleetctl plan --explain {clean(same[-1].workload)})" if len(changes) > 1 else ""
+        yield from wrapped(f"to change it: {clean(first)}{more}", width, "      ")
 
 
 def _rest(more: int, plan: Plan, indent: str = "  ") -> Iterator[str]:
@@ -111,35 +224,9 @@ def _fill(outcome: Outcome) -> float:
     return outcome.fit.needed_gib / outcome.fit.available_gib if outcome.fit is not None and outcome.fit.available_gib else 0.0
 
 
-def _waves(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
-    total = sum(w.hours for w in plan.waves) * 3600
-    yield f"{counted(len(plan.waves), 'wave')}, {duration(total)} in all"
-    if any(n.requests for w in plan.waves for n in w.steps):
-        yield from wrapped("evidence in canary requests: if both arms are equal, 9 of 10 runs PASS by then", width, "  ")
-    for wave in plan.waves[:most]:
-        names = ", ".join(clean(c) for c in wave.cells[:most]) + (f" and {len(wave.cells) - most} more" if len(wave.cells) > most else "")
-        yield from wrapped(f"wave {wave.index}, about {duration(wave.hours * 3600)}: {names}", width, "  ")
-        yield from columns(
-            [["STEP", "SHARE", "BAKE", "TIME", "EVIDENCE NEEDED"], *_steps(wave)], right=[1, 2, 3], indent="    ", width=width
-        )
-    yield from _rest(len(plan.waves) - most, plan)
-    for window in fleet.policy.freeze:
-        yield f"  nothing advances {window.start:%Y-%m-%d %H:%M} to {window.end:%Y-%m-%d %H:%M} UTC: {clean(window.name)}"
-
-
-def _steps(wave: Wave) -> Iterator[list[str]]:
-    needs = wave.steps or tuple(StepNeed(phase=p.phase, weight_bp=p.weight_bp) for p in wave.phases)
-    for phase, need in zip(wave.phases, needs, strict=True):
-        evidence = [f"{name} {count:,}" for name, count in sorted(need.requests.items())]
-        if need.positions:
-            evidence.append(f"{need.positions:,} token positions compared")
-        yield [
-            phase.phase,
-            percent(phase.weight_bp),
-            duration(phase.bake.total_seconds()),
-            duration(need.hours * 3600),
-            ", ".join(evidence) or "-",
-        ]
+def _paths(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
+    del plan, fleet, width, most
+    yield from ()
 
 
 def _approval(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
@@ -154,14 +241,25 @@ def _approval(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
 
 
 def _checks(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
+    """Yield how many checks hold, and in full those that do not."""
     del fleet, most
-    bad = sum(not c.ok for c in plan.checks)
-    yield "Checks" + (f": {bad} of {len(plan.checks)} not met" if bad else f": all {len(plan.checks)} met")
+    bad = [c for c in plan.checks if not c.ok]
+    if not bad:
+        yield f"Checks: all {len(plan.checks)} met (fleetctl show {plan.id} -o wide)"
+        return
+    yield f"Checks: {len(bad)} of {len(plan.checks)} not met"
+    for check in bad:
+        yield from _check("FAIL", check.name, check.detail, width)
+
+
+def _every_check(plan: Plan, width: int) -> Iterator[str]:
+    yield "Every check"
     for check in plan.checks:
-        head = f"  {'ok  ' if check.ok else 'FAIL'}  {check.name:<13}"
-        first, *rest = wrapped(clean(check.detail), width, " " * len(head)) or [""]
-        yield head + first.strip()
-        yield from rest
-    if plan.bound is not None:
-        gap = f", proven gap {plan.gap_pct:.2f} %" if plan.gap_pct is not None else ""
-        yield f"  no plan can cost less than {_money(plan.bound)} {plan.bound.currency} an hour{gap}"
+        yield from _check("ok" if check.ok else "FAIL", check.name, check.detail, width)
+
+
+def _check(word: str, name: str, detail: str, width: int) -> Iterator[str]:
+    head = f"  {word:<4}  {name:<13}"
+    first, *rest = wrapped(clean(detail), width, " " * len(head)) or [""]
+    yield head + first.strip()
+    yield from rest

@@ -87,7 +87,7 @@ def lane_lines(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]
     """Yield how each moving cell gets its verdicts, and the lanes that would fit those that are refused."""
     yield "Evidence lane"
     cells = {c.id: c for c in fleet.cells}
-    moving = [(o, cells[o.cell]) for o in plan.outcomes if o.kind == "move"]
+    moving = [(o, cells[o.cell]) for o in plan.outcomes if o.kind == "move" and not o.arrived]
     if not moving:
         yield "  no cell moves"
     by_kind: dict[str, list[tuple[Outcome, Cell]]] = {}

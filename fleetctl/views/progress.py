@@ -6,6 +6,7 @@ the `now` it is given. rich is imported only when it moves.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from types import TracebackType
@@ -31,13 +32,19 @@ STYLES = {
 }
 DONE = frozenset({"ok", "changed", "skipped", "failed", "unreachable"})
 _HEARTBEAT_S = 10.0
+_MODULES = re.compile(r"\A(module\.[\w-]+(\[[^\]]*\])?\.)+")
+
+
+def without_modules(address: str) -> str:
+    """Return a resource's own name, without the way into Terraform's modules."""
+    return _MODULES.sub("", address)
 
 
 def progress_line(p: Progress, *, width: int | None = None) -> str:
     """Return one progress as a line: sign, subject, step, state, seconds, text."""
     took = f" {p.seconds:.1f}s" if p.seconds >= 0.05 else ""
     text = f": {clean(p.text)}" if p.text else ""
-    line = f"{SIGNS[p.state]} {clean(p.subject)}  {clean(p.step)}  {p.state}{took}{text}"
+    line = f"{SIGNS[p.state]} {without_modules(clean(p.subject))}  {clean(p.step)}  {p.state}{took}{text}"
     return shorten(line, width) if width else line
 
 

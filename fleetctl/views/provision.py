@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
 from fleetctl.domain.people import Diagnostic
 from fleetctl.domain.pool import PoolSpec
-from fleetctl.domain.provision import ProvisionPlan
+from fleetctl.domain.provision import CapacityVerdict, ProvisionPlan, ResourceChange
 from fleetctl.usecases.capacity import ProvisionOutcome
 from fleetctl.usecases.oracle import PoolCapacity
+from fleetctl.views.columns import WIDTH, counted, wrapped
 from fleetctl.views.output import Column, Table, clean
+from fleetctl.views.progress import without_modules
 
 _SIGNS = {"create": "+", "update": "~", "delete": "-"}
 _WORDS = {"create": "to make", "update": "to change", "delete": "to remove"}
 _MACHINES = ("azurerm_linux_virtual_machine", "aws_instance", "aws_autoscaling_group", "terraform_data")
+_KEY = re.compile(r'\["([^"]+)"\]\Z')
+_MOST_HOSTS = 8
 CAPACITY_COLUMNS = (
     Column(title="POOL"),
     Column(title="SIZE", shrink=2, middle=True),
@@ -26,34 +31,58 @@ CAPACITY_COLUMNS = (
     Column(title="ANSWER"),
     Column(title="WHY", shrink=1),
 )
+_LEGEND = "yes: reserved places are free. no: trying is known to be vain. unknown: only a try can tell (no cloud says what it has left)."
 
 
-def plan_lines(spec: PoolSpec, shown: ProvisionPlan, usd_per_hour: Decimal | None) -> tuple[str, ...]:
-    """Return a Terraform plan as a person reads it: where, machines first, the rest summed up, the cost."""
+def plan_lines(spec: PoolSpec, shown: ProvisionPlan, usd_per_hour: Decimal | None, *, width: int = WIDTH) -> tuple[str, ...]:
+    """Return a Terraform plan as a person reads it: where, machines first, the rest summed up, the cost.
+
+    Args:
+        width: of the terminal, columns.
+    """
     where = f"{spec.region}, zone {spec.zone}" if spec.zone else spec.region
-    terms = "spot" if spec.priority == "spot" else "on demand"
-    lines = [f"pool/{spec.pool}: {spec.count} x {spec.sku} in {where}, {terms} (stack {shown.stack}, {shown.tool})"]
+    lines = [f"pool/{spec.pool}: {spec.count} x {spec.sku}", f"  in {where}, {_terms(spec.priority)}"]
     lines += [f"  {line}" for line in _changes(shown)]
     if not shown.is_empty:
         lines.append(f"  cost: {_cost(usd_per_hour)}")
-    return tuple(clean(line) for line in lines)
+        lines.append(f"  by: stack {shown.stack}, {shown.tool}, plan {shown.digest[:16]}...")
+    return tuple(_fitted(lines, width))
 
 
 def _changes(shown: ProvisionPlan) -> Iterator[str]:
-    rest: Counter[str] = Counter()
+    rest: Counter[tuple[str, str]] = Counter()
     for c in shown.changes:
         signs = "/".join(_SIGNS[a] for a in c.actions if a in _SIGNS)
         if not signs:
             continue
-        if c.type in _MACHINES or "delete" in c.actions:
-            yield f"{signs} {c.address}"
+        if c.type in _MACHINES or "delete" in c.actions:  # what is taken away is never summed up
+            yield f"{signs} {_name(c)}  {c.type}"
         else:
-            rest["/".join(_WORDS[a] for a in c.actions if a in _WORDS)] += 1
-    for words, number in sorted(rest.items()):
-        yield f"and {number} smaller {'resource' if number == 1 else 'resources'} {words} (network cards, networks, identities)"
+            rest["/".join(_WORDS[a] for a in c.actions if a in _WORDS), c.type] += 1
+    for words in sorted({w for w, _ in rest}):
+        kinds = {k: n for (w, k), n in rest.items() if w == words}
+        number = sum(kinds.values())
+        named = ", ".join(_plain(k) for k in sorted(kinds, key=lambda k: (-kinds[k], k))[:4])
+        yield f"and {counted(number, 'smaller resource')} {words}: {named}{', ...' if len(kinds) > 4 else ''}"
+
+
+def _name(c: ResourceChange) -> str:
+    found = _KEY.search(c.address)
+    return found[1] if found else c.address.rsplit(".", 1)[-1]
+
+
+def _plain(kind: str) -> str:
+    """Return a resource type in words: "network interface"."""
+    return kind.split("_", 1)[-1].replace("_", " ")
+
+
+def _terms(priority: str) -> str:
+    return "spot" if priority == "spot" else "on demand"
 
 
 def _cost(usd_per_hour: Decimal | None) -> str:
+    if usd_per_hour == 0:
+        return "no change"
     if usd_per_hour is None:
         return "not known: no list price for this size here"
     sign = "+" if usd_per_hour >= 0 else "-"
@@ -61,51 +90,97 @@ def _cost(usd_per_hour: Decimal | None) -> str:
     return f"{sign}{abs(usd_per_hour):,.2f} USD/h by list price ({sign}{month:,.0f} USD in a month of 730 h)"
 
 
-def outcome_lines(o: ProvisionOutcome, *, with_plan: bool) -> tuple[str, ...]:
+def outcome_lines(o: ProvisionOutcome, *, with_plan: bool, width: int = WIDTH) -> tuple[str, ...]:
     """Return what became of a pool.
 
     Args:
-        with_plan: the plan was not printed before.
+        with_plan: the plan was not printed before; width: of the terminal, columns.
     """
-    lines = list(plan_lines(o.spec, o.shown, o.usd_per_hour)) if with_plan else []
-    lines += [f"  {f.severity}: {f.path}: {f.text}" for f in o.findings]
-    lines += [f"  orphan: {x.kind} {x.name} ({x.state}), in no state: {x.id}" for x in o.orphans]
-    lines += [f"  refused: {a.place.text}: {a.code}: {a.text}" for a in o.attempts]
+    lines = list(plan_lines(o.spec, o.shown, o.usd_per_hour, width=width)) if with_plan else [f"pool/{o.spec.pool}"]
+    more = [f"  {f.severity}: {f.path}: {f.text}" for f in o.findings]
+    more += [f"  orphan: {x.kind} {x.name} ({x.state}), in no state: {x.id}" for x in o.orphans]
+    more += [f"  refused: {a.place.text}: {a.code}: {a.text}" for a in o.attempts if a.code]
     if o.done is not None:
         made = f"{o.done.added} added, {o.done.changed} changed, {o.done.destroyed} destroyed"
-        lines.append(
-            f"  applied in {o.done.seconds:.1f} s: {made}" + (f", at {o.place.text}" if o.place is not None and o.attempts else "")
-        )
+        more.append(f"  applied in {o.done.seconds:.1f} s: {made}" + (f", at {o.place.text}" if o.place is not None and o.attempts else ""))
     elif o.shown.is_empty:
-        lines.append(f"  pool/{o.spec.pool}: no changes: it is as planned")
+        more.append("  no changes: it is as planned")
     if o.hosts:
-        lines.append(f"  hosts: {', '.join(h.id for h in o.hosts)}")
-    return tuple(clean(line) for line in lines)
+        names = [h.id for h in o.hosts[:_MOST_HOSTS]]
+        rest = len(o.hosts) - len(names)
+        more.append(f"  hosts: {', '.join(names)}" + (f" and {rest} more" if rest else ""))
+    return (*lines, *_fitted(more, width))
 
 
-def drift_lines(found: tuple[Diagnostic, ...]) -> tuple[str, ...]:
+def outcome_row(o: ProvisionOutcome, drift: Sequence[Diagnostic]) -> dict[str, object]:
+    """Return the same for programs: whole addresses, ids and reasons."""
+    return {
+        "pool": o.spec.pool,
+        "changes": o.shown.changes,
+        "digest": o.shown.digest,
+        "done": o.done,
+        "hosts": o.hosts,
+        "place": o.place,
+        "attempts": o.attempts,
+        "orphans": o.orphans,
+        "usd_per_hour": o.usd_per_hour,
+        "drift": tuple(drift),
+    }
+
+
+def drift_lines(found: Sequence[Diagnostic], *, width: int = WIDTH) -> tuple[str, ...]:
     """Return drift, one line each."""
-    return tuple(clean(f"  drift: {d.text}") for d in found)
+    return tuple(_fitted([f"  drift: {without_modules(d.text)}" for d in found], width))
 
 
-def capacity_table(rows: tuple[PoolCapacity, ...]) -> Table:
-    """Return where machines may be had, a line per place; "unknown" is an answer."""
+def _fitted(lines: Sequence[str], width: int) -> Iterator[str]:
+    """Yield each line within the width; what goes on stands two columns further in."""
+    for line in lines:
+        text = clean(line)
+        indent = " " * (len(text) - len(text.lstrip()))
+        if len(text) <= width:
+            yield text
+            continue
+        first, *rest = wrapped(text, width - len(indent) - 2)
+        yield f"{indent}{first}"
+        yield from (f"{indent}  {part}" for part in rest)
+
+
+def capacity_table(rows: Sequence[PoolCapacity]) -> Table:
+    """Return where machines may be had, a line per place, for `-o wide`; "unknown" is an answer."""
     cells = tuple(
         (
             str(row.pool.id),
             v.sku,
             v.region,
             v.zone or "-",
-            "spot" if v.priority == "spot" else "on demand",
-            str(row.count),
+            _terms(v.priority),
+            str(v.count),
             v.kind,
             "; ".join(v.reasons) or v.reason,
         )
         for row in rows
         for v in row.verdicts
     )
-    foot = (
-        "",
-        "yes: reserved places are free. no: trying is known to be vain. unknown: only a try can tell (no cloud says what it has left).",
-    )
-    return Table(columns=CAPACITY_COLUMNS, rows=cells, foot=foot, empty="No pool of this fleet is made by fleetctl.")
+    return Table(columns=CAPACITY_COLUMNS, rows=cells, foot=("", _LEGEND), empty="No pool of this fleet is made by fleetctl.")
+
+
+def capacity_text(rows: Sequence[PoolCapacity], *, width: int = WIDTH) -> str:
+    """Return where machines may be had, pool by pool: each place with its answer, and every reason in full under it."""
+    if not rows:
+        return "No pool of this fleet is made by fleetctl."
+    lines: list[str] = []
+    for row in rows:
+        if lines:
+            lines.append("")
+        lines.append(f"pool/{row.pool.id}: {counted(row.count, 'more machine')} wanted, of at most {row.pool.limit}")
+        for v in row.verdicts:
+            lines += _verdict(v, width)
+    return "\n".join([*lines, "", *wrapped(_LEGEND, width)])
+
+
+def _verdict(v: CapacityVerdict, width: int) -> Iterator[str]:
+    where = f"{v.region}, zone {v.zone}" if v.zone else v.region
+    yield from _fitted([f"  {v.kind:<8} {v.sku} in {where}, {_terms(v.priority)}"], width)
+    for reason in v.reasons or (v.reason,):
+        yield from wrapped(clean(reason), width, " " * 11)

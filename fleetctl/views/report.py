@@ -15,6 +15,7 @@ from fleetctl.domain.report import ReportData
 from fleetctl.domain.units import Money
 from fleetctl.views.columns import clean, counted, duration, percent
 from fleetctl.views.report_charts import Band, Chart, Lane, Mark, legend, svg, swim_lanes
+from fleetctl.views.report_sensitivity import sensitivity_section
 from fleetctl.views.report_series import (
     ENDS,
     CellStory,
@@ -56,6 +57,7 @@ def render_report(data: ReportData) -> str:
             *(_cell(data, story) for story in told),
             _events(data.events),
             _costs(data),
+            sensitivity_section(data.sensitivity) if data.plan is not None else "",
             _lab(data),
             _audit(data),
         )
@@ -85,7 +87,8 @@ def _nav(data: ReportData, told: tuple[CellStory, ...]) -> str:
     lab = '<a href="#lab">Real and emulated</a>' if data.lab else ""
     return (
         '<nav aria-label="Contents"><div class="brand">fleetctl</div><a href="#top">Summary</a><a href="#timeline">Cells</a>'
-        f'{cells}<a href="#events">Events</a><a href="#costs">Costs</a>{lab}<a href="#audit">Audit</a></nav>'
+        f'{cells}<a href="#events">Events</a><a href="#costs">Costs</a><a href="#sensitivity">What if</a>{lab}'
+        '<a href="#audit">Audit</a></nav>'
     )
 
 
@@ -249,7 +252,8 @@ def _costs(data: ReportData) -> str:
         f'<td class="num">{_money(o.cost_now)}</td><td class="num">{_money(o.cost_then)}</td><td class="text">{_t(o.reason.text)}</td></tr>'
         for o in plan.outcomes[:MOST_COSTS]
     )
-    hours = duration(sum(w.hours for w in plan.waves) * 3600)
+    calendar = plan.calendar
+    hours = duration((calendar.end - calendar.start).total_seconds() if calendar else sum(w.hours for w in plan.waves) * 3600)
     overlap = f"overlap: {_money(plan.overlap_cost)} {_t(plan.overlap_cost.currency)} in all while both sides run ({hours} planned)"
     if plan.overlap_extra is not None:
         overlap += f", {_money(plan.overlap_extra)} of it on top of today's bill"

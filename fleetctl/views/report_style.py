@@ -76,6 +76,9 @@ text.empty{text-anchor:middle;fill:var(--faint);font-size:12.5px}
 text.lane{font-size:13px;fill:var(--ink)}
 .pin.fail{fill:var(--fail)}.pin.pass{fill:var(--pass)}.pin.home{fill:var(--home)}
 .pin{stroke:var(--card);stroke-width:1.6}
+.bar.move{fill:var(--target)}.bar.stay{fill:var(--source)}.bar.infeasible{fill:var(--faint)}.bar.bill{fill:var(--accent)}
+.barname{font-size:12.5px;fill:var(--ink)}.barvalue{font-size:11.5px;fill:var(--soft);font-variant-numeric:tabular-nums}
+.tick.now{stroke:var(--ink);stroke-width:2}.nowname{font-size:11px;fill:var(--ink);font-weight:600}
 .swatch{width:14px;height:10px;border-radius:2px;flex:none}
 .badge{display:inline-block;padding:1px 9px;border-radius:99px;font-size:12.5px;font-weight:600;white-space:nowrap;
 background:var(--plainbg);color:var(--soft)}

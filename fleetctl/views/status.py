@@ -107,7 +107,7 @@ def render_live(rows: Iterable[StatusRow], *, width: int = WIDTH, colour: bool =
 
 
 def _phase(r: StatusRow) -> str:
-    return clean(r.phase) + (" (paused)" if r.paused else "")
+    return clean(r.phase) + (" (paused)" if r.paused and not r.ended else "")
 
 
 def _served(r: StatusRow) -> str:

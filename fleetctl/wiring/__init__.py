@@ -2,11 +2,9 @@
 
 from fleetctl.wiring.base import STATE, shipped
 from fleetctl.wiring.capacity import Capacity
-from fleetctl.wiring.see import See
-from fleetctl.wiring.traffic import Traffic
 
 __all__ = ["STATE", "Wiring", "shipped"]
 
 
-class Wiring(Traffic, Capacity, See):
+class Wiring(Capacity):
     """Adapters of one workspace, made when asked for and kept."""

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from fleetctl.domain.capacity import Candidate
+    from fleetctl.domain.ids import CellId, PoolId
+    from fleetctl.domain.people import Facts, Gap
     from fleetctl.domain.pool import PoolSpec
     from fleetctl.formats.nodes_file import NodesFile
     from fleetctl.ports.capacity import CapacitySource, Configurator, Leftovers, Provisioner
     from fleetctl.usecases.capacity import CapacityPorts, Shown
     from fleetctl.usecases.oracle import Oracle
     from fleetctl.usecases.plan import PlanPorts
+    from fleetctl.usecases.release import ReleasePorts
 
-from fleetctl.wiring.base import STACKS, STATE, Base, shipped  # noqa: F401
+from fleetctl.wiring.base import STACKS, STATE, shipped  # noqa: F401
+from fleetctl.wiring.see import See
+from fleetctl.wiring.traffic import Traffic
+
+SEES_MACHINES = frozenset({"azure", "aws", "kubernetes"})
+"""Kinds of inventory sources that know for themselves which machines exist; lists that people keep do not."""
 
 
-class Capacity(Base):
-    """What makes machines and prepares them."""
+class Capacity(See, Traffic):
+    """What makes machines, prepares them and gives them back."""
 
     def provisioner(self, spec: PoolSpec) -> Provisioner:
         """Return what makes a pool, by its stack."""
@@ -52,7 +62,8 @@ class Capacity(Base):
         """Return what finds and removes what a try left in the pool's cloud."""
         from fleetctl.wiring.clouds import leftovers_of
 
-        return leftovers_of(self._stack(spec), self.fleet.settings, spec.region)
+        regions = dict.fromkeys((spec.region, *(p.region for p in self.places(spec))))
+        return leftovers_of(self._stack(spec), self.fleet.settings, tuple(regions))
 
     def capacity_source(self, stack: str) -> CapacitySource | None:
         """Return what reads capacity from a stack's cloud, None where it has none; one per stack, so that reads are shared."""
@@ -136,13 +147,46 @@ class Capacity(Base):
             leftovers=self.leftovers,
             source=lambda spec: self.capacity_source(self._stack(spec)),
             places=self.places,
+            keeps=lambda spec: self.fleet.settings.get(f"pool.{spec.pool}.partial", "keep") != "move",
             price=list_price,
             shown=shown or (lambda *_: None),
             is_gone=is_gone,
         )
 
-    def plan_ports(self) -> PlanPorts:
-        """Return all that planning touches."""
+    def pool_price(self, pool: PoolId) -> Decimal | None:
+        """Return what a pool's machines cost, USD per hour: the fleet file's price, else the list's; None where neither is known."""
+        from fleetctl.domain.capacity import Candidate
+        from fleetctl.usecases.capacity import PoolHosts
+        from fleetctl.wiring.clouds import list_price
+
+        p = self.fleet.pool(pool)
+        made = self.store.get(PoolHosts, pool)
+        each = p.price_usd_per_hour or list_price(Candidate(sku=p.sku, region=p.region, priority=p.priority))
+        return None if each is None else each * (len(made.hosts) if made is not None else p.count)
+
+    def release_ports(self, run: Path) -> ReleasePorts:
+        """Return all that a release touches."""
+        from fleetctl.usecases.release import ReleasePorts, machines_only
+        from fleetctl.usecases.scan import scan_sources
+
+        def look() -> tuple[Facts | Gap, ...]:
+            names = [c for c in self.fleet.sources if c.kind in SEES_MACHINES]
+            if not names:
+                return ()
+            scan = scan_sources([self.discovery(c, ()) for c in names], None, self.clock.now)
+            return machines_only((*scan.facts(), *scan.gaps()))
+
+        return ReleasePorts(capacity=self.capacity_ports(run), run=run, shown=self.shown_bp, look=look)
+
+    def plan_ports(self, shown: Callable[[CellId], int] | None = None) -> PlanPorts:
+        """Return all that planning touches; `shown`: what a cell's router sends to its target, basis points."""
         from fleetctl.usecases.plan import PlanPorts
 
-        return PlanPorts(store=self.store, records=self.store, clock=self.clock, capacity=self.oracle, actor=self.actor)
+        return PlanPorts(
+            store=self.store,
+            records=self.store,
+            clock=self.clock,
+            capacity=self.oracle,
+            actor=self.actor,
+            shown=shown,
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,13 +12,17 @@ if TYPE_CHECKING:
 
     from azure.mgmt.compute import ComputeManagementClient
 
+    from fleetctl.adapters.notices import NoticeSource
     from fleetctl.domain.capacity import Candidate
+    from fleetctl.domain.fleet import Fleet
+    from fleetctl.domain.ids import PoolId
+    from fleetctl.domain.people import Signal
     from fleetctl.domain.units import Instant
     from fleetctl.ports.capacity import CapacitySource, Leftovers
 
 
-def leftovers_of(stack: str, settings: Mapping[str, str], region: str) -> Leftovers:
-    """Return what finds and removes what a try left in a stack's cloud."""
+def leftovers_of(stack: str, settings: Mapping[str, str], regions: Sequence[str]) -> Leftovers:
+    """Return what finds and removes what a try left in a stack's cloud, in any of the regions where it may have tried."""
     if stack == "azure":
         from fleetctl.adapters.azure.leftovers import AzureLeftovers
 
@@ -26,7 +30,7 @@ def leftovers_of(stack: str, settings: Mapping[str, str], region: str) -> Leftov
     if stack == "aws":
         from fleetctl.adapters.aws.leftovers import AwsLeftovers
 
-        return AwsLeftovers(region)
+        return AwsLeftovers(regions)
     from fleetctl.usecases.capacity import NoLeftovers
 
     return NoLeftovers()
@@ -54,6 +58,27 @@ def _azure(settings: Mapping[str, str]) -> ComputeManagementClient:
         ca=settings.get("azure.ca", ""),
     )
     return connect(connection, FixedToken() if is_loopback(connection) else default_credential())
+
+
+def notice_sources(fleet: Fleet) -> dict[PoolId, NoticeSource]:
+    """Return where each pool tells of its end, by the settings pool.NAME.notices; none for most."""
+    found: dict[PoolId, NoticeSource] = {}
+    for p in fleet.pools:
+        url = fleet.settings.get(f"pool.{p.id}.notices", "")
+        if url:
+            from fleetctl.adapters.notices import NoticeSource
+
+            found[p.id] = NoticeSource(url=url, parse=_parse_notices, ca=fleet.settings.get("notices.ca", ""))
+    return found
+
+
+def _parse_notices(document: object, host: str, names: Mapping[str, str], now: Instant) -> tuple[Signal, ...]:
+    """Read either cloud's document: their shapes differ, so neither has to be declared."""
+    from fleetctl.adapters.aws.notices import spot_signal
+    from fleetctl.adapters.azure.notices import signals_of
+
+    spot = spot_signal(document, host, now)
+    return (*signals_of(document, names, now), *((spot,) if spot is not None else ()))
 
 
 def list_price(place: Candidate) -> Decimal | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
     from fleetctl.domain.home import WayHome
     from fleetctl.domain.ids import CellId, PoolId
     from fleetctl.domain.plan import Plan
-    from fleetctl.ports.traffic import EvidenceSource, IdentitySource, Prober, Router, Shadow
+    from fleetctl.domain.pool import Host
+    from fleetctl.domain.workload import Cell
+    from fleetctl.ports.home import WaysHome
+    from fleetctl.ports.traffic import EvidenceSource, IdentitySource, Notices, Prober, Router, Shadow
     from fleetctl.usecases.home import HomePorts
     from fleetctl.usecases.tick import TickPorts, TickSettings
 
@@ -57,6 +61,15 @@ class Traffic(Base):
         from fleetctl.adapters.haproxy.router import HaproxyRouter
 
         return HaproxyRouter(connection, sources=sources, backends=self._backends())
+
+    def shown_bp(self, c: CellId) -> int | None:
+        """Return what a cell's router routes to its target, basis points; None where it does not answer or is gone from the fleet file."""
+        from fleetctl.errors import FleetctlError
+
+        try:
+            return self.router_of(c).read(c).target_bp
+        except FleetctlError:
+            return None
 
     def _backends(self) -> dict[CellId, Backends]:
         from fleetctl.adapters.haproxy.router import Backends
@@ -153,7 +166,25 @@ class Traffic(Base):
             shadow=self.shadow_of,
             prober=self.prober_of,
             identity=self.identity_of,
+            notices=self.notices,
         )
+
+    @cached_property
+    def notices(self) -> Notices:
+        """Return what tells of the end of pools' machines; nobody, where no pool has a source of notices."""
+        from fleetctl.usecases.tick import NoNotices
+        from fleetctl.wiring.clouds import notice_sources
+
+        sources = notice_sources(self.fleet)
+        if not sources:
+            return NoNotices()
+        from fleetctl.adapters.notices import HostNotices
+        from fleetctl.usecases.capacity import known_hosts
+
+        def hosts(pool: PoolId) -> tuple[Host, ...]:
+            return (*known_hosts(self.store, (pool,)), *(h for h in self.fleet.hosts if h.pool == pool))
+
+        return HostNotices(sources, hosts, self.clock.now)
 
     def tick_settings(self) -> TickSettings:
         """Return what a tick needs to know of this process and the policy."""
@@ -172,32 +203,53 @@ class Traffic(Base):
         return WayHomeFiles(self.state_folder / "home", key)
 
     def save_ways_home(self, plan: Plan) -> None:
-        """Write the way home of every cell that the plan moves."""
+        """Write the way home of every cell that the plan moves, and anew what was written before."""
+        moved = {o.cell for o in plan.outcomes if o.kind == "move"}
+        for c in sorted(moved | set(self.old_ways_home())):
+            self.ways_home.write(self._way_home(self.fleet.cell(c)))
+
+    def renew_ways_home(self) -> None:
+        """Write the ways home anew that say another thing than the fleet file does now."""
+        for c in self.old_ways_home():
+            self.ways_home.write(self._way_home(self.fleet.cell(c)))
+
+    def old_ways_home(self) -> tuple[CellId, ...]:
+        """Return the fleet's cells whose way home cannot be read, or says another thing than the fleet file does now."""
+        ways = self.ways_home
+        kept = set(ways.cells())
+        return tuple(c.id for c in self.fleet.cells if c.id in kept and not self._is_current(ways, c))
+
+    def _is_current(self, ways: WaysHome, cell: Cell) -> bool:
+        from fleetctl.errors import FleetctlError
+
+        try:
+            way = ways.read(cell.id)
+        except FleetctlError:
+            return False
+        now = self._way_home(cell)
+        return replace(way, made_at=now.made_at) == now
+
+    def _way_home(self, cell: Cell) -> WayHome:
         from fleetctl.adapters.haproxy.router import paper_commands
         from fleetctl.domain.home import WayHome
 
-        for o in plan.outcomes:
-            if o.kind != "move":
-                continue
-            cell, w = self.fleet.cell(o.cell), self.fleet.workload(o.workload)
-            connection = self.fleet.router(cell.router.name)
-            self.ways_home.write(
-                WayHome(
-                    fleet=self.fleet.name,
-                    cell=cell.id,
-                    workload=w.id,
-                    region=cell.region,
-                    tenant=w.tenant,
-                    klass=w.klass,
-                    router=connection,
-                    source=cell.source,
-                    cap_bp=self.fleet.policy.cap_bp,
-                    paper=paper_commands(connection, cell.id),
-                    made_at=self.clock.now(),
-                    baseline_backend=cell.router.baseline_backend,
-                    canary_backend=cell.router.canary_backend,
-                )
-            )
+        w = self.fleet.workload(cell.workload)
+        connection = self.fleet.router(cell.router.name)
+        return WayHome(
+            fleet=self.fleet.name,
+            cell=cell.id,
+            workload=w.id,
+            region=cell.region,
+            tenant=w.tenant,
+            klass=w.klass,
+            router=connection,
+            source=cell.source,
+            cap_bp=self.fleet.policy.cap_bp,
+            paper=paper_commands(connection, cell.id),
+            made_at=self.clock.now(),
+            baseline_backend=cell.router.baseline_backend,
+            canary_backend=cell.router.canary_backend,
+        )
 
     def home_ports(self) -> HomePorts:
         """Return all that a return home touches; reads neither the store nor the fleet file."""

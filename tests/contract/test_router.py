@@ -62,6 +62,15 @@ def case(request: pytest.FixtureRequest) -> Iterator[Case]:
     yield from _fake() if request.param == "fake" else _haproxy(lua=request.param == "haproxy")
 
 
+def _a_moment_apart() -> datetime:
+    """Return a time with two clear milliseconds on either side, since a router's log counts in whole ones."""
+    began = datetime.now(UTC)
+    until(lambda: datetime.now(UTC) - began > timedelta(milliseconds=2), "two milliseconds before it")
+    at = datetime.now(UTC)
+    until(lambda: datetime.now(UTC) - at > timedelta(milliseconds=2), "two milliseconds after it")
+    return at
+
+
 def _split(bp: int, token: int, *, cap: int = 10_000, minutes: int = 60) -> Split:
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=minutes)
     return Split(cell=CELL, target_bp=bp, cap_bp=cap, token=Token(token), lease_until=at)
@@ -114,7 +123,7 @@ def test_served_counts_by_the_server_that_answered_since_the_cursor(case: Case) 
     case.router.fence(CELL, Token(1))
     case.router.set(_split(10_000, 1))
     case.send(10)
-    between = datetime.now(UTC)
+    between = _a_moment_apart()
     done = case.router.set(_split(0, 1))
     assert isinstance(done, Applied)
     case.send(15)

@@ -73,6 +73,7 @@ def test_haproxy_killed_holds_says_so_once_and_goes_on(whole_lab: Lab) -> None:
     since = lab.seq(CHAT)
     child = lab.start("migrate", CHAT, "--phase", "canary")
     lab.wait_phase(CHAT, "canary")
+    killed = time.time()
     os.kill(lab.haproxy_pid(), signal.SIGKILL)
     r = lab.wait(CHAT, lambda r: r.hold_reason == "traffic.router_down", "held, since the router does not answer")
     assert r.phase == "canary"
@@ -88,7 +89,8 @@ def test_haproxy_killed_holds_says_so_once_and_goes_on(whole_lab: Lab) -> None:
     done = child.end(0, within_s=60)
     assert done.err.count("traffic.router_down") == 1
     events = lab.events(CHAT, since)
-    assert [e.text.split(":")[0] for e in of_kind(events, "rollout.hold")] == ["x"]
+    holds = [e.text for e in of_kind(events, "rollout.hold") if e.at.timestamp() > killed]
+    assert len(holds) == 1, holds
     assert "verdict.pass" in [e.kind for e in events]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.lab.record import read_record
-from tests.lab.e2e import CHAT, HALF, Lab
+from tests.lab.e2e import CHAT, HALF, Lab, make_lab
 
 pytestmark = pytest.mark.lab
 
@@ -52,3 +52,22 @@ def test_two_labs_side_by_side_and_one_goes_without_a_trace(whole_lab: Lab, tmp_
     assert first.haproxy_pid() == pid
     assert first.weight(CHAT) == 0
     assert first.all_errors() == errors
+
+
+@pytest.mark.slow
+def test_a_lab_that_was_down_in_mid_migration_raises_nothing_and_goes_home_at_once(tmp_path: Path) -> None:
+    for lab in make_lab(tmp_path):
+        lab.fresh(HALF, ticker=True)
+        lab.start("migrate", CHAT, "--phase", "canary")
+        lab.wait_phase(CHAT, "canary")
+        lab.end_children()
+        before = lab.record.run
+        lab.run("lab", "down")
+        lab.run("lab", "up", "--no-llm", within_s=120)
+        assert lab.record.run != before
+        lab.wait(CHAT, lambda r: r.hold_reason == "target.not_ready", "held, since its target is gone")
+        assert lab.weight(CHAT) == 0
+        assert "ways home" in lab.run("doctor", code=None).out
+        assert lab.run("fallback", "chat", "-o", "json").last["failed"] == 0, "the way home knows where the router stands now"
+        lab.wait(CHAT, lambda r: r.ended == "fell_back", "home, as ordered")
+        assert lab.all_errors() == 0

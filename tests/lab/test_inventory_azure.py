@@ -21,7 +21,7 @@ from tests.doubles import arm, arm_facts
 from tests.fakes.arm_double import TOKEN, ArmDouble, Fault, arm_double
 from tests.fakes.arm_estate import SUBSCRIPTION, Estate
 
-pytestmark = [pytest.mark.slow, pytest.mark.lab]
+pytestmark = pytest.mark.lab
 
 
 def now() -> datetime:

@@ -21,7 +21,7 @@ from tests.fakes.arm_double import TOKEN, ArmDouble, Fault, arm_double
 from tests.fakes.arm_estate import SUBSCRIPTION, Estate
 from tests.fakes.json_double import json_double
 
-pytestmark = [pytest.mark.slow, pytest.mark.lab]
+pytestmark = pytest.mark.lab
 NAMES = list(HOSTILE)
 
 
@@ -67,7 +67,7 @@ def test_two_hundred_vms_from_scan_to_ansible(workspace: Path, double: ArmDouble
     assert "0 gaps" in out
     assert (workspace / ".fleetctl/inventory.db").stat().st_mode & 0o777 == 0o600
     assert run("list", "--what", "pools") == 0
-    assert "200 machines, 1600 GPUs" in capsys.readouterr().out
+    assert "200 machines, 1,600 GPUs" in capsys.readouterr().out
     assert run() == 0
     text = capsys.readouterr().out
     assert "Not in the fleet file:" in text

@@ -20,7 +20,7 @@ from fleetctl.formats.access import KUBERNETES_RULES
 from fleetctl.usecases.scan import scan_sources
 from tests.fakes.json_double import JsonDouble, json_double
 
-pytestmark = [pytest.mark.slow, pytest.mark.lab]
+pytestmark = pytest.mark.lab
 AZURE_VM = "/subscriptions/s/resourceGroups/mc/providers/Microsoft.Compute/virtualMachineScaleSets/gpu/virtualMachines/0"
 GPU = {"resources": {"limits": {"nvidia.com/gpu": "4"}}, "image": "vllm/vllm-openai:v0.11.0", "name": "vllm"}
 

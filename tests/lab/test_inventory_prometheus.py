@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes two exporters with engines' and GPUs' families; and what a broken or closed one is told as."""
+"""A real Prometheus with two hours of engines' and GPUs' families in it; and what a broken or closed one is told as."""
 
 from __future__ import annotations
 
@@ -17,81 +17,76 @@ from fleetctl.adapters.prometheus.discovery import PrometheusDiscovery
 from fleetctl.domain.merge import Thing, merge
 from fleetctl.errors import CredentialsMissing, InventoryFailed
 from fleetctl.usecases.scan import scan_sources
-from tests.fakes.json_double import JsonDouble, json_double
+from tests.fakes.json_double import json_double
 from tests.fakes.moto_account import free_port
 
-pytestmark = pytest.mark.slow
-
-PROMETHEUS = shutil.which("prometheus")
-STARTED = time.time()
+PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
+PER_S, STEP_S, SPAN_S = 20, 15, 7200
+ENGINE, LURE = "10.0.0.7:8000", 'evil"} or vector(1) #'
 
 
 def now() -> datetime:
     return datetime.now(UTC)
 
 
-def counters(*_: object) -> str:
-    """Answer as a vLLM that serves 20 requests a second, 100 tokens in and 50 out, all within 0.5 s; and as two GPU exporters."""
-    n = int((time.time() - STARTED + 100) * 20)
-    lab = 'model_name="evil\\"} or vector(1) #"'
-    bounds = "".join(f'vllm:e2e_request_latency_seconds_bucket{{{lab},le="{le}"}} {n}\n' for le in ("0.5", "1", "+Inf"))
-    return (
-        f'vllm:request_success_total{{{lab},finished_reason="stop"}} {n}\nvllm:prompt_tokens_total{{{lab}}} {n * 100}\n'
-        f"vllm:generation_tokens_total{{{lab}}} {n * 50}\n{bounds}"
-        'DCGM_FI_DEV_GPU_UTIL{gpu="0",Hostname="gpu-1"} 80\nDCGM_FI_DEV_GPU_UTIL{gpu="1",Hostname="gpu-1"} 120\n'
-        'gpu_gfx_activity{gpu_id="0",hostname="mi-1"} 50\n'
-    )
+def history(end: int) -> str:
+    """Return two hours of a vLLM that serves 20 requests a second, 100 tokens in and 50 out, all within 0.5 s, and of two GPU exporters."""
+    engine = f'instance="{ENGINE}",model_name="evil\\"}} or vector(1) #"'
+    counters = [(f'vllm:request_success_total{{{engine},finished_reason="stop"}}', 1)]
+    counters += [(f"vllm:prompt_tokens_total{{{engine}}}", 100), (f"vllm:generation_tokens_total{{{engine}}}", 50)]
+    counters += [(f'vllm:e2e_request_latency_seconds_bucket{{{engine},le="{le}"}}', 1) for le in ("0.5", "1.0", "+Inf")]
+    gauges = [(f'DCGM_FI_DEV_GPU_UTIL{{gpu="{n}",Hostname="gpu-1",instance="gpu-1:9400"}}', use) for n, use in ((0, 80), (1, 120))]
+    gauges.append(('gpu_gfx_activity{gpu_id="0",hostname="mi-1",instance="mi-1:5000"}', 50))
+    times = range(end - SPAN_S, end + 1, STEP_S)
+    lines = [f"{name} {(at - end + SPAN_S) * PER_S * each} {at}" for name, each in counters for at in times]
+    lines += [f"{name} {value} {at}" for name, value in gauges for at in times]
+    return "\n".join([*lines, "# EOF", ""])
 
 
 @pytest.fixture(scope="module")
-def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, JsonDouble]]:
-    if PROMETHEUS is None:
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the address of a Prometheus that holds a history written into its database: nothing is scraped, nothing waits for time."""
+    if PROMETHEUS is None or PROMTOOL is None:
         pytest.skip("prometheus is not installed (Debian: prometheus): its real API is not tried here")
     folder = tmp_path_factory.mktemp("prometheus")
-    with json_double({"/metrics": counters}) as exporter:
-        target = f"127.0.0.1:{exporter.port}"
-        config = {"global": {"scrape_interval": "1s"}, "scrape_configs": [{"job_name": "gpu", "static_configs": [{"targets": [target]}]}]}
-        import yaml
+    (folder / "history").write_text(history(int(time.time())))
+    (folder / "prometheus.yml").write_text("global: {}\n")
+    made = [PROMTOOL, "tsdb", "create-blocks-from", "openmetrics", str(folder / "history"), str(folder / "data")]
+    subprocess.run(made, check=True, capture_output=True, timeout=120)
+    port = free_port()
+    argv = [PROMETHEUS, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
+    with (folder / "log").open("wb") as log:
+        child = subprocess.Popen([*argv, f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log)
+    try:
+        _wait(f"http://127.0.0.1:{port}", child)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        child.terminate()
+        child.wait(60)
 
-        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-        port = free_port()
-        argv = [PROMETHEUS, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
-        with (folder / "log").open("wb") as log:
-            child = subprocess.Popen([*argv, f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log)
+
+def _wait(url: str, child: subprocess.Popen[bytes]) -> None:
+    """Wait until it answers."""
+    end = time.monotonic() + 120
+    while time.monotonic() < end and child.poll() is None:
         try:
-            url = f"http://127.0.0.1:{port}"
-            _wait(url)
-            yield url, exporter
-        finally:
-            child.terminate()
-            child.wait(20)
-
-
-def _wait(url: str) -> None:
-    """Wait until a rate over five scrapes is there."""
-    end = time.monotonic() + 60
-    api = PrometheusApi(url)
-    while time.monotonic() < end:
-        try:
-            with urllib.request.urlopen(f"{url}/-/ready", timeout=2):
-                if api.query("count_over_time(vllm:request_success_total[5s]) >= 5") and api.query("gpu_gfx_activity"):
-                    return
-        except (OSError, InventoryFailed):
-            pass
-        time.sleep(0.2)
-    raise AssertionError("Prometheus did not start in 60 s")
+            with urllib.request.urlopen(f"{url}/-/ready", timeout=5):
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError("Prometheus did not start in 120 s")
 
 
 @pytest.mark.lab
-def test_a_real_prometheus_tells_traffic_latency_and_gpu_use(prometheus: tuple[str, JsonDouble]) -> None:
-    url, exporter = prometheus
-    scan = scan_sources([PrometheusDiscovery("site", PrometheusApi(url), now, window="5s")], None, now)
+def test_a_real_prometheus_tells_traffic_latency_and_gpu_use(prometheus: str) -> None:
+    scan = scan_sources([PrometheusDiscovery("site", PrometheusApi(prometheus), now, window="1h")], None, now)
     assert scan.gaps() == ()
     things, _ = merge(scan.facts())
     found: dict[tuple[str, str], Thing] = {(t.kind, t.id): t for t in things}
-    engine = found["engine", f"127.0.0.1:{exporter.port}"]
-    assert engine.text("model") == 'evil"} or vector(1) #'
-    assert engine.number("requests_per_s") == pytest.approx(20, rel=0.5)
+    engine = found["engine", ENGINE]
+    assert engine.text("model") == LURE
+    assert engine.number("requests_per_s") == pytest.approx(PER_S, rel=0.02)
+    assert engine.number("trough_per_s") == pytest.approx(PER_S, rel=0.05)
     assert engine.number("input_tokens") == pytest.approx(100, rel=0.05)
     assert engine.number("output_tokens") == pytest.approx(50, rel=0.05)
     assert 0 < (engine.number("p95_ms") or 0) <= 500
@@ -100,9 +95,9 @@ def test_a_real_prometheus_tells_traffic_latency_and_gpu_use(prometheus: tuple[s
 
 
 @pytest.mark.lab
-def test_a_real_prometheus_refuses_a_broken_query(prometheus: tuple[str, JsonDouble]) -> None:
+def test_a_real_prometheus_refuses_a_broken_query(prometheus: str) -> None:
     with pytest.raises(InventoryFailed, match="400"):
-        PrometheusApi(prometheus[0]).query("sum(")
+        PrometheusApi(prometheus).query("sum(")
 
 
 def answer(result: list[Any]) -> dict[str, Any]:

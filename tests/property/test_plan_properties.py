@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
 
 from hypothesis import given, settings
@@ -10,11 +11,12 @@ from hypothesis import strategies as st
 from fleetctl.catalog import load_catalog
 from fleetctl.domain.canonical import canonical, decode
 from fleetctl.domain.fleet import Fleet
-from fleetctl.domain.ids import PoolId
+from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.plan import Plan
+from fleetctl.planning.candidates import padded
 from fleetctl.planning.checks import gpus_used
 from fleetctl.planning.make_plan import plan_id
-from fleetctl.planning.placement import packed
+from fleetctl.planning.placement import SPREAD
 from fleetctl.views.plan import render_plan
 from tests.cases.planning_fleet import cell, lab_fleet, lab_policy, plan_of, pool, workload
 
@@ -52,6 +54,23 @@ def fleets(draw: st.DrawFn) -> Fleet:
     )
 
 
+def first_fit(cells: Mapping[CellId, tuple[int, int]], size: int) -> int:
+    """Return the VMs of `size` GPUs that first fit, largest first, opens; per cell (replicas, GPUs)."""
+    free: list[int] = []
+    holders: list[set[CellId]] = []
+    for name, (replicas, gpus) in sorted(cells.items(), key=lambda item: (-item[1][1], item[0])):
+        for number in range(replicas):
+            apart = 0 < number < SPREAD
+            fits = [i for i, left in enumerate(free) if left >= gpus and not (apart and name in holders[i])]
+            if not fits:
+                free.append(size)
+                holders.append(set())
+            at = fits[0] if fits else len(free) - 1
+            free[at] -= gpus
+            holders[at].add(name)
+    return len(free)
+
+
 @settings(max_examples=60, deadline=None)
 @given(fleets())
 def test_capacity_is_never_exceeded(fleet: Fleet) -> None:
@@ -63,13 +82,13 @@ def test_capacity_is_never_exceeded(fleet: Fleet) -> None:
         assert sku is not None
         assert used[p.id] <= p.limit * sku.accelerators
         mine = {
-            o.cell: (o.replicas, fleet.workload(o.workload).accelerators_per_replica)
+            o.cell: (o.replicas, padded(fleet.workload(o.workload).accelerators_per_replica, sku.accelerators))
             for o in plan.outcomes
             if o.kind == "move" and o.target == p.id
         }
         wanted = next((s.count for s in plan.pools if s.pool == p.id), 0)
         assert wanted <= p.limit
-        assert wanted <= packed(mine, sku)
+        assert wanted <= first_fit(mine, sku.accelerators)
         assert wanted * sku.accelerators >= used[p.id]
     assert all(o.fit is not None and o.fit.needed_gib <= o.fit.available_gib for o in plan.outcomes if o.kind == "move")
     assert next(c for c in plan.checks if c.name == "capacity").ok

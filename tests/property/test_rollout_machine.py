@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from fleetctl.domain.canonical import canonical, decode
 from fleetctl.domain.evidence import Verdict
@@ -18,68 +20,82 @@ from tests.rollouts import PERSON, T0, evidence, order, rollout, seeing, spec, v
 
 KINDS = st.sampled_from(["PASS", "FAIL", "INCONCLUSIVE", "NO_DATA", "PROVIDER_ERROR"])
 STATES = st.sampled_from(["ok", "ok", "ok", "empty", "nan", "stale", "down", "mislabelled", "same_series", "reset"])
+READY = st.sampled_from([1.0, 1.0, 1.0, None, 0.5, 0.0])
 ORDERS = st.sampled_from(["promote", "pause", "resume", "abort", "rollback", "fallback", "retry", "advance"])
 
 
+RAISES: Counter[str] = Counter()
+"""How often the machine saw a raise out of each phase: a machine that never raises proves nothing."""
+
+
 class RolloutMachine(RuleBasedStateMachine):
-    """A router that obeys, a clock that moves, and a world that does anything."""
+    """A router that obeys, a clock that moves, and a world that is calm for a while and then does anything."""
 
     @initialize(shadow=st.booleans(), accepted=st.booleans(), until=st.sampled_from(["canary", "ramp", "soak", "complete"]))
     def begin(self, shadow: bool, accepted: bool, until: str) -> None:
         lane = Lane(kind="accepted", reason="test", actor=PERSON) if accepted else Lane()
         self.r: Rollout = rollout(spec(shadow=shadow, lane=lane), until=until)  # type: ignore[arg-type]
         self.now, self.bp = T0, 0
-        self.failed = self.aborted = False
-        self.ended_with: str = ""
 
-    @rule(
-        kinds=st.tuples(KINDS, KINDS, KINDS),
-        state=STATES,
-        other=STATES,
-        gone=st.booleans(),
-        source=st.sampled_from([None, 0.0, 0.5, 1.0]),
-        lost=st.integers(0, 4),
-        frozen=st.booleans(),
-        orders=st.lists(ORDERS, max_size=2),
-        seconds=st.integers(1, 90),
-        weight_lost=st.integers(0, 20),
-        blind=st.booleans(),
-    )
-    def anything(
+    @rule(looks=st.integers(1, 12), seconds=st.integers(3, 30), source=READY, target_side=READY)
+    def calm(self, looks: int, seconds: int, source: float | None, target_side: float | None) -> None:
+        """Everything passes for a while; a replica of either side may be away."""
+        for _ in range(looks):
+            self._tick(seconds, verdicts=("PASS", "PASS", "PASS"), source_ready=source, target_ready=target_side)
+
+    @rule(kinds=st.tuples(KINDS, KINDS, KINDS), seconds=st.integers(1, 90), source=READY, lost=st.integers(0, 4), frozen=st.booleans())
+    def judged(self, kinds: tuple[str, str, str], seconds: int, source: float | None, lost: int, frozen: bool) -> None:
+        """Any verdicts, perhaps in a freeze window."""
+        window = Freeze(active=frozen, name="w")
+        self._tick(seconds, verdicts=kinds, source_ready=source, target_ready=1.0, providers_lost=lost, window=window)
+
+    @rule(state=STATES, other=STATES, gone=st.booleans(), seconds=st.integers(1, 90), lost=st.integers(0, 4), blind=st.booleans())
+    def in_the_dark(self, state: str, other: str, gone: bool, seconds: int, lost: int, blind: bool) -> None:
+        """Evidence of any state, or none, or no place for it to begin."""
+        self._tick(seconds, verdicts=(), state=state, other=other, gone=gone, blind=blind, providers_lost=lost)
+
+    @rule(seconds=st.integers(1, 90))
+    def weight_is_lost(self, seconds: int) -> None:
+        """The router's guard took the weight home."""
+        self.bp = 0
+        self._tick(seconds, verdicts=())
+
+    @rule(orders=st.lists(ORDERS, min_size=1, max_size=2), kinds=st.tuples(KINDS, KINDS, KINDS))
+    def ordered(self, orders: list[str], kinds: tuple[str, str, str]) -> None:
+        """A person gives orders."""
+        self._tick(1, verdicts=kinds, orders=orders)
+
+    @precondition(lambda self: self.r.ended not in ("", "complete"))
+    @rule(until=st.sampled_from(["canary", "soak", "complete"]))
+    def again(self, until: str) -> None:
+        """A person begins anew after it came home."""
+        self.r = rollout(self.r.spec, until=until)  # type: ignore[arg-type]
+
+    def _tick(
         self,
-        kinds: tuple[str, str, str],
-        state: str,
-        other: str,
-        gone: bool,
-        source: float | None,
-        lost: int,
-        frozen: bool,
-        orders: list[str],
         seconds: int,
-        weight_lost: int,
-        blind: bool,
+        *,
+        verdicts: Sequence[str],
+        orders: Sequence[str] = (),
+        state: str = "ok",
+        other: str = "ok",
+        gone: bool = False,
+        blind: bool = False,
+        **world: object,
     ) -> None:
         self.now += timedelta(seconds=seconds)
-        if weight_lost == 0:
-            self.bp = 0
-        names = ("errors", "latency", "quality")
-        verdicts: tuple[Verdict, ...] = tuple(verdict(k, n, self.now) for k, n in zip(kinds, names, strict=True))  # type: ignore[arg-type]
-        if self.r.settled_at is None:
-            verdicts = ()
-        seen_evidence = evidence(self.now, canary=self.bp // 10, baseline=(10_000 - self.bp) // 10, state=state, baseline_state=other)  # type: ignore[arg-type]
-        seen = seeing(
-            self.now,
-            self.bp,
-            verdicts,
-            None if gone or self.bp == 0 else seen_evidence,
-            source_ready=source,
-            providers_lost=lost,
-            window=Freeze(active=frozen, name="w"),
-            **({"mark": None} if blind else {}),
-        )
+        given = tuple(verdict(k, n, self.now) for k, n in zip(verdicts, ("errors", "latency", "quality"), strict=False))  # type: ignore[arg-type]
+        given = given if self.r.settled_at is not None else ()
+        arms = evidence(self.now, canary=self.bp // 10, baseline=(10_000 - self.bp) // 10, state=state, baseline_state=other)  # type: ignore[arg-type]
+        world |= {"mark": None} if blind else {}
+        seen = seeing(self.now, self.bp, given, None if gone or self.bp == 0 else arms, **world)
         before = replace(self.r, orders=tuple(order(o, self.now) for o in orders))  # type: ignore[arg-type]
         d = decide(before, seen, self.now)
-        self._check(before, d.next, [e for e in d.effects if isinstance(e, SetSplit)], verdicts, orders, frozen)
+        sets = [e for e in d.effects if isinstance(e, SetSplit)]
+        if any(e.target_bp > self.bp for e in sets):
+            RAISES[before.phase] += 1
+            assert not {0.0, 0.5} & {seen.source_ready, seen.target_ready}, "no raise while a replica does not answer"
+        self._check(before, d.next, sets, given, list(orders), seen.window.active)
         assert not (blind and self.r.settled_at is None and d.next.settled_at is not None), (
             "no step begins without a place for its evidence"
         )
@@ -121,3 +137,9 @@ class RolloutMachine(RuleBasedStateMachine):
 
 RolloutMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestRolloutMachine = RolloutMachine.TestCase
+
+
+def test_the_machine_sees_raises() -> None:
+    RAISES.clear()
+    run_state_machine_as_test(RolloutMachine, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
+    assert {"preflight", "shadow", "canary", "ramp"} <= set(RAISES), RAISES

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.cli.main import main
+from tests.cases.binaries import tar
 
 HAZARDS = Path(__file__).resolve().parents[1] / "cases" / "hazards"
 KERNEL = "#include <cuda_runtime.h>\n__global__ void k(float *v) { v[0] = 1; }\nvoid f(float **p) { cudaMalloc(p, 4); /* cudaFree */ }\n"
@@ -74,8 +75,8 @@ def tree(tmp_path: Path) -> Path:
 def test_a_tree_needs_no_workspace(tmp_path: Path, tree: Path) -> None:
     result = fleetctl("-C", str(tmp_path), "assess", str(tree))
     assert result.exit_code == 0, result.output
-    assert "hipify" in result.stdout
-    assert "wave64" in result.stdout
+    assert "hipify (open): its CUDA source can be translated" in result.stdout
+    assert "wave64" in fleetctl("-C", str(tmp_path), "assess", str(tree), "-o", "wide").stdout
     assert all(len(line) <= 80 for line in result.stdout.splitlines())
     assert not (tmp_path / ".fleetctl" / "store.db").exists()
 
@@ -90,9 +91,44 @@ def test_every_output(desk: Desk, tree: Path) -> None:
     assert "EVIDENCE" in desk.run("assess", str(HAZARDS), "-o", "wide").stdout
 
 
+def test_the_blocking_set_stands_under_the_table_with_its_evidence(tmp_path: Path) -> None:
+    result = fleetctl("-C", str(tmp_path), "assess", str(HAZARDS))
+    assert "blocker!" in result.stdout
+    said = " ".join(result.stdout.split())
+    assert "! Blocking: mend it, or accept it with a reason" in said
+    assert "R038 01_inline_ptx.cu:" in said
+    assert "evidence SCALE docs comparison.md" in said
+    assert all(len(line) <= 80 for line in result.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "why"),
+    [
+        ("notes.md", b"x", "no source, requirements, container, model or binary file"),
+        ("a.tar", b"x" * 600, "a.tar: archive: not a tar archive, or damaged"),
+        ("image.tar", tar({"layer": b"x" * 2000})[:1500], "archive: cut off in a member"),
+    ],
+)
+def test_what_holds_nothing_to_judge_gets_no_verdict(tmp_path: Path, name: str, data: bytes, why: str) -> None:
+    folder = tmp_path / "subject"
+    folder.mkdir()
+    (folder / name).write_bytes(data)
+    result = fleetctl("-C", str(tmp_path), "assess", str(folder))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "error[assess.nothing_read]" in result.stderr
+    assert why in result.stderr
+
+
+def test_a_part_that_could_not_be_read_is_a_risk_that_is_shown(tmp_path: Path, tree: Path) -> None:
+    (tree / "vendor.tar.gz").write_bytes(b"\x1f\x8b" + b"junk" * 50)
+    result = fleetctl("-C", str(tmp_path), "assess", str(tree))
+    assert "R089" in result.stdout
+    assert "not judged: archive: damaged" in result.stdout
+
+
 def test_the_result_goes_to_a_file(desk: Desk, tree: Path, tmp_path: Path) -> None:
     assert desk.run("assess", str(tree), "-o", "html", "--out", str(tmp_path / "r.html")).exit_code == 0
-    assert "<h1>" in (tmp_path / "r.html").read_text("utf-8")
+    assert "<h1 " in (tmp_path / "r.html").read_text("utf-8")
     assert desk.run("assess", str(tree), "--out", str(tmp_path / "no" / "r.html")).exit_code == 2
 
 

@@ -99,7 +99,7 @@ def test_rights_only_read() -> None:
 def test_inventory_of_the_example(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-C", str(workspace), "inventory"]) == 0
     out = capsys.readouterr().out
-    assert out.splitlines()[0].split() == ["CELL", "WORKLOAD", "MODEL", "CLASS", "SOURCE", "TARGET", "REQ/S", "USD/H"]
+    assert out.splitlines()[0].split() == ["CELL", "MODEL", "CLASS", "SOURCE", "TARGET", "REQ/S", "USD/H"]
     assert all(len(line) <= 80 for line in out.splitlines())
     assert main(["-C", str(workspace), "inventory", "-o", "name"]) == 0
     assert sorted(capsys.readouterr().out.splitlines()) == [

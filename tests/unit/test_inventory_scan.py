@@ -98,7 +98,7 @@ def test_a_source_that_lists_no_parts_keeps_all_its_parts_with_one_gap() -> None
     cloud.fails["parts"] = CredentialsMissing("credentials.aws", "expired.", hint="Run: aws sso login")
     second = scan_sources([cloud], first, clock)
     assert ids(second) == {"i-1", "i-3"}
-    assert [g.mend for g in lacking_credentials(second.gaps())] == ["Run: aws sso login"]
+    assert [g.mend for g in lacking_credentials(second)] == ["Run: aws sso login"]
     (alone,) = scan_sources([cloud], None, clock).parts
     assert alone.facts == ()
 

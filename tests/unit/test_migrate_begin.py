@@ -12,7 +12,8 @@ from fleetctl.domain.plan import Plan
 from fleetctl.domain.rollout import Ended, Rollout
 from fleetctl.errors import FleetctlError
 from fleetctl.planning.rollout_spec import spec_for
-from fleetctl.usecases.migrate import arrived, begin, chosen_cells
+from fleetctl.usecases.approve import approvable
+from fleetctl.usecases.migrate import arrived, begin, chosen_cells, retry
 from tests.cases.planning_fleet import lab_fleet, plan_of
 from tests.fakes.clock import FakeClock
 from tests.fakes.store import MemoryStore
@@ -75,3 +76,30 @@ def test_one_cell_that_cannot_start_keeps_the_others_from_starting() -> None:
         p.begin(CHAT, SMOLLM)
     assert refused.value.code == "rollout.other_plan"
     assert p.store.load(CHAT) is None
+
+
+def test_a_retry_starts_all_of_its_cells_or_none() -> None:
+    p = Plans("aborted", (CHAT,))
+    with pytest.raises(FleetctlError) as e:
+        retry(p.new, p.fleet, (CHAT, SMOLLM), p.store, p.clock, PERSON)
+    assert e.value.code == "rollout.not_ended"
+    first = p.store.load(CHAT)
+    assert first is not None
+    assert (first.plan, first.ended) == (p.old.id, "aborted"), "the cell named before the bad one was not touched"
+    retry(p.new, p.fleet, (CHAT,), p.store, p.clock, PERSON)
+    again = p.store.load(CHAT)
+    assert again is not None
+    assert (again.plan, again.ended, again.attempt, again.until) == (p.new.id, "", first.attempt + 1, "preflight")
+
+
+def test_only_a_plan_that_is_there_and_current_may_be_approved() -> None:
+    p = Plans("aborted")
+    records = p.store
+    with pytest.raises(FleetctlError) as e:
+        approvable("p000000000000", p.fleet, records)
+    assert e.value.code == "plan.missing"
+    records.put(p.new.id, p.new)
+    assert approvable(p.new.id, p.fleet, records) == p.new
+    with pytest.raises(FleetctlError) as e:
+        approvable(p.new.id, replace(p.fleet, serial=p.fleet.serial + 1), records)
+    assert e.value.code == "plan.stale"

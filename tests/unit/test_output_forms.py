@@ -11,7 +11,7 @@ import yaml
 
 from fleetctl.domain.people import Facts
 from fleetctl.domain.units import Money
-from fleetctl.formats.output import JsonLines, as_json, envelope
+from fleetctl.formats.output import as_json, envelope
 from fleetctl.views.output import Column, Table, cell_width, clean, render, shorten
 
 TABLE = Table(
@@ -52,19 +52,6 @@ def test_json_and_yaml_carry_a_version() -> None:
 def test_json_refuses_what_is_no_number() -> None:
     with pytest.raises(ValueError, match="no canonical form"):
         as_json("x", {"n": float("nan")})
-
-
-def test_a_stream_begins_with_its_header() -> None:
-    lines: list[str] = []
-    stream = JsonLines(lines.append, "migrate")
-    stream.add("step", {"cell": "chat", "weight_bp": 1000})
-    stream.add("note", "text\nwith a line end")
-    assert [json.loads(line) for line in lines] == [
-        {"format_version": "1.0", "kind": "migrate.stream"},
-        {"type": "step", "cell": "chat", "weight_bp": 1000},
-        {"type": "note", "value": "text\nwith a line end"},
-    ]
-    assert all("\n" not in line for line in lines)
 
 
 def test_hostile_text_drives_no_terminal() -> None:

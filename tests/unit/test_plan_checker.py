@@ -118,7 +118,7 @@ def test_limits_hold_while_both_sides_run() -> None:
         plan = plan_of(replace(fleet, policy=replace(fleet.policy, **change)))
         assert sum(o.kind == "move" for o in plan.outcomes) == moves
         blocked = {o.reason.code for o in plan.outcomes if o.kind == "infeasible"}
-        assert blocked == ({"limit"} if moves < 4 else set())
+        assert blocked == ({f"limit.{next(iter(change))}"} if moves < 4 else set())
 
 
 def test_a_pool_with_fewer_gpus_than_its_cells_is_an_error_that_names_them() -> None:

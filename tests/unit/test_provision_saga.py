@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.domain.capacity import Candidate, Leftover, PlaceFailure, ProvisionIntent, SkuReading
+from fleetctl.domain.capacity import Candidate, Leftover, PlaceFailure, ProvisionIntent, QuotaRow, SkuReading
 from fleetctl.domain.fleet import Fleet
-from fleetctl.domain.ids import PoolId
+from fleetctl.domain.ids import HostId, PoolId, Token
 from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Plan
 from fleetctl.domain.pool import PoolSpec
-from fleetctl.domain.provision import ProvisionPlan
+from fleetctl.domain.provision import Progress, Provisioned, ProvisionFailure, ProvisionPlan
 from fleetctl.errors import CapacityUnavailable, CredentialsMissing, LeaseHeld, ProvisionFailed
-from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, ProvisionOutcome
-from fleetctl.usecases.provision import explained, provision
+from fleetctl.usecases.capacity import POOL_TTL, CapacityPorts, PoolHosts, ProvisionOutcome
+from fleetctl.usecases.provision import provision
+from fleetctl.usecases.provision_causes import explained
 from tests.cases import provision_refusals as corpus
 from tests.fakes.clock import FakeClock
 from tests.fakes.cloud import FakeCloud, RefusingProvisioner
@@ -49,6 +50,8 @@ class World:
     readings: dict[str, SkuReading] = field(default_factory=dict)
     stop_at: str = ""
     number: int = 0
+    more: tuple[PoolSpec, ...] = ()
+    keeps: bool = True
 
     def __post_init__(self) -> None:
         self.clock = FakeClock()
@@ -60,8 +63,11 @@ class World:
 
     def run(self, *, apply: bool = True) -> ProvisionOutcome:
         self.number += 1
+        return provision(self._plan(), _fleet(), self.folder / str(self.number), self.ports(), lambda _: None, apply=apply)[0]
+
+    def ports(self) -> CapacityPorts:
         holder = f"ada@here:{self.number}"
-        ports = CapacityPorts(
+        return CapacityPorts(
             store=self.store,
             records=self.store,
             clock=self.clock,
@@ -71,13 +77,13 @@ class World:
             actor=Actor(kind="person", name="ada"),
             leftovers=lambda _: self.cloud,
             places=lambda _: self.places,
+            keeps=lambda _: self.keeps,
             source=(lambda _: self) if self.readings else (lambda _: None),
             price=lambda _: Decimal("48.00"),
             shown=lambda *row: self.shown.append(row),
             reached=self._reached,
             is_gone=lambda h: h != holder,
         )
-        return provision(self._plan(), _fleet(), self.folder / str(self.number), ports, lambda _: None, apply=apply)[0]
 
     def read(self, sku: str, region: str) -> SkuReading:
         """Answer as a capacity source."""
@@ -85,7 +91,7 @@ class World:
 
     def _plan(self) -> Plan:
         plan: Plan = object.__new__(Plan)
-        object.__setattr__(plan, "pools", (self.spec,))
+        object.__setattr__(plan, "pools", (self.spec, *self.more))
         return plan
 
     def _reached(self, step: str) -> None:
@@ -335,6 +341,153 @@ def test_killed_at_any_step_the_rerun_ends_the_same(step: str, world: Callable[.
     assert w.cloud.things == {}
     assert w.intent.step == "done"
     assert w.provisioner.applied == 1
+
+
+def test_killed_again_in_the_rerun_it_still_knows_that_its_predecessor_was_at_work(world: Callable[..., World]) -> None:
+    w = world(stop_at="planned")
+    with pytest.raises(_Stopped):
+        w.run()
+    for _ in range(3):
+        w.stop_at = "intent"
+        with pytest.raises(_Stopped):
+            w.run()
+        assert w.intent.step == "applying"
+    looks: list[PoolSpec] = []
+    before = w.provisioner.plan
+
+    def look(pools: Sequence[PoolSpec], run: Path) -> ProvisionPlan:
+        looks.extend(pools)
+        return before(pools, run)
+
+    w.provisioner.plan = look  # type: ignore[method-assign,assignment]
+    w.run()
+    assert len(looks) == 2, "the state is looked at before anything is cleared, as a Terraform may still hold it"
+
+
+def test_what_stands_already_needs_no_quota_again(world: Callable[..., World]) -> None:
+    now = FakeClock().now()
+    row = QuotaRow(name="family", limit=96 * 2, used=96, binds="regular")
+    tight = SkuReading(sku="lab-mi300x", region="lab", offered=True, read_at=now, vcpus=96, quotas=(row,))
+    w = world(readings={"lab": tight}, places=(FIRST,))
+    w.provisioner.fail = {HostId("mi300x-a-2")}
+    free = replace(tight, quotas=(replace(row, used=0),))
+    w.readings["lab"] = free
+    with pytest.raises(ProvisionFailed):
+        w.run()
+    w.readings["lab"] = tight
+    w.cloud.leave(w.intent.tag, "mi300x-a-1", "machine", "Succeeded")
+    w.provisioner.fail = set()
+    assert len(w.run().hosts) == 2
+
+
+@pytest.mark.parametrize(("keeps", "place", "hosts"), [(True, FIRST, 1), (False, AWAY, 2)])
+def test_machines_that_were_had_are_kept_unless_the_owner_lets_them_move(
+    keeps: bool, place: Candidate, hosts: int, world: Callable[..., World]
+) -> None:
+    w = world(keeps=keeps)
+    refused = w.provisioner.apply
+
+    def half(p: ProvisionPlan, token: Token, on: Callable[[Progress], None]) -> Provisioned | ProvisionFailure:
+        if len(w.provisioner.tried) == 0:
+            w.provisioner.fail = {HostId("mi300x-a-2")}
+            made = refused(p, token, on)
+            w.provisioner.fail = set()
+            w.cloud.leave(w.intent.tag, "mi300x-a-1", "machine", "Succeeded")
+            assert isinstance(made, ProvisionFailure)
+            return replace(made, details=(TEXT["AllocationFailed"],))
+        w.cloud.things.clear()
+        return refused(p, token, on)
+
+    w.provisioner.apply = half  # type: ignore[method-assign]
+    if keeps:
+        for _ in range(2):
+            with pytest.raises(CapacityUnavailable) as caught:
+                w.run()
+            assert caught.value.code == "capacity.partial"
+            assert "1 of 2 machines were made" in caught.value.message
+            assert set(w.cloud.things) == {"mi300x-a-1"}
+        w.clock.advance(timedelta(hours=2))
+    assert w.run().place == place
+    assert (w.intent.step, len(w.store.get(PoolHosts, POOL).hosts)) == ("done", 2)  # type: ignore[union-attr]
+    assert [s.region for s in w.provisioner.tried] == (["lab", "lab"] if hosts == 1 else ["lab", "far"])
+
+
+def test_a_pool_that_fails_does_not_keep_another_from_being_made(world: Callable[..., World]) -> None:
+    other = replace(SPEC, pool=PoolId("h100-b"), vendor="nvidia", sku="lab-h100")
+    w = world(TEXT["VMMarketplaceInvalidInput"], more=(other,))
+    done: list[ProvisionOutcome] = []
+    with pytest.raises(ProvisionFailed) as caught:
+        provision(w._plan(), _fleet(), w.folder / "r", w.ports(), lambda _: None, done=done.append)
+    assert caught.value.code == "provision.apply_failed"
+    assert [(o.spec.pool, len(o.hosts)) for o in done] == [("h100-b", 2)]
+
+
+def test_two_pools_that_fail_are_both_told(world: Callable[..., World]) -> None:
+    w = world(TEXT["VMMarketplaceInvalidInput"], TEXT["AuthorizationFailed"], more=(replace(SPEC, pool=PoolId("mi300x-b")),))
+    with pytest.raises(ProvisionFailed) as caught:
+        w.run()
+    assert caught.value.code == "provision.several"
+    told = "\n".join(caught.value.details)
+    assert "mi300x-a: error[provision.apply_failed]" in told
+    assert "mi300x-b: error[credentials.refused]" in told
+
+
+def test_only_the_named_pool_is_made(world: Callable[..., World]) -> None:
+    w = world(more=(replace(SPEC, pool=PoolId("mi300x-b")),))
+    made = provision(w._plan(), _fleet(), w.folder / "r", w.ports(), lambda _: None, only=(PoolId("mi300x-b"),))
+    assert [o.spec.pool for o in made] == ["mi300x-b"]
+
+
+def test_a_run_whose_lease_was_taken_over_stops_before_it_applies(world: Callable[..., World]) -> None:
+    w = world()
+    plan = w.provisioner.plan
+
+    def slow(pools: Sequence[PoolSpec], run: Path) -> ProvisionPlan:
+        w.clock.advance(POOL_TTL + timedelta(minutes=1))
+        w.store.acquire(POOL, "grace@there:1", POOL_TTL)
+        return plan(pools, run)
+
+    w.provisioner.plan = slow  # type: ignore[method-assign,assignment]
+    with pytest.raises(LeaseHeld) as caught:
+        w.run()
+    assert caught.value.code == "lease.lost"
+    assert w.provisioner.tried == []
+
+
+def test_what_is_left_is_told_with_how_to_remove_it(world: Callable[..., World]) -> None:
+    w = world(TEXT["VMMarketplaceInvalidInput"])
+    w.provisioner.fail = set()
+    w.cloud.remove = lambda one: None  # type: ignore[method-assign]
+    w.cloud.leave("f1-mi300x-a-1", "/vm/half", "machine", "Failed")
+    with pytest.raises(ProvisionFailed) as caught:
+        w.run()
+    assert caught.value.details == (
+        "still there: machine half (Failed)",
+        "go on with: fleetctl provision; or remove all of it: fleetctl release mi300x-a",
+    )
+
+
+def test_machines_of_a_group_that_the_state_knows_are_no_orphans_and_a_loose_group_goes_first(world: Callable[..., World]) -> None:
+    w = world()
+    w.run()
+    tag = w.intent.tag
+    for one in (
+        Leftover(id="i-1", kind="machine", name="i-1", state="running", holder="MI300X-A-1"),
+        Leftover(id="i-2", kind="machine", name="i-2", state="running", holder="loose"),
+        Leftover(id="loose", kind="other", name="loose", state="group", rank=-1),
+        Leftover(id="vpc-1", kind="other", name="v", state="vpc", rank=8),
+        Leftover(id="subnet-1", kind="other", name="s", state="subnet", rank=4),
+    ):
+        w.cloud.things[one.id] = (tag, one)
+    w.run()
+    assert w.cloud.removed == ["loose", "i-2", "subnet-1", "vpc-1"]
+
+
+def test_a_pool_that_was_handed_out_keeps_its_guard(world: Callable[..., World]) -> None:
+    w = world()
+    w.run()
+    w.run()
+    assert [s.serves for s in (w.provisioner.tried[0], w.provisioner.asked[POOL])] == [False, True]
 
 
 def test_a_terraform_left_at_work_is_waited_for(world: Callable[..., World]) -> None:

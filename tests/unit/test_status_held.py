@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fleetctl.adapters.store.status import StatusRow
-from fleetctl.cli.commands.status import _next
+from fleetctl.cli.commands.status import next_of
 
 
 def _row(hold_reason: str, ended: str = "") -> StatusRow:
@@ -49,4 +49,4 @@ def _row(hold_reason: str, ended: str = "") -> StatusRow:
     ],
 )
 def test_what_comes_next(hold_reason: str, ended: str, said: str) -> None:
-    assert _next(_row(hold_reason, ended)) == said
+    assert next_of(_row(hold_reason, ended)) == said

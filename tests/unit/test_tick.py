@@ -12,7 +12,7 @@ import pytest
 from fleetctl.domain.event import broken_link
 from fleetctl.domain.fleet import Phase
 from fleetctl.domain.home import HOME_TOKEN_STEP
-from fleetctl.domain.ids import CellId, Token
+from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.rollout import Order
 from fleetctl.domain.split import Applied, Split, Stale
 from fleetctl.domain.workload import ShadowSpec
@@ -337,14 +337,28 @@ def test_a_router_that_stays_down_does_not_fill_the_trail() -> None:
     assert len(tuple(s.store.rows(CELL, None))) == looks + 1
 
 
-def test_a_raise_asks_every_replica_of_the_source_though_its_answers_are_good() -> None:
+@pytest.mark.parametrize(("side", "held_by"), [(SOURCE, "source.not_ready"), (TARGET, "target.not_ready")])
+def test_a_raise_asks_every_replica_of_both_sides_though_their_answers_are_good(side: PoolId, held_by: str) -> None:
     s = Simulation(of=quick())
     s.begin(until="canary")
     s.run(120, lambda: s.rollout().step_done and s.bp() == 1000)
-    s.ready.share[SOURCE] = 0.75
+    s.ready.share[side] = 0.75
     s.store.order(CELL, Order(kind="advance", actor=PERSON, at=s.clock.now()))
     s.run(10)
-    assert (s.bp(), s.rollout().hold_reason) == (1000, "source.not_ready")
+    assert (s.bp(), s.rollout().hold_reason) == (1000, held_by)
+    s.ready.share[side] = 1.0
+    s.run(10)
+    assert s.bp() > 1000, "it goes on by itself once they answer"
+
+
+def test_a_weight_that_the_router_lost_waits_for_a_target_that_is_gone() -> None:
+    s = Simulation(of=quick())
+    s.begin(until="canary")
+    s.at("canary")
+    s.ready.share[TARGET] = 0.0
+    s.target.splits[CELL] = replace(s.target.splits[CELL], target_bp=0, lease_until=s.clock.now())
+    s.run(10)
+    assert (s.bp(), s.rollout().hold_reason) == (0, "target.not_ready")
 
 
 def test_an_order_after_the_end_reads_no_evidence() -> None:

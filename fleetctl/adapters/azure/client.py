@@ -115,8 +115,11 @@ def credential_of(access: AzureAccess) -> TokenCredential:
     """Return what signs requests: the given token, else azure-identity's chain (environment, workload, managed identity, az)."""
     if access.token is not None:
         return _GivenToken(access.token)
-    from azure.identity import DefaultAzureCredential
-
+    try:
+        from azure.identity import DefaultAzureCredential
+    except ImportError as e:
+        text = "signing in to Azure needs the package azure-identity."
+        raise CredentialsMissing("credentials.azure", text, hint="Run: pip install azure-identity") from e
     found: TokenCredential = DefaultAzureCredential(
         exclude_interactive_browser_credential=True,
         exclude_visual_studio_code_credential=True,

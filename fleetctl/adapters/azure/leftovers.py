@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from fleetctl.adapters.azure.capacity_client import RESOURCES_API, told
@@ -54,12 +55,12 @@ class AzureLeftovers:
                 one = _leftover(row)
                 if one is not None and one.kind == "machine":
                     whole = self._get(one.id) or {}
-                    one = Leftover(**{f: getattr(one, f) for f in ("id", "kind", "name", "region", "pool")}, state=_state(whole))
+                    one = replace(one, state=_state(whole))
                     disk = _os_disk(whole)
                     if disk:
                         name = disk.rsplit("/", 1)[1]
-                        more = {"region": one.region, "pool": one.pool, "holder": one.id}
-                        found[disk.lower()] = Leftover(id=disk, kind="disk", name=name, state="attached", **more)
+                        held = Leftover(id=disk, kind="disk", name=name, state="attached", region=one.region, pool=one.pool, holder=one.id)
+                        found[disk.lower()] = held
                 if one is not None:
                     found[one.id.lower()] = one
         return tuple(found.values())

@@ -34,7 +34,7 @@ def read_tar(path: str, stream: Stream, bounds: Bounds, spent: Spent, *, wanted:
             if wanted(name):
                 yield from _member(f"{path}!{name}", name, member, stream, bounds, spent, system(name), depth)
     except OverBound as e:
-        yield Skipped(path=path, reason=f"archive: {e}")
+        yield Skipped(path=path, reason=f"archive: {e}", hides=True)
 
 
 def _member(
@@ -54,7 +54,7 @@ def _member(
             yield from classify(path, MemoryBlob(kept, member.size), bounds, installed=installed)
     elif (ZIP.search(lower) or TAR.search(lower)) and depth < bounds.nesting:
         if member.size > bounds.spool:
-            yield Skipped(path=path, reason="an archive inside an archive, larger than is kept")
+            yield Skipped(path=path, reason="an archive inside an archive, larger than is kept", hides=True)
         else:
             yield from read_archive(path, MemoryBlob(stream.read(member.size)), bounds, spent, depth + 1)
 
@@ -74,7 +74,7 @@ def _rest(stream: Stream, size: int) -> bytes:
 def read_archive(path: str, blob: Blob, bounds: Bounds, spent: Spent, depth: int = 0) -> Iterator[Read]:
     """Yield what a tar or zip archive holds, by its first bytes and not by its name."""
     if depth > bounds.nesting:
-        yield Skipped(path=path, reason="archives nested too deeply")
+        yield Skipped(path=path, reason="archives nested too deeply", hides=True)
         return
     if blob.read(0, 4) in (b"PK\x03\x04", b"PK\x05\x06"):
         yield from _zip(path, blob, bounds, spent, depth)
@@ -82,7 +82,7 @@ def read_archive(path: str, blob: Blob, bounds: Bounds, spent: Spent, depth: int
     try:
         stream = Stream(blob, bounds, spent)
     except OverBound as e:
-        yield Skipped(path=path, reason=f"archive: {e}")
+        yield Skipped(path=path, reason=f"archive: {e}", hides=True)
         return
     yield from read_tar(path, stream, bounds, spent, wanted=lambda n: True, system=lambda n: False, depth=depth)
 
@@ -138,9 +138,9 @@ def _zip(path: str, blob: Blob, bounds: Bounds, spent: Spent, depth: int) -> Ite
                     continue
                 yield from _entry(archive, entry, f"{path}!{name}", name, bounds, spent, depth, before + most)
     except OverBound as e:
-        yield Skipped(path=path, reason=f"archive: {e}")
+        yield Skipped(path=path, reason=f"archive: {e}", hides=True)
     except _BROKEN as e:
-        yield Skipped(path=path, reason=f"archive: damaged: {type(e).__name__}")
+        yield Skipped(path=path, reason=f"archive: damaged: {type(e).__name__}", hides=True)
 
 
 def _entry(
@@ -154,7 +154,7 @@ def _entry(
         with archive.open(entry) as file:
             data = file.read(bounds.text if is_text_name(lower) else bounds.spool)
     except _BROKEN as e:
-        yield Skipped(path=path, reason=f"archive: damaged: {type(e).__name__}")
+        yield Skipped(path=path, reason=f"archive: damaged: {type(e).__name__}", hides=True)
         return
     spent.unpacked += len(data)
     if spent.unpacked > min(bounds.archive, most):

@@ -29,20 +29,12 @@ class MemoryBlob:
         return self._data[max(0, offset) : max(0, offset) + max(0, count)]
 
 
-class FileBlob:
-    """An open regular file.
+class FdBlob:
+    """An open file by its descriptor, which its owner closes."""
 
-    Raises:
-        OSError: it cannot be opened, is a link, or is not a regular file.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        info = os.fstat(self._fd)
-        if not stat.S_ISREG(info.st_mode):
-            os.close(self._fd)
-            raise OSError(0, "is not a regular file")
-        self.size = info.st_size
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self.size = os.fstat(fd).st_size
 
     def read(self, offset: int, count: int) -> bytes:
         """Read from the file."""
@@ -57,6 +49,21 @@ class FileBlob:
             offset += len(part)
             count -= len(part)
         return b"".join(parts)
+
+
+class FileBlob(FdBlob):
+    """An open regular file.
+
+    Raises:
+        OSError: it cannot be opened, is a link, or is not a regular file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(0, "is not a regular file")
+        super().__init__(fd)
 
     def close(self) -> None:
         """Close the file."""

@@ -14,7 +14,8 @@ class Bounds:
     Args:
         ratio: decompressed to compressed, judged once `ratio_from` bytes came out. Source: layers of public images stay under 20;
             deflate can reach 1,032.
-        spool: of one member of an archive kept in memory at a time.
+        spool: of one member of an archive kept in memory at a time; unpacked_image: of an image archive that is compressed as a whole, on
+            disk while it is read, and never more than half of what is free.
     """
 
     files: int = 500_000
@@ -25,6 +26,7 @@ class Bounds:
     spool: int = 32 * MIB
     members: int = 1_000_000
     archive: int = 64 * 1024 * MIB
+    unpacked_image: int = 32 * 1024 * MIB
     ratio: int = 100
     ratio_from: int = 64 * MIB
     nesting: int = 3

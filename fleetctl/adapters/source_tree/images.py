@@ -44,7 +44,7 @@ def read_layout(path: str, open_: Open, bounds: Bounds, spent: Spent) -> Iterato
         layers = [entry for entry in _list(manifest.get("layers")) if isinstance(entry, dict)]
         yield from _layers(path, [_blob(e, open_) for e in layers], [str(e.get("digest")) for e in layers], bounds, spent)
     if not seen:
-        yield Skipped(path=path, reason="image layout: it names no image that is there")
+        yield Skipped(path=path, reason="image layout: it names no image that is there", hides=True)
 
 
 def read_saved(path: str, open_: Open, bounds: Bounds, spent: Spent) -> Iterator[Read]:
@@ -111,17 +111,17 @@ def _layers(path: str, blobs: list[Blob | None], digests: list[str], bounds: Bou
     seen: set[str] = set()
     hidden: set[str] = set()
     if len(blobs) > MOST_LAYERS:
-        yield Skipped(path=path, reason=f"image: more than {MOST_LAYERS} layers")
+        yield Skipped(path=path, reason=f"image: more than {MOST_LAYERS} layers", hides=True)
     for blob, digest in list(zip(blobs, digests, strict=True))[-MOST_LAYERS:][::-1]:
         if blob is None:
-            yield Skipped(path=path, reason="image: a layer is not there")
+            yield Skipped(path=path, reason="image: a layer is not there", hides=True)
             continue
         top = _Above(seen, hidden)
         yield from _layer(path, blob, digest, bounds, spent, top)
         seen |= top.mine
         hidden |= top.gone
         if len(seen) > bounds.members:
-            yield Skipped(path=path, reason="image: too many files")
+            yield Skipped(path=path, reason="image: too many files", hides=True)
             return
 
 
@@ -156,7 +156,7 @@ def _layer(path: str, blob: Blob, digest: str, bounds: Bounds, spent: Spent, wan
     try:
         stream = Stream(blob, bounds, spent)
     except OverBound as e:
-        yield Skipped(path=path, reason=f"layer: {e}")
+        yield Skipped(path=path, reason=f"layer: {e}", hides=True)
         return
     stream.watch_packed(sum_.update)
     for read in read_tar(path, stream, bounds, spent, wanted=wanted, system=lambda n: SYSTEM.match(n) is not None):
@@ -168,10 +168,10 @@ def _layer(path: str, blob: Blob, digest: str, bounds: Bounds, spent: Spent, wan
         while stream.read(2**20):
             pass
     except OverBound as e:
-        yield Skipped(path=path, reason=f"layer: {e}")
+        yield Skipped(path=path, reason=f"layer: {e}", hides=True)
         return
     if _DIGEST.match(digest) and f"sha256:{sum_.hexdigest()}" != digest:
-        yield Skipped(path=path, reason="image: a layer's digest is another than the manifest says")
+        yield Skipped(path=path, reason="image: a layer's digest is another than the manifest says", hides=True)
 
 
 def _release(read: TextFile) -> ImageFacts:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 from fleetctl.adapters.source_tree.archives import read_archive
-from fleetctl.adapters.source_tree.blob import Blob, FileBlob
+from fleetctl.adapters.source_tree.blob import Blob, FdBlob, FileBlob
 from fleetctl.adapters.source_tree.bounds import Bounds, OverBound, Spent
 from fleetctl.adapters.source_tree.classify import TAR, TORCH, ZIP, classify, is_header_name, is_text_name
 from fleetctl.adapters.source_tree.images import read_layout, read_saved
-from fleetctl.adapters.source_tree.packed import Stream, members, safe_name
+from fleetctl.adapters.source_tree.packed import CHUNK, ZSTD, Stream, members, safe_name
 from fleetctl.domain.portability import Read, Skipped
 
 NOT_LOOKED_INTO = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".tox", ".mypy_cache", ".ruff_cache", ".fleetctl"})
 MOST_INDEXED = 20_000
+_OF_IMAGE = re.compile(r"(?:blobs/|(?:manifest|index)\.json\Z|oci-layout\Z|repositories\Z|[0-9a-f]{64}(?:\.json\Z|/))")
+"""Names that an image archive begins with, in whichever order its writer puts them."""
 
 
 class _Part:
@@ -54,13 +59,13 @@ class SourceTreeReader:
         while waiting:
             folder, shown, depth = waiting.pop()
             if depth > self._bounds.depth:
-                yield Skipped(path=shown, reason="folders nested too deeply")
+                yield Skipped(path=shown, reason="folders nested too deeply", hides=True)
                 continue
             try:
                 with os.scandir(folder) as found:
                     entries = sorted(found, key=lambda e: e.name)
             except OSError as e:
-                yield Skipped(path=shown or ".", reason=f"folder cannot be read: {e.strerror}")
+                yield Skipped(path=shown or ".", reason=f"folder cannot be read: {e.strerror}", hides=True)
                 continue
             for entry in entries:
                 name = f"{shown}/{entry.name}" if shown else entry.name
@@ -79,7 +84,7 @@ class SourceTreeReader:
                 else:
                     spent.files += 1
                     if spent.files > self._bounds.files:
-                        yield Skipped(path=shown or ".", reason=f"more than {self._bounds.files} files")
+                        yield Skipped(path=shown or ".", reason=f"more than {self._bounds.files} files", hides=True)
                         return
                     yield from self._file(entry.path, name, spent, alone=False)
 
@@ -95,18 +100,64 @@ class SourceTreeReader:
                 else:
                     yield from classify(shown, blob, self._bounds)
         except OSError as e:
-            yield Skipped(path=shown, reason=f"cannot be read: {e.strerror}")
+            yield Skipped(path=shown, reason=f"cannot be read: {e.strerror}", hides=True)
 
     @staticmethod
     def _is_packed(blob: Blob) -> bool:
         head = blob.read(0, 512)
-        return head[:2] in (b"\x1f\x8b", b"PK") or head[:3] == b"BZh" or head[:6] == b"\xfd7zXZ\x00" or head[257:262] == b"ustar"
+        return (
+            head[:2] in (b"\x1f\x8b", b"PK")
+            or head[:3] == b"BZh"
+            or head[:6] == b"\xfd7zXZ\x00"
+            or head[:4] == ZSTD
+            or head[257:262] == b"ustar"
+        )
 
     def _archive(self, shown: str, blob: Blob, spent: Spent) -> Iterator[Read]:
+        if self._is_packed_image(blob):
+            yield from self._packed_image(shown, blob, spent)
+            return
         index = self._index(blob, spent)
         if index is None:
             yield from read_archive(shown, blob, self._bounds, spent)
             return
+        yield from self._image(shown, blob, index, spent)
+
+    def _is_packed_image(self, blob: Blob) -> bool:
+        """Tell whether this is a compressed tar archive whose first file belongs to an image."""
+        try:
+            stream = Stream(blob, self._bounds, Spent())
+            if not stream.is_packed:
+                return False
+            first = next((m for m in members(stream, self._bounds, Spent()) if m.kind == "file"), None)
+        except OverBound:
+            return False
+        return first is not None and _OF_IMAGE.match(safe_name(first.name) or "") is not None
+
+    def _packed_image(self, shown: str, blob: Blob, spent: Spent) -> Iterator[Read]:
+        """Read an image archive that is compressed as a whole, unpacked into a file without a name: its parts refer back and forth."""
+        with tempfile.TemporaryFile(prefix="fl-image-") as file:
+            most = min(self._bounds.unpacked_image, shutil.disk_usage(tempfile.gettempdir()).free // 2)
+            size = 0
+            try:
+                stream = Stream(blob, self._bounds, spent)
+                while part := stream.read(CHUNK):
+                    size += len(part)
+                    if size > most:
+                        raise OverBound(f"larger than {most // 2**20} MiB unpacked: decompress it first")
+                    file.write(part)
+                file.flush()
+            except (OverBound, OSError) as e:
+                yield Skipped(path=shown, reason=f"image archive: {e}", hides=True)
+                return
+            inner = FdBlob(file.fileno())
+            index = self._index(inner, spent)
+            if index is None:
+                yield from read_archive(shown, inner, self._bounds, spent)
+            else:
+                yield from self._image(shown, inner, index, spent)
+
+    def _image(self, shown: str, blob: Blob, index: dict[str, tuple[int, int]], spent: Spent) -> Iterator[Read]:
 
         def open_(name: str) -> Blob | None:
             place = index.get(name)

@@ -11,7 +11,7 @@ from fleetctl.adapters.terraform import folder as files
 from fleetctl.adapters.terraform.calls import FLAG, Answer, Calls
 from fleetctl.adapters.terraform.modules import Backend, check_backend
 from fleetctl.adapters.terraform.said import Complaint, Said, clean, read_lines
-from fleetctl.adapters.terraform.shown import changes_of, drift_of, has_resources, hosts_of, ids_of, state_of
+from fleetctl.adapters.terraform.shown import changes_of, drift_of, has_resources, hosts_of, ids_of, is_tainted, state_of
 from fleetctl.adapters.terraform.stream import Ended, follow
 from fleetctl.adapters.terraform.tool import Tool, with_environment
 from fleetctl.domain.ids import PoolId, Token, require_id
@@ -157,9 +157,13 @@ class TerraformProvisioner:
             shown = self._show(pool, file)
         if not has_resources(shown):
             return ()
-        outside = (_drifted(c, "was changed outside Terraform") for c in drift_of(shown, pool))
-        inside = (_drifted(c, f"Terraform would {' and '.join(c.actions)} it") for c in changes_of(shown, pool) if c.actions not in _IDLE)
-        return (*outside, *inside)
+        told: dict[str, list[str]] = {}
+        for c in drift_of(shown, pool):
+            told.setdefault(c.address, []).append("was changed outside Terraform")
+        for c in changes_of(shown, pool):
+            if c.actions not in _IDLE:
+                told.setdefault(c.address, []).append(f"Terraform would {' and '.join(c.actions)} it")
+        return tuple(_drifted(address, "; ".join(what)) for address, what in told.items())
 
     def destroy(self, pool: PoolId, permit: ReleasePermit) -> None:
         """Destroy all of a pool, held or not; a pool without a state is destroyed already.
@@ -201,8 +205,9 @@ class TerraformProvisioner:
     def _has_state(self, pool: PoolId) -> bool:
         """Tell whether there can be a state; a remote one is made readable first."""
         folder = self._folder(pool)
-        if self._backend is not None and not folder.is_dir():
-            files.copy_stack(self._stack_folder, folder, pool, backend=self._backend)
+        if self._backend is not None:
+            if not folder.is_dir():
+                files.copy_stack(self._stack_folder, folder, pool, backend=self._backend)
             self._init(pool)
         return folder.is_dir()
 
@@ -214,18 +219,30 @@ class TerraformProvisioner:
 
     def _plan_pool(self, spec: PoolSpec, run: Path) -> tuple[files.SavedPlan, tuple[ResourceChange, ...]]:
         pool, folder = spec.pool, self._folder(spec.pool)
-        files.copy_stack(self._stack_folder, folder, pool, guarded=spec.hold, backend=self._backend)
+        files.copy_stack(self._stack_folder, folder, pool, guarded=spec.hold or spec.serves, backend=self._backend)
         files.write_variables(folder, pool, self._variables(spec))
         self._init(pool)
         file = run / files.plan_name(pool)
         files.empty_private(file)
-        self._save(pool, file)
+        try:
+            self._save(pool, file)
+        except ProvisionFailed as e:
+            if spec.hold or not _is_guard(e) or not self._tainted(pool):
+                raise
+            # A host that never came up may be made anew; what else the plan would do is for the check to judge.
+            files.copy_stack(self._stack_folder, folder, pool, guarded=False, backend=self._backend)
+            self._init(pool)
+            self._save(pool, file)
         changes = changes_of(self._show(pool, file), pool)
         pulled = self._calls(folder).run("state pull")
         if pulled.status != 0:
             raise _plan_failed(pool, "reading the state", pulled)
         lineage, serial = state_of(pulled.out)
         return files.SavedPlan(pool=pool, file=file.name, sha256=files.file_digest(file), lineage=lineage, serial=serial), changes
+
+    def _tainted(self, pool: PoolId) -> bool:
+        pulled = self._calls(self._folder(pool)).run("state pull")
+        return pulled.status == 0 and is_tainted(pulled.out)
 
     def _init(self, pool: PoolId) -> None:
         folder = self._folder(pool)
@@ -315,8 +332,12 @@ def _scratch(file: Path) -> Iterator[Path]:
         file.unlink(missing_ok=True)
 
 
-def _drifted(change: ResourceChange, what: str) -> Diagnostic:
-    return Diagnostic(severity="warning", code="provision.drift", text=f"{change.address}: {what}", path=change.address)
+def _drifted(address: str, what: str) -> Diagnostic:
+    return Diagnostic(severity="warning", code="provision.drift", text=f"{address}: {what}", path=address)
+
+
+def _is_guard(e: ProvisionFailed) -> bool:
+    return any("prevent_destroy" in text or "cannot be destroyed" in text for text in (e.message, *e.details))
 
 
 def _error_text(answer: Answer) -> str:

@@ -20,6 +20,7 @@ _USER = re.compile(r"([a-z_][a-z0-9_-]{0,31})?\Z")
 _VARIABLE = re.compile(r"(?!ansible_)[a-z][a-z0-9_]{0,63}\Z")
 _MOST_VARIABLES = 64
 _LONGEST_VALUE = 4096
+_GROUPS = frozenset({"aws_autoscaling_group"})
 _HOST_KEYS = frozenset({"id", "pool", "address", "connection", "user", "variables"})
 
 
@@ -75,6 +76,13 @@ def ids_of(pulled: str) -> frozenset[str]:
             if isinstance(name, str) and name.isprintable():
                 found.add(name.lower())
     return frozenset(found)
+
+
+def is_tainted(pulled: str) -> bool:
+    """Tell whether the state holds anything whose making never finished, from what `state pull` gave."""
+    document = _document(pulled, "the state", "provision.plan_failed") if pulled.strip() else {}
+    instances = (i for r in _list(document, "resources", "provision.plan_failed") if isinstance(r, dict) for i in r.get("instances") or [])
+    return any(isinstance(i, dict) and i.get("status") == "tainted" for i in instances)
 
 
 def hosts_of(outputs: str, pool: PoolId) -> tuple[Host, ...]:
@@ -147,7 +155,21 @@ def _change(item: object, pool: PoolId) -> ResourceChange:
     if not isinstance(actions, list) or not all(isinstance(a, str) for a in actions):
         raise _refused("provision.plan_failed", f"{clean(address)} has no list of actions")
     owner = _tagged(change) if isinstance(change, dict) else None
-    return ResourceChange(address=clean(address), type=clean(kind), actions=tuple(actions), pool=owner or pool, reason=clean(reason))
+    return ResourceChange(
+        address=clean(address),
+        type=clean(kind),
+        actions=tuple(actions),
+        pool=owner or pool,
+        reason=clean(reason),
+        machines=_kept(change, "after") - _kept(change, "before") if kind in _GROUPS and isinstance(change, dict) else 0,
+    )
+
+
+def _kept(change: Mapping[str, object], side: str) -> int:
+    """Return how many machines a group keeps before or after a change."""
+    values = change.get(side)
+    sizes = [values.get(k) for k in ("desired_capacity", "max_size")] if isinstance(values, dict) else []
+    return max((int(n) for n in sizes if isinstance(n, (int, float)) and not isinstance(n, bool)), default=0)
 
 
 def _tagged(change: Mapping[str, object]) -> PoolId | None:

@@ -87,8 +87,8 @@ def cloud_variables(stack: str, settings: Mapping[str, str]) -> Callable[[PoolSp
     return of
 
 
-PLACE_SETTINGS = frozenset({"zones", "sizes", "regions", "on_demand", "zone"})
-"""Settings of a pool (pool.NAME.zones, ...) that say where else it may be made; they are no variables."""
+PLACE_SETTINGS = frozenset({"zones", "sizes", "regions", "on_demand", "zone", "partial", "notices"})
+"""Settings of a pool (pool.NAME.zones, ...) that say where else it may be made, and how it tells of its end; they are no variables."""
 
 
 def places_from(spec: PoolSpec, settings: Mapping[str, str]) -> tuple[Candidate, ...]:

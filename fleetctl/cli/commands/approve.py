@@ -14,12 +14,21 @@ from fleetctl.cli.options import dry_run_option, pass_app
 @dry_run_option
 @pass_app
 def command(app: App, plan_id: str, note: str, dry_run: bool) -> None:
-    """Say yes to exactly one plan, by its id."""
+    """Say yes to exactly one plan, or to one release, by its id."""
     from fleetctl.domain.canonical import digest
-    from fleetctl.usecases.approve import approve
+    from fleetctl.usecases.approve import approvable, approve
 
     w = app.wiring
+    if plan_id.startswith("r") and not dry_run:
+        from fleetctl.usecases.release import approve_release
+
+        release = approve_release(plan_id, w.store, w.store, w.clock, w.actor, note)
+        app.out(f"release/{release.id} of pool {release.pool} approved by {w.actor.name} (sha256 {release.digest[:16]}...)")
+        app.note(f"Next: fleetctl release {release.pool}{' --handoff' if release.kind == 'handoff' else ''}")
+        return
     if dry_run:
+        if not plan_id.startswith("r"):
+            approvable(plan_id, w.fleet, w.store)
         app.out(f"Would approve plan {plan_id} as {w.actor.name}\nNothing was changed.")
         return
     plan, approval, more = approve(plan_id, w.fleet, w.store, w.store, w.clock, w.actor, note)

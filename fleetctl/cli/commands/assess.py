@@ -169,14 +169,16 @@ def _show_fleet(app: App, output: str, out: Path | None) -> None:
     from fleetctl import __version__
     from fleetctl.domain.plan import Assessment
     from fleetctl.usecases.assess import assess_fleet, kept_id
-    from fleetctl.views.assess import assessment_html, fleet_table
+    from fleetctl.views.assess import assessment_sarif, fleet_table
+    from fleetctl.views.assess_page import assessment_html
     from fleetctl.views.output import render
 
     w = app.wiring
     verdict = assess_fleet(w.fleet, w.store, w.clock, w.price())
     if output in {"html", "sarif"}:
-        kept = (w.store.get(Assessment, kept_id(x.id)) for x in w.fleet.workloads)
-        _write(app, assessment_html(tuple(a for a in kept if a is not None), verdict, __version__), out)
+        found = (w.store.get(Assessment, kept_id(r.workload)) for r in verdict.rows)
+        kept = tuple(a for a in found if a is not None)
+        _write(app, assessment_html(kept, verdict, __version__) if output == "html" else assessment_sarif(kept, __version__), out)
         return
     names = tuple(f"{r.workload}/{r.route}" for r in verdict.rows)
     _write(app, render(output, kind="fleet-assessment", value=verdict, table=fleet_table(verdict), names=names, width=app.width), out)
@@ -184,15 +186,16 @@ def _show_fleet(app: App, output: str, out: Path | None) -> None:
 
 def _show(app: App, found: Assessment, output: str, out: Path | None) -> None:
     from fleetctl import __version__
-    from fleetctl.views.assess import assessment_html, assessment_names, assessment_sarif, assessment_table
+    from fleetctl.views.assess import assessment_names, assessment_sarif, assessment_table
+    from fleetctl.views.assess_page import assessment_html
     from fleetctl.views.output import render
 
     if output == "html":
         text = assessment_html((found,), None, __version__)
     elif output == "sarif":
-        text = assessment_sarif(found, __version__)
+        text = assessment_sarif((found,), __version__)
     else:
-        table = assessment_table(found, width=app.width, all_=output == "wide")
+        table = assessment_table(found, all_=output == "wide")
         text = render(output, kind="assessment", value=found, table=table, names=assessment_names(found), width=app.width)
     _write(app, text, out)
 

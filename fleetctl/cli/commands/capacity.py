@@ -22,10 +22,13 @@ def command(app: App, pool: str, output: str) -> None:
     """
     from fleetctl.errors import UsageError
     from fleetctl.usecases.oracle import capacity
-    from fleetctl.views.provision import capacity_table
+    from fleetctl.views.provision import capacity_table, capacity_text
 
     w = app.wiring
     if pool and pool not in {p.id for p in w.fleet.pools}:
         raise UsageError("usage.pool", f"there is no pool {pool!r} in the fleet.", hint="Run: fleetctl inventory")
     rows = capacity(w.fleet, w.oracle, w.places, w.capacity_source, pool=pool)
+    if output == "table":
+        app.out(capacity_text(rows, width=app.width))
+        return
     app.show(output, "capacity", [{"pool": r.pool.id, "count": r.count, "places": r.verdicts} for r in rows], capacity_table(rows))

@@ -63,6 +63,7 @@ def checks(app: App) -> Iterator[NeedCheck]:
     yield _check("clock", lambda: needs.clock(one_machine=one_machine))
     if fleet is not None:
         app.wiring.fleet = fleet  # as read: taking it from wiring would number it in the store, and doctor writes nothing
+        yield _check("ways home", lambda: _ways_home(app))
         yield from _routers(app, fleet)
         yield from _evidence(app, fleet)
 
@@ -102,6 +103,17 @@ def _router_found(app: App, cells: list[Cell]) -> Found:
     if can.fence != "target" or can.weight_lease == "none":
         return Found("warn", detail, "load fleetctl.lua in this router: docs/how-to/bring-your-own-router.md")
     return Found("ok", detail)
+
+
+def _ways_home(app: App) -> Found:
+    from fleetctl.adapters.needs import Found
+
+    if not (app.settings.state / "key").exists():  # looking for them would make one
+        return Found("not configured", "the first plan writes them")
+    old = app.wiring.old_ways_home()
+    if old:
+        return Found("warn", f"of another fleet file than now, or damaged: {', '.join(old[:3])} ({len(old)} in all)", "fleetctl plan")
+    return Found("ok", f"{len(app.wiring.ways_home.cells())} written, as the fleet file says")
 
 
 def _evidence(app: App, fleet: Fleet) -> Iterator[NeedCheck]:

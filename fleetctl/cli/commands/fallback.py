@@ -74,7 +74,19 @@ def command(
             click.echo(_line(r))
         click.echo(f"{len(home)} of {len(results)} home; slowest to zero: {slowest:.0f} ms")
     _reconciled(*reconcile(ports))
+    _rehearsed(app, [r for r in results if not _is_failure(r)])
     sys.exit(EXIT_FAILED if failed else EXIT_DONE)
+
+
+def _rehearsed(app: App, home: list[object]) -> None:
+    """Keep what was measured as rehearsals; the store may be down, and nobody waits for it."""
+    from fleetctl.usecases.release import rehearsed
+
+    w = app.wiring
+    try:
+        rehearsed(home, w.store, w.clock, w.actor)  # type: ignore[arg-type]
+    except FleetctlError:
+        return
 
 
 def _is_failure(r: object) -> bool:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fleetctl.usecases.inventory_found import Found
 
 
-WHAT = ("cells", "pools", "machines", "engines", "groups", "deployments", "services", "quotas", "sizes", "reservations")
+WHAT = ("cells", "workloads", "pools", "machines", "engines", "groups", "deployments", "services", "quotas", "sizes", "reservations")
 """What `list --what` knows; the views have a table of each."""
 
 what_option = click.option("--what", type=click.Choice(WHAT), default="cells", help="What to list.  [default: cells]")
@@ -39,12 +39,13 @@ def command(app: App, ctx: click.Context, output: str) -> None:
     """What runs where: traffic, cost, and where each cell would go. Without a subcommand: list.
 
     \b
-    fleetctl inventory                   cells, the most expensive first
-    fleetctl inventory scan              ask every source, keep what they say
-    fleetctl inventory list --what pools machines by size and region
-    fleetctl inventory show NAME         everything about one cell, VM, engine
-    fleetctl inventory diff              what changed since the scan before
-    fleetctl inventory export -o ansible for ansible-playbook -i
+    fleetctl inventory                        cells, the most expensive first
+    fleetctl inventory scan                   ask every source, keep its word
+    fleetctl inventory list --what workloads  model, traffic, cost and class
+    fleetctl inventory list --what pools      machines by size and region
+    fleetctl inventory show NAME              everything about one thing
+    fleetctl inventory diff                   what changed since the scan before
+    fleetctl inventory export -o ansible      for ansible-playbook -i
     """
     if ctx.invoked_subcommand is None:
         _list(app, output, "cells")
@@ -68,12 +69,13 @@ def show_command(app: App, name: str, output: str) -> None:
     from fleetctl.errors import UsageError
     from fleetctl.views.inventory import cell_text
     from fleetctl.views.inventory_found import thing_text
-    from fleetctl.views.output import Table, render
+    from fleetctl.views.output import Table, folded, render
 
     inventory = _inventory(app)
     row = next((r for r in inventory.rows if r.cell == name), None)
     if row is not None:
-        app.out(cell_text(row) if output == "table" else render(output, kind="cell", value=row, table=Table(columns=(), rows=())))
+        text = "\n".join(folded(cell_text(row).splitlines(), app.width))
+        app.out(text if output == "table" else render(output, kind="cell", value=row, table=Table(columns=(), rows=())))
         return
     things = [t for t in inventory.found.things if t.kind != "cell" and name in (t.id, *t.also, *t.text("name").split())]
     if not things:
@@ -83,7 +85,7 @@ def show_command(app: App, name: str, output: str) -> None:
         text = f"there is no cell {name!r} in fleet {inventory.fleet}{near}, and no scan found anything of that name."
         raise UsageError("usage.no_cell", text, hint="Run: fleetctl inventory")
     if output == "table":
-        app.out("\n\n".join(thing_text(t) for t in things))
+        app.out("\n\n".join("\n".join(folded(thing_text(t).splitlines(), app.width)) for t in things))
         return
     app.out(render(output, kind="things", value=things, table=Table(columns=(), rows=())))
 
@@ -105,6 +107,7 @@ def scan_command(app: App, scope: str, sources: tuple[str, ...], fresh: str, onl
     """
     from fleetctl.errors import CredentialsMissing
     from fleetctl.usecases.scan import lacking_credentials
+    from fleetctl.views.columns import counted
     from fleetctl.views.inventory_found import scan_table
 
     scan = _scan(app, sources, fresh, only_gaps)
@@ -112,10 +115,10 @@ def scan_command(app: App, scope: str, sources: tuple[str, ...], fresh: str, onl
     _, found = _found(app, scan)
     told = {"scan": scan.number, "at": scan.at, "facts": facts, "gaps": (*gaps, *found.doubts)}
     app.show(output, "scan", told if output != "table" else None, scan_table(_with_file(app, scan, scope), found.doubts))
-    lacking = lacking_credentials(scan.gaps())
+    lacking = lacking_credentials(scan)
     if lacking:
         first = lacking[0]
-        more = f" ({len(lacking) - 1} more parts lack a credential or a right)" if len(lacking) > 1 else ""
+        more = f" ({counted(len(lacking) - 1, 'more gap')} of that kind)" if len(lacking) > 1 else ""
         raise CredentialsMissing(first.code, f"{first.reason}{more}.", hint=first.mend)
 
 
@@ -171,8 +174,11 @@ def export_command(app: App, out: Path | None, what: str, output: str) -> None:
 
 
 def _export(app: App, what: str, output: str) -> str:
+    from fleetctl.errors import UsageError
+    from fleetctl.usecases.inventory import WorkloadRow, by_workload
+    from fleetctl.usecases.inventory_found import FoundPool
     from fleetctl.usecases.inventory_hosts import hosts_of
-    from fleetctl.views.inventory_csv import cells_csv, things_csv
+    from fleetctl.views.inventory_csv import cells_csv, rows_csv, things_csv
     from fleetctl.views.inventory_found import WHAT as KINDS
     from fleetctl.views.output import Table, render
 
@@ -182,7 +188,11 @@ def _export(app: App, what: str, output: str) -> str:
         inventory = _inventory(app)
         if what in KINDS:
             return things_csv(inventory.found.of_kind(KINDS[what][0]))
-        return cells_csv(inventory)
+        if what == "pools":
+            return rows_csv(inventory.found.pools, FoundPool)
+        return rows_csv(by_workload(inventory), WorkloadRow) if what == "workloads" else cells_csv(inventory)
+    if what != "cells":
+        raise UsageError("usage.what", f"--what goes with -o csv; -o {output} holds everything.", hint=f"Add: --what {what} -o csv")
     scan = app.wiring.scans.newest()
     fleet, found = _found(app, scan)
     if output in ("ansible", "ansible-list"):
@@ -220,7 +230,8 @@ def _write(out: Path, text: str, *, executable: bool) -> None:
 
 
 def _list(app: App, output: str, what: str) -> None:
-    from fleetctl.views.inventory import inventory_names, inventory_table
+    from fleetctl.usecases.inventory import by_workload
+    from fleetctl.views.inventory import inventory_names, inventory_table, workloads_table
     from fleetctl.views.inventory_found import WHAT as KINDS
     from fleetctl.views.inventory_found import pools_table, things_table
 
@@ -228,6 +239,9 @@ def _list(app: App, output: str, what: str) -> None:
     if what == "pools":
         names = tuple(f"{p.region}/{p.sku}" for p in inventory.found.pools)
         app.show(output, "pools", inventory.found.pools, pools_table(inventory.found), names)
+    elif what == "workloads":
+        rows = by_workload(inventory)
+        app.show(output, "workloads", rows, workloads_table(rows, inventory), tuple(f"workload/{r.workload}" for r in rows))
     elif what in KINDS:
         things = inventory.found.of_kind(KINDS[what][0])
         app.show(output, what, things, things_table(inventory.found, what), tuple(f"{t.kind}/{t.id}" for t in things))

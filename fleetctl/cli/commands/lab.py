@@ -55,6 +55,7 @@ def up(app: App, no_llm: bool, no_load: bool, no_ticker: bool, scale: float) -> 
         rates=rates,
         say=lambda text: app.note(f"  {text}"),
     )
+    app.wiring.renew_ways_home()  # the router may stand elsewhere than when they were written
     if not record.changed:
         app.note("It was up already.")
     app.out(_table(lab_status(app.workspace)))

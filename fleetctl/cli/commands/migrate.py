@@ -85,11 +85,18 @@ class _Stop:
 
 
 def _run(app: App, cells: Sequence[CellId], phase: str | None, until: str, *, wait: bool, no_hold: bool, output: str) -> int:
+    from fleetctl.cli.commands.status import next_of
     from fleetctl.usecases.migrate import Driver, Goal, follow, reached
+    from fleetctl.views.columns import clean
     from fleetctl.views.migrate import MigrateView
 
     stop = _Stop()
-    view = MigrateView(output=output, tty=app.live and output != "json")
+    as_json = output == "json"
+
+    def why() -> dict[str, str]:
+        return {r.cell: clean(next_of(r)) for r in app.wiring.status_rows()}
+
+    view = MigrateView(why=why, stream=app.line if as_json else None, tty=app.live and not as_json)
     driver = Driver(ports=app.wiring.tick_ports(), settings=app.wiring.tick_settings(), on_tick=lambda _: None)
     goal: Goal = "phase" if phase else ("complete" if wait else "soak")
     old = [(s, signal.signal(s, stop.handle)) for s in (signal.SIGINT, signal.SIGTERM)]

@@ -55,7 +55,8 @@ def give_order(
         driver.stop()
     for r in rollouts:
         if r is not None:
-            said = r.ended.replace("_", " ") or f"{_PAST[kind]}, {r.phase} at {r.weight_bp / 100:g} %"
+            did = "going home" if r.direction == "home" else _PAST[kind]
+            said = r.ended.replace("_", " ") or f"{did}, {r.phase} at {r.weight_bp / 100:g} %"
             click.echo(f"cell/{r.cell} {said}")
     return rollouts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from decimal import Decimal
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
@@ -13,18 +14,21 @@ from fleetctl.cli.options import dry_run_option, output_option, pass_app
 from fleetctl.errors import EXIT_CHANGES, EXIT_DONE
 
 if TYPE_CHECKING:
+    from fleetctl.domain.plan import Plan
     from fleetctl.domain.pool import PoolSpec
     from fleetctl.domain.provision import ProvisionPlan
+    from fleetctl.usecases.capacity import ProvisionOutcome
 
 
 @click.command("provision")
+@click.argument("pools", nargs=-1, metavar="[POOL]...")
 @click.option("--plan", "plan_id", metavar="ID", help="The approved plan; the newest where it is left out.")
 @click.option("--check", is_flag=True, help="Only tell drift, orphans and what is still to be made; exit 3 where there is any.")
 @dry_run_option
 @output_option("table", "json")
 @pass_app
-def command(app: App, plan_id: str | None, check: bool, dry_run: bool, output: str) -> None:
-    """Make the target pools of the approved plan: Terraform plan, show, check, apply of that very file.
+def command(app: App, pools: tuple[str, ...], plan_id: str | None, check: bool, dry_run: bool, output: str) -> None:
+    """Make the target pools of the approved plan, or those named: Terraform plan, show, check, apply of that very file.
 
     A place that refuses is left for the next one that the fleet file allows; what a refusal left behind is removed. Run it again after
     anything: it goes on where it stopped, and changes nothing where nothing is to do.
@@ -32,37 +36,57 @@ def command(app: App, plan_id: str | None, check: bool, dry_run: bool, output: s
     \b
     Examples:
       fleetctl provision --dry-run
-      fleetctl provision
+      fleetctl provision mi300x-eastus2
       fleetctl provision --check
     """
+    from fleetctl.errors import UsageError
     from fleetctl.usecases.migrate import approved_plan
-    from fleetctl.usecases.provision import provision
-    from fleetctl.views.progress import ProgressView
-    from fleetctl.views.provision import drift_lines, outcome_lines, plan_lines
 
     w = app.wiring
     plan = approved_plan(w.store, w.fleet, plan_id)
+    unknown = sorted(set(pools) - {p.pool for p in plan.pools})
+    if unknown:
+        raise UsageError("usage.pool", f"plan {plan.id} makes no pool {', '.join(unknown)}.", hint=f"Run: fleetctl show {plan.id}")
     if not plan.pools:
         app.out("Nothing to make: every target exists already.")
         return
+    sys.exit(EXIT_CHANGES if _run(app, plan, pools, check=check, dry_run=dry_run, output=output) and check else EXIT_DONE)
+
+
+def _run(app: App, plan: Plan, pools: tuple[str, ...], *, check: bool, dry_run: bool, output: str) -> bool:
+    """Provision and say what came of it; return whether anything differs from the plan. Pools that were done are told even if one fails."""
+    from fleetctl.domain.ids import PoolId
+    from fleetctl.usecases.provision import provision
+    from fleetctl.views.progress import ProgressView
+    from fleetctl.views.provision import drift_lines, outcome_lines, outcome_row, plan_lines
+
+    w = app.wiring
     run = w.run_folder("provision")
     applies = not (dry_run or check)
+    rows: list[dict[str, object]] = []
+    differs = False
+    with ProgressView(live=app.live and output != "json", title="provision", now=monotonic) as on:
 
-    def shown(spec: PoolSpec, what: ProvisionPlan, usd_per_hour: Decimal | None) -> None:
-        for line in plan_lines(spec, what, usd_per_hour):
-            app.note(line)
+        def shown(spec: PoolSpec, what: ProvisionPlan, usd_per_hour: Decimal | None) -> None:
+            for line in plan_lines(spec, what, usd_per_hour, width=app.width):
+                on.say(line)
 
-    with ProgressView(live=app.live and output != "json", title="provision") as on:
-        outcomes = provision(plan, w.fleet, run, w.capacity_ports(run, shown=shown), on, apply=applies)
-    drift = {o.spec.pool: w.provisioner(o.spec).drift(o.spec.pool) for o in outcomes} if check else {}
-    if output == "json":
-        kept = ("changes", "done", "hosts", "place", "attempts", "orphans", "usd_per_hour")
-        rows = [(o, {k: getattr(o, k, None) or getattr(o.shown, k, None) for k in kept}) for o in outcomes]
-        app.line("provision", [{"pool": o.spec.pool, **row, "drift": drift.get(o.spec.pool, ())} for o, row in rows])
-    else:
-        for o in outcomes:
-            for line in (*outcome_lines(o, with_plan=not applies or o.done is None), *drift_lines(drift.get(o.spec.pool, ()))):
-                app.out(line)
+        def done(o: ProvisionOutcome) -> None:
+            nonlocal differs
+            drift = w.provisioner(o.spec).drift(o.spec.pool) if check else ()
+            differs = differs or bool(drift or o.orphans or not o.shown.is_empty)
+            rows.append(outcome_row(o, drift))
+            if output != "json":
+                for line in (
+                    *outcome_lines(o, with_plan=not applies or o.done is None, width=app.width),
+                    *drift_lines(drift, width=app.width),
+                ):
+                    app.out(line)
+
+        try:
+            provision(plan, w.fleet, run, w.capacity_ports(run, shown=shown), on, apply=applies, only=[PoolId(p) for p in pools], done=done)
+        finally:
+            if output == "json":
+                app.line("provision", rows)
     app.note("Next: fleetctl configure" if applies else "Nothing was changed.")
-    differs = any(drift.values()) or any(o.orphans or not o.shown.is_empty for o in outcomes)
-    sys.exit(EXIT_CHANGES if check and differs else EXIT_DONE)
+    return differs

@@ -20,10 +20,12 @@ def command(app: App, cells: tuple[str, ...], dry_run: bool) -> None:
     w = app.wiring
     chosen = cells_of(app, cells)
     if dry_run:
+        for c in chosen:
+            migrate.retryable(c, w.store)
         app.out(f"Would start again: {', '.join(chosen)}\nNothing was changed.")
         return
     plan = migrate.approved_plan(w.store, w.fleet, None)
+    migrate.retry(plan, w.fleet, chosen, w.store, w.clock, w.actor)
     for c in chosen:
-        migrate.retry(plan, w.fleet, c, w.store, w.clock, w.actor)
         app.out(f"cell/{c} started again")
     app.note("Next: fleetctl migrate")

@@ -51,7 +51,7 @@ def _shown(rows: Sequence[Stored]) -> list[StatusRow]:
             weight_bp=r.weight_bp,
             served_bp=None if r.ended else r.served_bp,
             verdict=_worst(r),
-            next=_next(r),
+            next=next_of(r),
             ended=r.ended,
             paused=r.paused,
             missing=max((v.missing for v in r.verdicts if v.missing is not None), default=None),
@@ -68,7 +68,8 @@ def _worst(r: Stored) -> str:
     return next((k for k in _ORDER if k in kinds), "")
 
 
-def _next(r: Stored) -> str:
+def next_of(r: Stored) -> str:
+    """Say what a cell waits for, or what a person must do; empty where there is nothing to say."""
     if r.ended:
         return r.hold_reason if r.ended != "complete" else ""
     if r.hold_reason == "stale" or r.hold_reason.startswith("traffic."):

@@ -1,0 +1,64 @@
+"""Plan, domain layer: when waves begin and end, when capacity is given back, and what running both sides costs. Never I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fleetctl.domain.ids import CellId, PoolId
+from fleetctl.domain.units import Instant, Money
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CashLine:
+    """What the fleet costs per hour by one way of counting; None where a price that it needs is not known.
+
+    Args:
+        name: list (the catalogue), contract (the fleet file's own prices first), commitments (prepaid VMs at their own rate).
+    """
+
+    name: str
+    now: Money | None
+    then: Money | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaveDates:
+    """When one wave begins, has its slowest cell in soak, and has its last soak behind it; `waits` names freeze windows in its way."""
+
+    index: int
+    start: Instant
+    soak: Instant
+    end: Instant
+    waits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Source VMs that serve no cell any more once a wave's soak is over; a person gives them back."""
+
+    pool: PoolId
+    vms: int
+    wave: int
+    at: Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calendar:
+    """The plan in time, if it begins when it was made and evidence comes at the declared rates.
+
+    A wave begins as soon as the one before is in soak, so soaks overlap.
+
+    Args:
+        validation: USD of the target's GPUs while they serve no customer yet (preflight, shadow); part of the plan's overlap cost.
+        payback_hours: time until the hourly saving has earned what comes on top of today's bill; None where nothing is saved.
+        deadline: asked for; late: cells whose soak ends after it.
+    """
+
+    start: Instant
+    end: Instant
+    waves: tuple[WaveDates, ...]
+    releases: tuple[Release, ...]
+    validation: Money
+    payback_hours: float | None = None
+    deadline: Instant | None = None
+    late: tuple[CellId, ...] = ()

@@ -1,0 +1,64 @@
+"""Release, domain layer: giving a pool's machines back: what was asked for, by whom, and how far it got. Never I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fleetctl.domain.canonical import digest
+from fleetctl.domain.ids import HostId, PlanId, PoolId, Sha256
+from fleetctl.domain.people import Actor
+from fleetctl.domain.plan import Check
+from fleetctl.domain.units import Instant
+
+Role = Literal["source", "target", "unused"]
+"""What the pool was to the cells: they left it, they came from it, or nothing was ever routed to it."""
+FINISHED = frozenset({"done", "gone"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """One wish to give a pool back; approvals are for exactly this one.
+
+    Args:
+        kind: "ours" is destroyed by us, "handoff" is written down for its owner.
+        hosts: that are given back; role: decides what must be proven first.
+        asked_by: whose own approval does not count; step: how far it got.
+    """
+
+    pool: PoolId
+    kind: Literal["ours", "handoff"]
+    hosts: tuple[HostId, ...]
+    role: Role
+    asked_by: Actor
+    at: Instant
+    step: Literal["asked", "destroying", "done", "handed_over", "gone"] = "asked"
+
+    @property
+    def digest(self) -> Sha256:
+        """What an approval is bound to: all but how far it got."""
+        return digest([self.pool, self.kind, self.hosts, self.role, self.asked_by.name, self.at])
+
+    @property
+    def id(self) -> PlanId:
+        """Its name for `fleetctl approve`."""
+        return PlanId(f"r{self.digest[:12]}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseView:
+    """A release and what stands in its way.
+
+    Args:
+        checks: each must hold; approved_by: people besides who asked; missing: how many more are needed.
+    """
+
+    release: Release
+    checks: tuple[Check, ...]
+    approved_by: tuple[str, ...]
+    missing: int
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether nothing stands in the way."""
+        return self.missing == 0 and all(c.ok for c in self.checks)

@@ -1,0 +1,150 @@
+"""Plan, pure layer: waves in time: overlapping soaks, freeze windows, what is given back when, what both sides cost. Never I/O.
+
+start of a wave   when the wave before has its last cell in soak (as `fleetctl migrate` goes on), never inside a freeze window
+end of a step     its planned hours later; where that is inside a freeze window, the window's end (a freeze binds advance alone)
+release of VMs    of a source pool: after the soak of the last wave that takes a cell from it
+both sides        VMs that come: from the start until their pool's last soak ends; VMs that go: until their release
+payback           what comes on top of today's bill / what an hour saves
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import ROUND_HALF_UP, Decimal
+
+from fleetctl.domain.calendar import Calendar, Release, WaveDates
+from fleetctl.domain.fleet import FreezeWindow
+from fleetctl.domain.ids import CellId, PoolId
+from fleetctl.domain.plan import Outcome, StepNeed, Wave
+from fleetctl.domain.units import Instant, Money
+from fleetctl.planning.cost import CENT, PoolCost
+
+AFTER_SOAK = frozenset({"soak", "complete", "release"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Times:
+    """When one cell of a wave is in soak and has it behind it."""
+
+    soak: Instant
+    end: Instant
+    waits: tuple[str, ...]
+
+
+def make_calendar(
+    waves: Sequence[Wave],
+    outcomes: Mapping[CellId, Outcome],
+    needs: Mapping[CellId, tuple[StepNeed, ...]],
+    pools: Sequence[PoolCost],
+    freeze: Sequence[FreezeWindow],
+    now: Instant,
+    *,
+    saving: Decimal,
+    deadline: Instant | None = None,
+) -> tuple[Calendar | None, Money, Money]:
+    """Return the waves in time (None where nothing moves), what both sides cost, and what of it comes on top of today's bill.
+
+    Args:
+        needs: per moving cell, its steps (finite); pools: VMs today and after the plan, with prices; saving: USD per hour in the end.
+    """
+    if not waves:
+        return None, _money(Decimal(0)), _money(Decimal(0))
+    dates: list[WaveDates] = []
+    cursor, ends = now, dict[CellId, Instant]()
+    for wave in waves:
+        start, waits = _thawed(cursor, freeze)
+        known: dict[int, _Times] = {}
+        for cell in wave.cells:
+            key = id(needs[cell])
+            if key not in known:
+                known[key] = _walk(start, needs[cell], freeze)
+            ends[cell] = known[key].end
+        names = tuple(dict.fromkeys((*waits, *(name for t in known.values() for name in t.waits))))
+        soak, end = max(t.soak for t in known.values()), max(t.end for t in known.values())
+        dates.append(WaveDates(index=wave.index, start=start, soak=soak, end=end, waits=names))
+        cursor = soak
+    last = _last_ends(waves, dates, outcomes)
+    by_pool = {p.pool: p for p in pools}
+    releases = _releases(by_pool, waves, dates, outcomes)
+    coming = sum((_usd_until(by_pool[p], max(0, _more(by_pool[p])), at - now) for p, at in last.items()), Decimal(0))
+    going = sum((_usd_until(by_pool[r.pool], r.vms, r.at - now) for r in releases), Decimal(0))
+    calendar = Calendar(
+        start=dates[0].start,
+        end=max(d.end for d in dates),
+        waves=tuple(dates),
+        releases=releases,
+        validation=_money(_validation(outcomes, needs)),
+        payback_hours=round(float(coming / saving), 2) if saving > 0 else None,
+        deadline=deadline,
+        late=tuple(sorted(c for c, end in ends.items() if deadline is not None and end > deadline)),
+    )
+    return calendar, _money(coming + going), _money(coming)
+
+
+def _walk(start: Instant, steps: Iterable[StepNeed], freeze: Sequence[FreezeWindow]) -> _Times:
+    at, soak, waits = start, None, list[str]()
+    for step in steps:
+        if step.phase in AFTER_SOAK and soak is None:
+            soak = at
+        at, names = _thawed(at + timedelta(hours=step.hours), freeze)
+        waits += names
+    return _Times(soak=soak if soak is not None else at, end=at, waits=tuple(waits))
+
+
+def _thawed(at: Instant, freeze: Sequence[FreezeWindow]) -> tuple[Instant, tuple[str, ...]]:
+    """Return the first moment from `at` on in which something may advance, and the windows in between."""
+    names = []
+    for window in sorted(freeze, key=lambda w: w.start):
+        if window.start <= at < window.end:
+            at = window.end
+            names.append(window.name)
+    return at, tuple(names)
+
+
+def _last_ends(waves: Sequence[Wave], dates: Sequence[WaveDates], outcomes: Mapping[CellId, Outcome]) -> dict[PoolId, Instant]:
+    out: dict[PoolId, Instant] = {}
+    for wave, when in zip(waves, dates, strict=True):
+        for cell in wave.cells:
+            target = outcomes[cell].target
+            if target is not None:
+                out[target] = max(when.end, out.get(target, when.end))
+    return out
+
+
+def _releases(
+    pools: Mapping[PoolId, PoolCost], waves: Sequence[Wave], dates: Sequence[WaveDates], outcomes: Mapping[CellId, Outcome]
+) -> tuple[Release, ...]:
+    last: dict[PoolId, tuple[Instant, int]] = {}
+    for wave, when in zip(waves, dates, strict=True):
+        for cell in wave.cells:
+            source = outcomes[cell].source
+            last[source] = max((when.end, wave.index), last.get(source, (when.end, wave.index)))
+    found = (
+        Release(pool=name, vms=-_more(pools[name]), wave=wave, at=at)
+        for name, (at, wave) in last.items()
+        if name in pools and _more(pools[name]) < 0
+    )
+    return tuple(sorted(found, key=lambda r: (r.at, r.pool)))
+
+
+def _more(pool: PoolCost) -> int:
+    return pool.vms_then - pool.vms_now
+
+
+def _usd_until(pool: PoolCost, vms: int, span: timedelta) -> Decimal:
+    return Decimal(0) if pool.price is None else vms * pool.price.amount * Decimal(str(round(span.total_seconds() / 3600, 6)))
+
+
+def _validation(outcomes: Mapping[CellId, Outcome], needs: Mapping[CellId, tuple[StepNeed, ...]]) -> Decimal:
+    total = Decimal(0)
+    for cell, steps in needs.items():
+        then = outcomes[cell].cost_then
+        if then is not None:
+            total += then.amount * Decimal(str(round(sum(s.hours for s in steps if s.weight_bp == 0), 6)))
+    return total
+
+
+def _money(amount: Decimal) -> Money:
+    return Money(amount=amount.quantize(CENT, ROUND_HALF_UP))

@@ -1,0 +1,52 @@
+"""Plan, pure layer: checks paths, cooling and ends of capacity afresh. Shares no code with `barriers`, so that it can disagree."""
+
+from __future__ import annotations
+
+from datetime import date
+
+from fleetctl.domain.catalog import Catalog
+from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.pool import Pool
+from fleetctl.domain.units import Instant
+from fleetctl.domain.workload import Cell, Workload
+
+
+class BarrierCheck:
+    """Answers from the fleet file and the catalogue alone."""
+
+    def __init__(self, fleet: Fleet, catalog: Catalog, made_at: Instant) -> None:
+        self._fleet = fleet
+        self._cloud = {s.name: s.cloud for s in catalog.skus}
+        wet = {g.name for g in catalog.gpus if g.cooling == "liquid"}
+        self._wet = {s.name for s in catalog.skus if s.gpu in wet}
+        self._last = (made_at + fleet.policy.horizon).date()
+        self._alb = {r.name for r in fleet.routers if r.kind == "alb"}
+        found = [g.margin for s in fleet.policy.steps for g in s.guardrails if g.name == "latency" and g.judged]
+        self._margin = min(found) if found else 0.1
+        self._way = {}
+        for p in fleet.paths:
+            self._way[p.one, p.other] = self._way[p.other, p.one] = p
+
+    def barred(self, cell: Cell, w: Workload, source: Pool, target: Pool) -> bool:
+        """Tell whether the target may not take the cell."""
+        if target.ends and date.fromisoformat(target.ends) < self._last:
+            return True
+        if target.sku in self._wet and self._fleet.policy.cooling.get(target.region) == "air":
+            return True
+        if source.region == target.region or source.sku not in self._cloud or target.sku not in self._cloud:
+            return False
+        way = self._way.get((source.region, target.region))
+        if way is None:
+            return self._cloud[source.sku] != self._cloud[target.sku]
+        slow = w.klass != "batch" and w.slo.latency_ms is not None and way.round_trip_ms > self._margin * w.slo.latency_ms
+        return slow or (cell.router.name in self._alb and not way.is_private)
+
+    def egress(self, cell: Cell, w: Workload, source: Pool, target: Pool) -> float:
+        """Return USD per hour of prompts (4 bytes a token) and answers (250 streamed, else 4) that cross a path with a price."""
+        del cell
+        way = self._way.get((source.region, target.region))
+        if way is None or way.egress_usd_per_gb is None or source.region == target.region:
+            return 0.0
+        t = w.traffic
+        gb_per_s = t.requests_per_s * (4 * t.input_tokens + (250 if t.streaming else 4) * t.output_tokens) / 1e9
+        return gb_per_s * 3600 * way.egress_usd_per_gb

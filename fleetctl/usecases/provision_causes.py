@@ -1,0 +1,60 @@
+"""Provision, use-case layer: a failure under the code of its cause; what is left, and how to remove it. Never does anything."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from fleetctl.domain.capacity import Leftover
+from fleetctl.domain.ids import PoolId
+from fleetctl.errors import CredentialsMissing, FleetctlError, ProvisionFailed
+from fleetctl.planning.provision_codes import Action
+from fleetctl.planning.provision_errors import classify
+
+_MOST_NAMED = 8
+
+
+def standing(pool: PoolId, ids: Collection[str], tagged: Sequence[Leftover]) -> tuple[str, ...]:
+    """Return a line per thing that exists of a pool, machines first, and how to remove it all; () where nothing does.
+
+    Args:
+        ids: what the state holds; tagged: what the cloud has with the pool's tag.
+    """
+    if not ids and not tagged:
+        return ()
+    order = {"machine": 0, "disk": 1, "card": 2, "other": 3}
+    named = sorted(tagged, key=lambda o: (order[o.kind], o.id))
+    lines = [f"still there: {_kind(o)} {o.name} ({o.state})" for o in named[:_MOST_NAMED]]
+    rest = len(named) - len(lines) or (0 if named else len(ids))
+    if rest:
+        lines.append(f"still there: {rest} {'more of' if named else 'resources in the state of'} pool {pool}")
+    return (*lines, f"go on with: fleetctl provision; or remove all of it: fleetctl release {pool}")
+
+
+def _kind(o: Leftover) -> str:
+    """Return what it is: Azure says so in its id."""
+    parts = o.id.split("/")
+    return parts[-2] if o.kind == "other" and len(parts) > 3 else o.kind
+
+
+def explained(e: ProvisionFailed) -> FleetctlError:
+    """Return a plan's failure under the code of its cause, where the cause is known."""
+    said = "\n".join((e.message, *e.details))
+    low = said.lower()
+    if "no space left on device" in low:
+        return ProvisionFailed(
+            "provision.disk_full", f"the disk is full: {e.message}", hint="Free some space, then run: fleetctl provision"
+        )
+    if "provider" in low and (
+        "failed to query available provider packages" in low or "could not retrieve the list of available versions" in low
+    ):
+        hint = "Allow the registry, or name a mirror in TF_CLI_CONFIG_FILE. Run: fleetctl doctor"
+        return ProvisionFailed("provision.provider_missing", f"a Terraform provider cannot be had: {e.message}", hint=hint)
+    if "prevent_destroy" in low or "instance cannot be destroyed" in low:
+        text = f"the Terraform plan would destroy a host that serves, and prevent_destroy stands in its way: {e.message}"
+        return ProvisionFailed("provision.refused", text, hint="Look at it: fleetctl provision --dry-run", details=e.details)
+    words = ("could not acquire access token", "no valid credential sources", "building account")
+    if any(w in low for w in words) or classify(said).action is Action.FIX_ACCESS:
+        return CredentialsMissing(
+            "credentials.refused", f"the cloud's credentials are missing or refused: {e.message}", hint="Run: fleetctl doctor"
+        )
+    return e

@@ -1,0 +1,267 @@
+"""Release, use-case layer: give a pool back: ours is destroyed after its checks and approvals, others' is written down for its owner.
+
+Never destroys what fleetctl did not make. The only place where a `ReleasePermit` is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fleetctl.domain.capacity import Leftover, ProvisionIntent
+from fleetctl.domain.event import Event
+from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.home import Returned
+from fleetctl.domain.ids import CellId, HostId, PoolId
+from fleetctl.domain.people import Actor, Facts, Gap
+from fleetctl.domain.plan import Approval
+from fleetctl.domain.pool import PoolSpec
+from fleetctl.domain.provision import Drill, Progress, ReleasePermit
+from fleetctl.domain.release import FINISHED, Release, ReleaseView
+from fleetctl.errors import PlanStale, ProvisionFailed, StillPending
+from fleetctl.planning.release_gate import release_checks, role_of
+from fleetctl.ports.state import Clock, Records, Store
+from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, take
+from fleetctl.usecases.provision import release_intent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleasePorts:
+    """All that a release touches.
+
+    Args:
+        run: folder for what this run writes.
+        shown: what a cell's router routes to its target, basis points; None where it does not answer.
+        look: asks every source of the inventory that can see machines; () where the fleet file names none.
+    """
+
+    capacity: CapacityPorts
+    run: Path
+    shown: Callable[[CellId], int | None]
+    look: Callable[[], tuple[Facts | Gap, ...]] = tuple
+
+
+def view(pool: PoolId, fleet: Fleet, ports: ReleasePorts, *, handoff: bool) -> ReleaseView:
+    """Return what stands in the way of giving a pool back; changes nothing.
+
+    Raises:
+        ProvisionFailed: release.not_ours (asked to destroy what others built), release.ours (asked to hand off what we made).
+    """
+    is_ours = fleet.pool(pool).provisioned_by != "existing"
+    if not is_ours and not handoff:
+        text = f"fleetctl did not make pool {pool}, and never destroys what it did not make."
+        raise ProvisionFailed("release.not_ours", text, hint=f"Write the change for its owner: fleetctl release {pool} --handoff")
+    if is_ours and handoff:
+        raise ProvisionFailed("release.ours", f"fleetctl made pool {pool}; nobody else owns it.", hint=f"Run: fleetctl release {pool}")
+    c = ports.capacity
+    store = c.store
+    rollouts = {x: r for x in store.cells() if (r := store.load(x)) is not None}
+    touched = [x for x, r in rollouts.items() if pool in (r.spec.source, r.spec.target)]
+    role = role_of(pool, fleet, rollouts)
+    hosts = _hosts(pool, fleet, c.records)
+    last = c.records.get(Release, pool)
+    if last is not None and last.step not in FINISHED and (last.hosts, last.role) == (hosts, role):
+        asked = last
+    else:
+        asked = Release(pool=pool, kind="handoff" if handoff else "ours", hosts=hosts, role=role, asked_by=c.actor, at=c.clock.now())
+    drills = {d.cell: d for d in c.records.all(Drill) if d.cell is not None}
+    checks = release_checks(pool, fleet, rollouts, {x: ports.shown(x) for x in touched}, drills, c.clock.now())
+    approved = _approved(asked, c.records)
+    needed = 0 if role == "unused" else fleet.policy.approvals
+    return ReleaseView(release=asked, checks=checks, approved_by=approved, missing=max(0, needed - len(approved)))
+
+
+def _hosts(pool: PoolId, fleet: Fleet, records: Records) -> tuple[HostId, ...]:
+    made = records.get(PoolHosts, pool)
+    return tuple(h.id for h in (*(made.hosts if made is not None else ()), *(h for h in fleet.hosts if h.pool == pool)))
+
+
+def _approved(release: Release, records: Records) -> tuple[str, ...]:
+    given = (a for a in records.all(Approval) if a.plan == release.id and a.plan_digest == release.digest)
+    return tuple(sorted({a.actor.name for a in given} - {release.asked_by.name}))
+
+
+def ask(found: ReleaseView, ports: ReleasePorts) -> None:
+    """Put a wish on record, so that others can approve it; again does nothing.
+
+    Raises:
+        StillPending: pending.release with every check that does not hold, or the approvals that are missing.
+    """
+    c, release = ports.capacity, found.release
+    open_ = tuple(f"{k.name}: {k.detail}" for k in found.checks if not k.ok)
+    if open_:
+        text = f"pool {release.pool} cannot be given back yet; nothing was changed."
+        raise StillPending("pending.release", text, hint="Mend these, then run the same command again", details=open_)
+    if c.records.get(Release, release.pool) != release:
+        c.records.put(release.pool, release)
+        _note(c.store, c.clock, c.actor, "release.asked", f"{release.pool} ({release.kind})", release)
+    if found.missing:
+        more = f"{found.missing} more {'person' if found.missing == 1 else 'people'}"
+        text = f"giving back pool {release.pool} needs {more}; nothing was changed."
+        raise StillPending("pending.release", text, hint=f"Somebody other than {release.asked_by.name}: fleetctl approve {release.id}")
+
+
+def approve_release(id_: str, records: Records, store: Store, clock: Clock, actor: Actor, note: str) -> Release:
+    """Record a person's yes to exactly one release.
+
+    Raises:
+        PlanStale: release.missing, release.author (whoever asked for it cannot approve it).
+    """
+    release = next((r for r in records.all(Release) if r.id == id_ and r.step not in FINISHED), None)
+    if release is None:
+        raise PlanStale("release.missing", f"there is no open release {id_}.", hint="Run: fleetctl release POOL")
+    if actor.name == release.asked_by.name:
+        text = f"{actor.name} asked for release {id_}; its second person is somebody else."
+        raise PlanStale("release.author", text, hint=f"Somebody else: fleetctl approve {id_}")
+    approval = Approval(plan=release.id, plan_digest=release.digest, actor=actor, at=clock.now(), note=note)
+    records.put(f"{release.id}-{actor.name}", approval)
+    _note(store, clock, actor, "release.approved", f"{release.pool}", release)
+    return release
+
+
+def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[[Progress], None]) -> tuple[Leftover, ...]:
+    """Destroy what we made of a pool, and look that nothing of it is left; running it again goes on.
+
+    Args:
+        found: as `view` returned it for this very run; everything was confirmed by the person.
+
+    Returns:
+        What was found by tag beside the state, and removed.
+
+    Raises:
+        StillPending: pending.release; ProvisionFailed: release.not_gone, provision.destroy_failed, provision.locked; LeaseHeld: lease.held.
+    """
+    ask(found, ports)
+    c, release = ports.capacity, found.release
+    if release.kind != "ours":
+        raise ValueError("a handoff is never destroyed by us")
+    pool = fleet.pool(release.pool)
+    spec = PoolSpec(pool=pool.id, vendor=pool.vendor, sku=pool.sku, region=pool.region, count=0, stack=pool.provisioned_by)
+    lease = take(c, release.pool)
+    try:
+        if _hosts(pool.id, fleet, c.records) != release.hosts and release.step == "asked":
+            text = f"the hosts of {pool.id} have changed since the release was asked for."
+            raise PlanStale("release.changed", text, hint=f"Run: fleetctl release {pool.id}")
+        c.records.put(pool.id, replace(release, step="destroying"))
+        given = [a for a in c.records.all(Approval) if a.plan == release.id and a.plan_digest == release.digest]
+        own = Approval(plan=release.id, plan_digest=release.digest, actor=c.actor, at=c.clock.now(), note="confirmed by name")
+        permit = ReleasePermit(pool=pool.id, approvals=(*given, own), drill="; ".join(k.detail for k in found.checks if "drill" in k.name))
+        c.provisioner(spec).destroy(pool.id, permit)
+        gone = _sweep(spec, c, on)
+        c.records.put(pool.id, PoolHosts(pool=pool.id, hosts=()))
+        release_intent(c, pool.id)
+        c.records.put(pool.id, replace(release, step="done"))
+        _note(c.store, c.clock, c.actor, "release.done", f"{pool.id}: {len(release.hosts)} hosts destroyed", release)
+    finally:
+        c.store.release(lease)
+    return gone
+
+
+def _sweep(spec: PoolSpec, c: CapacityPorts, on: Callable[[Progress], None]) -> tuple[Leftover, ...]:
+    """Remove what carries the pool's tag though no state had it; then look that nothing does any more."""
+    intent = c.records.get(ProvisionIntent, spec.pool)
+    if intent is None:
+        return ()
+    leftovers = c.leftovers(spec)
+    order = {"machine": 0, "card": 1, "disk": 2, "other": 3}
+    loose = sorted(leftovers.find(intent.tag), key=lambda o: (o.rank >= 0, order[o.kind], o.rank, -o.id.count("/"), o.id))
+    for one in loose:
+        on(Progress(subject=one.name, step="remove leftover", state="started", text=one.state))
+        leftovers.remove(one)
+        on(Progress(subject=one.name, step="remove leftover", state="changed", text=one.id))
+    still = leftovers.find(intent.tag) if loose else ()
+    if still:
+        text = f"pool {spec.pool} was destroyed, but {len(still)} things with its tag are still there."
+        raise ProvisionFailed(
+            "release.not_gone", text, hint="Run the same command again, or remove them", details=tuple(o.id for o in still)
+        )
+    return tuple(loose)
+
+
+def hand_over(found: ReleaseView, ports: ReleasePorts) -> None:
+    """Put on record that the change was written for the owner."""
+    ask(found, ports)
+    c = ports.capacity
+    if found.release.step == "asked":
+        c.records.put(found.release.pool, replace(found.release, step="handed_over"))
+        _note(c.store, c.clock, c.actor, "release.handed_over", f"{found.release.pool}", found.release)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What the inventory's sources say of a pool that was handed over.
+
+    Args:
+        still: machines that are there yet, as "name (source)"; blind: why nothing is proven, "" where it is.
+    """
+
+    still: tuple[str, ...]
+    blind: str = ""
+
+    @property
+    def is_gone(self) -> bool:
+        """Tell whether its machines are known to be gone."""
+        return not self.still and not self.blind
+
+
+def verify(release: Release, fleet: Fleet, ports: ReleasePorts) -> Verified:
+    """Look whether a handed-over pool's machines are gone; a source that cannot be read proves nothing.
+
+    A machine is the pool's by its tag, by a host's name or address, or by its size and region where no other pool has these.
+    """
+    seen = ports.look()
+    gaps = [g for g in seen if isinstance(g, Gap)]
+    facts = [f for f in seen if isinstance(f, Facts)]
+    if not facts and not gaps:
+        return Verified(still=(), blind="the fleet file names no source that sees its machines (sources: azure, aws, ...)")
+    still = tuple(sorted({f"{_name(f)} ({f.source})" for f in facts if _is_of(f, release, fleet)}))
+    if still:
+        return Verified(still=still)
+    if gaps:
+        return Verified(still=(), blind=f"{gaps[0].source} could not tell: {gaps[0].reason}")
+    c = ports.capacity
+    if release.step != "gone":
+        c.records.put(release.pool, replace(release, step="gone"))
+        _note(c.store, c.clock, c.actor, "release.gone", f"{release.pool}: no source sees its machines any more", release)
+    return Verified(still=())
+
+
+def _is_of(f: Facts, release: Release, fleet: Fleet) -> bool:
+    said = {k: str(v) for k, v in f.values.items() if v is not None}
+    if "machine" not in said or said.get("state") in ("terminated", "deleted"):
+        return False
+    if said.get("pool") == release.pool:
+        return True
+    addresses = {h.address for h in fleet.hosts if h.pool == release.pool}
+    words = {*said.get("name", "").split(), *said.get("address", "").split()}
+    if words & ({*release.hosts} | addresses):
+        return True
+    pool = fleet.pool(release.pool)
+    alike = [p for p in fleet.pools if (p.sku.casefold(), p.region.casefold()) == (pool.sku.casefold(), pool.region.casefold())]
+    same = (said.get("sku", "").casefold(), said.get("region", "").casefold()) == (pool.sku.casefold(), pool.region.casefold())
+    return same and len(alike) == 1 and "pool" not in said
+
+
+def _name(f: Facts) -> str:
+    return (str(f.values.get("name") or "").split() or [str(f.values.get("machine"))])[0]
+
+
+def rehearsed(results: Iterable[Returned], records: Records, clock: Clock, actor: Actor) -> None:
+    """Keep each return from customers on the target as a rehearsal: what was measured then is what the release gate asks for."""
+    for r in results:
+        if r.was_bp > 0:
+            text = "" if r.source_proven else "the source was not proven healthy"
+            records.put(
+                f"{r.cell}", Drill(at=clock.now(), actor=actor, ms_to_zero=r.ms_to_zero, ok=r.source_proven, detail=text, cell=r.cell)
+            )
+
+
+def machines_only(seen: Sequence[Facts | Gap]) -> tuple[Facts | Gap, ...]:
+    """Return the facts of machines, and the gaps."""
+    return tuple(x for x in seen if isinstance(x, Gap) or "machine" in x.values)
+
+
+def _note(store: Store, clock: Clock, actor: Actor, kind: str, text: str, release: Release) -> None:
+    data = {"pool": release.pool, "release": release.id, "digest": release.digest}
+    store.append((Event(at=clock.now(), kind=kind, actor=actor, text=text, data=data),))

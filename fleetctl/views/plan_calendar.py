@@ -1,0 +1,155 @@
+"""Plan, view layer: waves in time, what running both sides costs, time from a fault to no traffic. Never I/O, never a decision."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.plan import Plan, StepNeed, Wave
+from fleetctl.domain.units import Instant, Money
+from fleetctl.views.columns import clean, columns, counted, duration, percent, wrapped
+
+STEPS_OF = 2
+"""Waves whose steps are shown one by one; of more, those of the slowest."""
+
+MOST_SHORT_S = 300 * 86_400
+"""Within this, dates in the table need no year."""
+
+
+def calendar_lines(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
+    """Yield when each wave begins, is in soak and is over, what both sides cost meanwhile, and what the deadline leaves out."""
+    calendar = plan.calendar
+    if not plan.waves or calendar is None:
+        yield "Calendar: nothing moves"
+        yield from _blocked_for_now(plan, width)
+        return
+    span = (calendar.end - calendar.start).total_seconds()
+    count = counted(len(plan.waves), "wave")
+    yield from wrapped(
+        f"Calendar (UTC) from {_at(calendar.start)}, if begun now: {count}, over {_at(calendar.end)} ({duration(span)})", width
+    )
+    rows = [["WAVE", "CELLS", "STARTS", "IN SOAK", "SOAK OVER", ""]]
+    waves = {w.index: w for w in plan.waves}
+    for d in calendar.waves[:most]:
+        cells = waves[d.index].cells
+        rows.append([str(d.index), f"{len(cells):,}", *(_short(t, span) for t in (d.start, d.soak, d.end)), _names(cells, 4)])
+    yield from columns(rows, right=[0, 1], indent="  ", width=width)
+    if len(plan.waves) > most:
+        yield f"  and {len(plan.waves) - most:,} more: fleetctl show {plan.id} -o wide"
+    yield from _double_run(plan, width)
+    for r in calendar.releases[: max(1, most // 4)]:
+        yield from wrapped(f"{_at(r.at)}: {counted(r.vms, 'VM')} of {clean(r.pool)} can be released (wave {r.wave} is over)", width, "  ")
+    if len(calendar.releases) > max(1, most // 4):
+        yield f"  and {len(calendar.releases) - max(1, most // 4)} more releases"
+    names = dict.fromkeys(name for d in calendar.waves for name in d.waits)
+    for window in fleet.policy.freeze:
+        waits = "; waves wait for it" if window.name in names else ""
+        yield f"  nothing advances {_at(window.start)} to {_at(window.end)} UTC: {clean(window.name)}{waits}"
+    yield from _deadline(plan, width, most)
+    yield from _blocked_for_now(plan, width)
+    yield from _steps(plan, width)
+
+
+def _at(at: Instant) -> str:
+    return f"{at:%Y-%m-%d %H:%M}"
+
+
+def _short(at: Instant, span: float) -> str:
+    return f"{at:%m-%d %H:%M}" if span < MOST_SHORT_S else f"{at:%Y-%m-%d}"
+
+
+def _names(cells: tuple[str, ...], most: int) -> str:
+    return ", ".join(clean(c) for c in cells[:most]) + (f" and {len(cells) - most:,} more" if len(cells) > most else "")
+
+
+def _usd(money: Money) -> str:
+    return f"{money.amount:,.2f} {money.currency}"
+
+
+def _double_run(plan: Plan, width: int) -> Iterator[str]:
+    calendar = plan.calendar
+    if calendar is None:
+        return
+    text = f"both sides up: {_usd(plan.overlap_cost)} in all"
+    if plan.overlap_extra is not None:
+        text += f", {_usd(plan.overlap_extra)} of it on top of today's bill; validation before any customer {_usd(calendar.validation)}"
+    yield from wrapped(text, width, "  ")
+    if calendar.payback_hours is not None:
+        yield from wrapped(f"paid back in {duration(calendar.payback_hours * 3600)} of the saving", width, "  ")
+    else:
+        yield from wrapped("never paid back: the plan saves nothing an hour", width, "  ")
+
+
+def _deadline(plan: Plan, width: int, most: int) -> Iterator[str]:
+    calendar = plan.calendar
+    if calendar is None or calendar.deadline is None:
+        return
+    if not calendar.late:
+        yield f"  deadline {_at(calendar.deadline)} UTC: everything fits"
+        return
+    late = set(calendar.late)
+    waves = [w.index for w in plan.waves if late.intersection(w.cells)]
+    yield from wrapped(
+        f"deadline {_at(calendar.deadline)} UTC: {counted(len(late), 'cell')} of {counted(len(waves), 'wave')} will not fit, from wave "
+        f"{min(waves)} on: {_names(calendar.late, max(1, most // 2))}",
+        width,
+        "  ",
+    )
+
+
+def _blocked_for_now(plan: Plan, width: int) -> Iterator[str]:
+    """Yield the "blocked, because" list: how many cells wait for what."""
+    held = Counter(
+        o.reason.code for o in plan.outcomes if o.kind == "infeasible" and o.reason.code.startswith(("pool.", "limit.", "capacity."))
+    )
+    if held:
+        said = ", ".join(f"{code} {n:,}" for code, n in held.most_common())
+        yield from wrapped(f"blocked while both sides are up, because: {said}", width, "  ")
+
+
+def _steps(plan: Plan, width: int) -> Iterator[str]:
+    if any(n.requests for w in plan.waves for n in w.steps):
+        yield from wrapped("evidence in canary requests: if both arms are equal, 9 of 10 runs PASS by then", width, "  ")
+    waves = plan.waves if len(plan.waves) <= STEPS_OF else (max(plan.waves, key=lambda w: (w.hours, -w.index)),)
+    for wave in waves:
+        which = "the slowest wave, " if len(plan.waves) > STEPS_OF else ""
+        yield f"  steps of {which}wave {wave.index}, about {duration(wave.hours * 3600)}:"
+        yield from columns(
+            [["STEP", "SHARE", "BAKE", "TIME", "EVIDENCE NEEDED"], *_rows(wave)], right=[1, 2, 3], indent="    ", width=width
+        )
+
+
+def _rows(wave: Wave) -> Iterator[list[str]]:
+    needs = wave.steps or tuple(StepNeed(phase=p.phase, weight_bp=p.weight_bp) for p in wave.phases)
+    for phase, need in zip(wave.phases, needs, strict=True):
+        evidence = [f"{name} {count:,}" for name, count in sorted(need.requests.items())]
+        if need.positions:
+            evidence.append(f"{need.positions:,} token positions compared")
+        yield [
+            phase.phase,
+            percent(phase.weight_bp),
+            duration(phase.bake.total_seconds()),
+            duration(need.hours * 3600),
+            ", ".join(evidence) or "-",
+        ]
+
+
+def fault_lines(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
+    """Yield the planned time from a fault of the target to no traffic on it, slowest cells first."""
+    known = sorted((-o.fault_to_zero_s, o.cell) for o in plan.outcomes if o.kind == "move" and o.fault_to_zero_s is not None)
+    if not known:
+        return
+    yield "From a fault on the target to none of its traffic (planned)"
+    by_time: dict[str, list[str]] = {}
+    for seconds, cell in known:
+        by_time.setdefault(duration(-seconds), []).append(cell)
+    for time, cells in list(by_time.items())[: max(1, most // 4)]:
+        yield from wrapped(f"{time}: {_names(tuple(cells), 6)}", width, "  ")
+    rest = sum(len(c) for c in list(by_time.values())[max(1, most // 4) :])
+    if rest:
+        yield f"  less: {counted(rest, 'cell')}"
+    lease = duration(fleet.policy.weight_lease.total_seconds())
+    yield from wrapped(
+        f"with nobody left to judge: {lease} (the weight's lease); by hand at any time: fleetctl fallback WORKLOAD", width, "  "
+    )

@@ -1,0 +1,131 @@
+"""Waves in time: overlapping soaks, freeze windows, releases, what both sides cost, deadline; the bill by three ways of counting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from fleetctl.domain.calendar import Calendar
+from fleetctl.domain.fleet import Fleet, FreezeWindow, PhaseSpec
+from fleetctl.domain.ids import PoolId
+from fleetctl.domain.plan import Plan
+from fleetctl.domain.pool import Commitment
+from fleetctl.domain.units import Money
+from fleetctl.domain.workload import Lane
+from fleetctl.planning.options import PlanOptions
+from fleetctl.views.plan import render_plan
+from tests.cases.planning_fleet import ANA, NOW, cell, guardrails, lab_fleet, lab_policy, plan_of, pool, workload
+
+H = timedelta(hours=1)
+SIGNED = Lane(kind="accepted", reason="signed", actor=ANA)
+
+
+def slow_steps(soak: timedelta = 24 * H) -> tuple[PhaseSpec, ...]:
+    """One hour of canary, two of ramp, then soak; nothing waits for evidence in the lane `accepted`."""
+    g = guardrails(0.02, 0.25)
+    return (
+        PhaseSpec(phase="preflight", weight_bp=0, bake=1 * H),
+        PhaseSpec(phase="canary", weight_bp=1000, bake=1 * H, guardrails=g),
+        PhaseSpec(phase="ramp", weight_bp=5000, bake=2 * H, guardrails=g),
+        PhaseSpec(phase="soak", weight_bp=9500, bake=soak, guardrails=g),
+        PhaseSpec(phase="complete", weight_bp=10_000, bake=0 * H),
+    )
+
+
+def fleet_of(*freeze: FreezeWindow, **changes: object) -> Fleet:
+    """Two cells of eight GPUs in two waves, each frees one source pool."""
+    values: dict[str, object] = {
+        "pools": (
+            pool("a", "nvidia", "lab-nvidia", count=1, limit=1, price="100"),
+            pool("b", "nvidia", "lab-nvidia", count=1, limit=1, price="100"),
+            pool("m", "amd", "lab-mi300x", count=0, limit=4, by="lab", price="50"),
+        ),
+        "workloads": (workload("x", accelerators_per_replica=8), workload("y", accelerators_per_replica=8)),
+        "cells": (cell("x-lab", "x", source="a", wave=1, lane=SIGNED), cell("y-lab", "y", source="b", wave=2, lane=SIGNED)),
+        "policy": lab_policy(steps=slow_steps(), warm_up=timedelta(0), freeze=freeze),
+    }
+    return lab_fleet(**(values | changes))
+
+
+def calendar_of(plan: Plan) -> Calendar:
+    assert plan.calendar is not None
+    return plan.calendar
+
+
+def test_a_wave_begins_when_the_one_before_is_in_soak_and_soaks_overlap() -> None:
+    calendar = calendar_of(plan_of(fleet_of()))
+    first, second = calendar.waves
+    assert (first.start, first.soak, first.end) == (NOW, NOW + 4 * H, NOW + 28 * H)
+    assert (second.start, second.soak, second.end) == (NOW + 4 * H, NOW + 8 * H, NOW + 32 * H)
+    assert (calendar.start, calendar.end) == (NOW, NOW + 32 * H)
+
+
+def test_source_vms_are_given_back_wave_by_wave_and_cost_until_then() -> None:
+    plan = plan_of(fleet_of())
+    calendar = calendar_of(plan)
+    assert [(r.pool, r.vms, r.wave, r.at) for r in calendar.releases] == [("a", 1, 1, NOW + 28 * H), ("b", 1, 2, NOW + 32 * H)]
+    assert plan.overlap_extra is not None
+    assert plan.overlap_extra.amount == Decimal(2 * 50 * 32)
+    assert plan.overlap_cost.amount == Decimal(2 * 50 * 32 + 100 * 28 + 100 * 32)
+    assert calendar.validation.amount == Decimal(2 * 50)
+    assert calendar.payback_hours == pytest.approx(2 * 50 * 32 / 100)
+    assert "paid back in 32.0 h of the saving" in render_plan(plan, fleet_of())
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "start", "soak"),
+    [
+        (NOW - H, NOW + H, NOW + H, NOW + 5 * H),  # open now: nothing begins before it ends
+        (NOW + 1.5 * H, NOW + 10 * H, NOW, NOW + 12 * H),  # canary ends inside it: the ramp waits, the bake itself does not
+        (NOW + 2.5 * H, NOW + 3 * H, NOW, NOW + 4 * H),  # a window inside one step binds nothing
+    ],
+)
+def test_a_freeze_binds_advance_alone(begins: datetime, ends: datetime, start: datetime, soak: datetime) -> None:
+    fleet = fleet_of(FreezeWindow(name="fair", start=begins, end=ends))
+    plan = plan_of(fleet)
+    first = calendar_of(plan).waves[0]
+    assert (first.start, first.soak) == (start, soak)
+    assert ("fair" in first.waits) == (soak != NOW + 4 * H)
+    assert ("waves wait for it" in render_plan(plan, fleet)) == bool(first.waits)
+
+
+def test_what_ends_after_the_deadline_is_named_and_still_planned() -> None:
+    fleet = fleet_of()
+    plan = plan_of(fleet, options=PlanOptions(deadline=NOW + 30 * H))
+    assert calendar_of(plan).late == ("y-lab",)
+    assert [o.kind for o in plan.outcomes] == ["move", "move"]
+    assert "1 cell of 1 wave will not fit, from wave 2" in " ".join(render_plan(plan, fleet).split())
+    fits = plan_of(fleet, options=PlanOptions(deadline=NOW + 32 * H))
+    assert calendar_of(fits).late == ()
+    assert "everything fits" in render_plan(fits, fleet)
+
+
+def test_nothing_moves_no_calendar() -> None:
+    fleet = fleet_of(workloads=(workload("x", route="stay"), workload("y", route="stay")))
+    plan = plan_of(fleet)
+    assert plan.calendar is None
+    assert plan.overlap_cost.amount == 0
+    assert "Calendar: nothing moves" in render_plan(plan, fleet)
+
+
+def test_the_bill_by_list_by_contract_and_after_commitments() -> None:
+    paid = (Commitment(pool=PoolId("a"), count=1, hourly=Money(amount=Decimal(60)), until="2027-06-30"),)
+    plan = plan_of(fleet_of(commitments=paid))
+    lines = {c.name: (c.now, c.then) for c in plan.cash}
+    listed = plan_of(fleet_of(pools=tuple(replace(p, price_usd_per_hour=None) for p in fleet_of().pools)))
+    assert lines["list"] == (listed.cost_now, Money(amount=Decimal("98.32") + 1 * Decimal("48.00")))
+    assert lines["contract"] == (Money(amount=Decimal("200.00")), Money(amount=Decimal("150.00")))
+    assert lines["commitments"] == (Money(amount=Decimal("160.00")), Money(amount=Decimal("110.00")))
+    over = replace(paid[0], until="2026-01-01")
+    assert [c.name for c in plan_of(fleet_of(commitments=(over,))).cash] == ["list", "contract"]
+
+
+def test_a_price_that_is_not_in_the_catalogue_leaves_the_list_unknown_never_zero() -> None:
+    fleet = fleet_of(pools=(pool("a", "nvidia", "p5e.48xlarge", count=1, limit=1, price="100"), *fleet_of().pools[1:]))
+    plan = plan_of(fleet)
+    listed = next(c for c in plan.cash if c.name == "list")
+    assert (listed.now, listed.then) == (None, None)
+    assert "unknown" in render_plan(plan, fleet)
