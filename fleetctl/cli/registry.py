@@ -41,6 +41,7 @@ COMMANDS: dict[str, Entry] = {
     "fallback": Entry("Home", "Everything of a workload, or --all, back home at once."),
     "init": Entry("Tools", "Write an example fleet, settings and read-only cloud policies."),
     "doctor": Entry("Tools", "Check every need and name the command that mends it."),
+    "calibrate": Entry("Tools", "Compare a source with itself; the least margins it allows."),
     "lab": Entry("Tools", "A local fleet on this machine: up, load, fault, down."),
     "completion": Entry("Tools", "Print the completion script for bash, zsh or fish."),
     "help": Entry("Tools", "Explain a command or a topic, such as exit-codes."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from fleetctl.domain.calibration import Sample
 from fleetctl.domain.evidence import Cursor, Evidence, Pair, Series, Thresholds
 from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import CellId, PoolId, Token
@@ -70,6 +71,14 @@ class EvidenceSource(Protocol):
 
     def describe(self, c: CellId) -> tuple[Series, ...]:
         """List what there is per arm."""
+        ...
+
+
+class SampleSource(Protocol):
+    """Gives requests one by one, by the host that answered. Raises EvidenceUnavailable (evidence.down) where they cannot be read."""
+
+    def recent(self, c: CellId, most: int) -> tuple[Sample, ...]:
+        """Return at most `most` of the newest requests that a cell's source served, oldest first."""
         ...
 
 
