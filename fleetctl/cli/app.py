@@ -59,7 +59,13 @@ class App:
         from fleetctl.formats.settings import find_fleet_file
         from fleetctl.wiring import Wiring
 
-        return Wiring(self.workspace, lambda: find_fleet_file(self.settings), store=self.settings.store, actor=self.settings.actor)
+        return Wiring(
+            self.workspace,
+            lambda: find_fleet_file(self.settings),
+            store=self.settings.store,
+            actor=self.settings.actor,
+            price_book=self.settings.price_book,
+        )
 
     def shown(self, path: Path) -> str:
         """Return a path the way people know it: relative to the workspace where it lies there."""

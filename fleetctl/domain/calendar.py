@@ -22,6 +22,23 @@ class CashLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PathUse:
+    """What moving cells use of the way between two regions.
+
+    Args:
+        clouds: of source and target; round_trip_ms, is_private: as declared, None where no path is (one cloud needs none).
+        cells: that move along it; egress: USD per hour of their prompts and answers, estimated.
+    """
+
+    regions: tuple[str, str]
+    clouds: tuple[str, str]
+    cells: int
+    round_trip_ms: float | None = None
+    is_private: bool | None = None
+    egress: Money | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WaveDates:
     """When one wave begins, has its slowest cell in soak, and has its last soak behind it; `waits` names freeze windows in its way."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fleetctl.domain.calendar import Calendar, CashLine
+from fleetctl.domain.calendar import Calendar, CashLine, PathUse
 from fleetctl.domain.canonical import LATER
 from fleetctl.domain.fleet import Phase, PhaseSpec
 from fleetctl.domain.ids import CellId, PlanId, PoolId, Sha256, WorkloadId
@@ -312,6 +312,7 @@ class Plan:
             overlap_extra: the part of it that comes on top of today's bill.
         bound, gap_pct, checks: the certificate, filled by the optimiser.
         cash: the bill by list, contract and after commitments; calendar: when, None where nothing moves.
+        paths: ways between regions that moving cells use.
     """
 
     id: PlanId
@@ -335,6 +336,7 @@ class Plan:
     format_version: int = PLAN_FORMAT
     cash: tuple[CashLine, ...] = field(default=(), metadata=LATER)
     calendar: Calendar | None = field(default=None, metadata=LATER)
+    paths: tuple[PathUse, ...] = field(default=(), metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

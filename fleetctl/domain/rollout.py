@@ -133,7 +133,8 @@ class Observation:
         source_ready, target_ready: share of replicas that answered a real completion, 0 to 1; None where not probed this tick.
         pairs: shadow comparisons so far.
         providers_lost: cells of the fleet that have no evidence now (three or more: the provider is at fault).
-        identity: what each arm serves now; None where it was not asked or did not answer.
+            identity: what each arm serves now; None where it was not asked or did not answer.
+            is_paged: another cell holds for the same provider already, so somebody has been paged.
     """
 
     split: Split
@@ -146,6 +147,7 @@ class Observation:
     window: Freeze = field(default_factory=Freeze)
     pairs: tuple[Pair, ...] = ()
     providers_lost: int = 0
+    is_paged: bool = False
     mark: Cursor | None = None
     foreign_write: str = ""
     identity: ArmsIdentity | None = None

@@ -34,6 +34,7 @@ SPECS = (
     SettingSpec("store", f"{STATE_FOLDER}/store.db", (), "The store of record (SQLite), relative to the workspace."),
     SettingSpec("output", "table", ("table", "wide", "json", "yaml", "name"), "Form of results where -o is not given."),
     SettingSpec("color", "auto", ("auto", "always", "never"), "Colour and motion: auto means on a terminal only."),
+    SettingSpec("price_book", "list", (), "Whose prices plans count with: fleetctl catalog list books."),
     SettingSpec("actor", "", (), "Who acts, on every event and order. Left out: the user who runs fleetctl."),
 )
 OTHER_VARIABLES = (
@@ -58,6 +59,7 @@ class Settings:
     output: str
     color: Color
     actor: str
+    price_book: str
     origin: Mapping[str, str]
 
     @property
@@ -103,6 +105,7 @@ def load_settings(flags: Mapping[str, str | None], environment: Mapping[str, str
         store=workspace / values["store"],
         output=values["output"],
         color=cast(Color, values["color"]),
+        price_book=values["price_book"],
         actor=values["actor"] or _whoami(environment),
         origin=origin,
     )

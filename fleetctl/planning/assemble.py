@@ -71,7 +71,7 @@ def assemble(
     wide = np.zeros(pools)
     np.maximum.at(wide, start, spread.astype(float))
     needed = np.maximum(np.ceil(base / size - TINY), np.minimum(wide, count))
-    caps, limits, names = _caps(fleet, catalog, sites)
+    caps, limits, names = shared_limits(fleet, catalog, sites)
     return (
         Program(
             load=load,
@@ -116,7 +116,8 @@ def _paid(fleet: Fleet, sites: Sequence[Site], now: Instant) -> Floats:
     return np.array([float(paid[s.pool.id]) for s in sites])
 
 
-def _caps(fleet: Fleet, catalog: Catalog, sites: Sequence[Site]) -> tuple[Floats, Floats, tuple[str, ...]]:
+def shared_limits(fleet: Fleet, catalog: Catalog, sites: Sequence[Site]) -> tuple[Floats, Floats, tuple[str, ...]]:
+    """Return what a VM of each pool counts for each shared limit (rows), the most of each, and their names."""
     rows: list[list[float]] = []
     limits: list[float] = []
     names: list[str] = []

@@ -59,6 +59,8 @@ class Barriers:
         self._days = fleet.policy.horizon / timedelta(days=1)
         self._cooling = fleet.policy.cooling
         self._needs = {g.name: g.cooling for g in catalog.gpus}
+        measured = {r.gpu for r in catalog.performance}
+        self._announced = frozenset(g.name for g in catalog.gpus if not g.target and g.name not in measured)
         self._private_only = frozenset(r.name for r in fleet.routers if r.kind in PRIVATE_ONLY)
 
     def key(self, cell: Cell, w: Workload, source: Site) -> tuple[object, ...]:
@@ -80,6 +82,9 @@ class Barriers:
     def against(self, cell: Cell, w: Workload, source: Site, target: Site) -> Refusal | None:
         """Return what keeps the cell out of the target, None where nothing does."""
         pool, sku = target.pool, target.sku
+        if sku is not None and sku.gpu in self._announced:
+            text = f"{sku.gpu} is announced: nobody has measured one, and no compiler target is published."
+            return refusal("catalog.announced", text, "Measure one (fleetctl bench), or use an accelerator that is to be had.")
         if ends_before(pool.ends, self._until):
             text = f"The capacity of {pool.id} ends on {pool.ends}, within the horizon of {self._days:.0f} days."
             return refusal("ends.target", text, f"Extend it, or shorten policy.horizon; pool {pool.id}.")

@@ -130,7 +130,7 @@ class Candidates:
     def __init__(
         self, fleet: Fleet, all_sites: tuple[Site, ...], fit_of: FitOf, speed_of: SpeedOf, options: PlanOptions, barriers: BarriersOf
     ) -> None:
-        self._barriers = barriers
+        self.barriers = barriers
         self._sites, self._fit_of, self._speed_of, self._options = all_sites, fit_of, speed_of, options
         self._sent = options.sent
         self._index = {s.pool.id: i for i, s in enumerate(all_sites)}
@@ -162,7 +162,7 @@ class Candidates:
         """Return what could take the cell, and why the other pools could not, in the fleet's order."""
         w, pinned = workload, self.pinned(cell)
         source = self._sites[self._index[cell.source]]
-        barriers = self._barriers.key(cell, w, source)
+        barriers = self.barriers.key(cell, w, source)
         only = self._options.only.get(cell.id)
         from_ = cell.source if self._options.both_vendors else source.pool.vendor
         key = (pinned, only, cell.region, cell.regions, from_, shape_of(w), barriers)
@@ -178,8 +178,8 @@ class Candidates:
         speed = self._speed_of(w, source.sku if source.sku is not None else sku, sku)
         replicas = replicas_on(w, speed)
         gpus = replicas * w.accelerators_per_replica
-        path = self._barriers.path(source, self._sites[i])
-        egress = 0.0 if path is None else self._barriers.egress(w, path)
+        path = self.barriers.path(source, self._sites[i])
+        egress = 0.0 if path is None else self.barriers.egress(w, path)
         return Choice(pool=i, replicas=replicas, gpus=gpus, padded=replicas * each, fit=fit, speed=speed, egress=egress)
 
     def _room(self, cell: Cell, w: Workload, source: Site, i: int) -> tuple[int, Sku, Fit, int] | Refusal:
@@ -194,7 +194,7 @@ class Candidates:
         if site.price is None:
             text = f"No price is known for {pool.sku} in {pool.region}."
             return refusal("price.missing", text, f"Declare price_usd_per_hour on pool {pool.id}.")
-        barred = self._barriers.against(cell, w, source, site)
+        barred = self.barriers.against(cell, w, source, site)
         if barred is not None:
             return barred
         fit = self._fit_of(w, sku)

@@ -18,6 +18,8 @@ class BarrierCheck:
         self._fleet = fleet
         self._cloud = {s.name: s.cloud for s in catalog.skus}
         wet = {g.name for g in catalog.gpus if g.cooling == "liquid"}
+        runs = [r.gpu for r in catalog.performance]
+        self._unseen = {s.name for s in catalog.skus if any(g.name == s.gpu and not g.target and g.name not in runs for g in catalog.gpus)}
         self._wet = {s.name for s in catalog.skus if s.gpu in wet}
         self._last = (made_at + fleet.policy.horizon).date()
         self._alb = {r.name for r in fleet.routers if r.kind == "alb"}
@@ -30,6 +32,8 @@ class BarrierCheck:
     def barred(self, cell: Cell, w: Workload, source: Pool, target: Pool) -> bool:
         """Tell whether the target may not take the cell."""
         if target.ends and date.fromisoformat(target.ends) < self._last:
+            return True
+        if target.sku in self._unseen:
             return True
         if target.sku in self._wet and self._fleet.policy.cooling.get(target.region) == "air":
             return True

@@ -166,6 +166,7 @@ def _guardrails(specs: tuple[GuardrailSpec, ...], workload: Workload) -> tuple[G
             margin=g.margin,
             fail_margin=g.fail_margin,
             judged=g.judged and not (workload.traffic.streaming and g.name == "latency"),
+            rungs=g.rungs,
         )
         for g in kept
     )

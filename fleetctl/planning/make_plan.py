@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from functools import cache
 from math import inf, isfinite
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from fleetctl.domain.catalog import Catalog
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import CellId, PlanId, PoolId, Sha256
 from fleetctl.domain.people import Reason
-from fleetctl.domain.plan import Assessment, Certificate, Check, Outcome, Plan, PoolPrice, StepNeed, Wave
+from fleetctl.domain.plan import Assessment, Certificate, Check, Outcome, Plan, StepNeed, Wave
 from fleetctl.domain.pool import PoolSpec
 from fleetctl.domain.provision import CapacityVerdict
 from fleetctl.domain.units import Instant, Money
@@ -32,20 +31,25 @@ from fleetctl.planning.cash import cash_lines
 from fleetctl.planning.check_barriers import BarrierCheck
 from fleetctl.planning.checker import Ground, check_plan
 from fleetctl.planning.checks import make_checks
-from fleetctl.planning.cost import CENT, Cost, fleet_cost, share
+from fleetctl.planning.conflict import Limit, conflict, conflict_check
+from fleetctl.planning.cost import Cost, fleet_cost, share
 from fleetctl.planning.evidence_need import Baseline, Costs, PlannedRequests, baseline_of, hours_to_soak, planned_requests
 from fleetctl.planning.lanes import Asking, Given, assign_lanes, what_would_fit
 from fleetctl.planning.options import DEFAULT, PlanOptions
-from fleetctl.planning.outcomes import before_placing, full, moved, noisy, stays, too_slow
+from fleetctl.planning.order import wave_key
+from fleetctl.planning.outcomes import apart, before_placing, full, moved, noisy, stays, too_slow
+from fleetctl.planning.path_use import path_uses
 from fleetctl.planning.placement import FitOf
 from fleetctl.planning.power_draw import gpu_kw
+from fleetctl.planning.release import with_releases
 from fleetctl.planning.speed import SpeedOf, Speeds
-from fleetctl.planning.waves import finite, make_waves, wave_key
+from fleetctl.planning.waves import finite, make_waves
 
 if TYPE_CHECKING:
     from fleetctl.planning.assemble import Asked
-    from fleetctl.planning.program import Answer, Floats, Program
+    from fleetctl.planning.program import Floats
 
+WHOLE = ", yet the fleet's whole VMs cost less with it there."
 FaultTime = Callable[[float, float], float | None]
 
 
@@ -95,6 +99,7 @@ class _Inputs:
     fault_time: FaultTime | None
     kw: tuple[float | None, ...]
     now: Instant
+    pins: dict[CellId, Choice] = field(default_factory=dict)
 
 
 def make_plan(
@@ -189,9 +194,11 @@ def work_out(
     cost = fleet_cost(everywhere, then)
     saving = cost.now.amount - cost.then.amount
     times = make_calendar(waves, outcomes, needs, cost.pools, fleet.policy.freeze, now, saving=saving, deadline=options.deadline)
+    choices = {a.cell.id: a.choices for a in asked}
+    outcomes = with_releases(outcomes, choices, times[0], everywhere, cost.pools, _limits(given) if times[0] is not None else ())
     ordered = tuple(outcomes[c.id] for c in fleet.cells)
     plan = _written(given, fleet_digest, ordered, waves, cost, times, placed.certificate, verdicts)
-    plan = replace(plan, checks=(*plan.checks, *_checked(plan, given, steps, then, fit_of)))
+    plan = replace(plan, checks=(*_conflicts(given), *plan.checks, *_checked(plan, given, steps, then, fit_of)))
     return Worked(
         plan=replace(plan, id=plan_id(plan)),
         fleet=fleet,
@@ -202,6 +209,24 @@ def work_out(
         placed=placed,
         kw=given.kw,
     )
+
+
+def _conflicts(given: _Inputs) -> tuple[Check, ...]:
+    """Return the failed check that names a smallest set of lines that conflict, where pinned cells cannot all be taken."""
+    if not given.pins:
+        return ()
+    base = [0.0] * len(given.sites)
+    for cell in given.fleet.cells:
+        w = given.workloads[cell.workload]
+        base[given.index[cell.source]] += w.replicas * w.accelerators_per_replica
+    return conflict_check(conflict(given.sites, base, given.pins, _limits(given)), given.pins)
+
+
+def _limits(given: _Inputs) -> tuple[Limit, ...]:
+    from fleetctl.planning.assemble import shared_limits
+
+    rows, most, names = shared_limits(given.fleet, given.catalog, given.sites)
+    return tuple(Limit(name=n, weights=row.tolist(), most=float(m)) for n, row, m in zip(names, rows, most, strict=True))
 
 
 def _written(
@@ -238,6 +263,7 @@ def _written(
         checks=make_checks(fleet, catalog, ordered, waves, cost, verdicts, given.baselines),
         cash=cash_lines(fleet.pools, cost.pools, fleet.commitments, catalog, given.now),
         calendar=calendar,
+        paths=path_uses(ordered, given.sites, given.index, given.workloads, given.candidates.barriers),
     )
 
 
@@ -294,6 +320,8 @@ def _ask(given: _Inputs) -> tuple[dict[CellId, Outcome], tuple[Asked, ...], dict
             outcomes[cell.id], choices = _early(asking[cell.id], lanes[cell.id], outcomes[cell.id], given, steps)
         hours = 0.0 if cell.id in given.options.arrived else sum(n.hours for n in steps.get(cell.id, ()) if isfinite(n.hours))
         pinned = bool(choices) and given.candidates.pinned(cell) is not None
+        if pinned:
+            given.pins[cell.id] = choices[0]
         asked.append(Asked(cell=cell, workload=workload, source=source, choices=choices, hours=hours, pinned=pinned))
     return outcomes, _admitted(given, outcomes, asked), steps
 
@@ -370,14 +398,20 @@ def _admitted(given: _Inputs, outcomes: dict[CellId, Outcome], asked: list[Asked
     held = [0.0] * len(given.sites)
     for a in asked:
         held[a.source] += a.workload.replicas * a.workload.accelerators_per_replica
+    taken = {(a.workload.apart, a.source) for a in asked if a.workload.apart}
     order = sorted((i for i, a in enumerate(asked) if a.pinned), key=lambda i: _rank(asked[i], given))
     for i in order:
         choice = asked[i].choices[0]
         site = given.sites[choice.pool]
-        if held[choice.pool] + choice.padded > site.most * site.size:
+        group = (asked[i].workload.apart, choice.pool)
+        if group[0] and group in taken:
+            outcomes[asked[i].cell.id] = apart(outcomes[asked[i].cell.id], asked[i].workload)
+            asked[i] = replace(asked[i], choices=(), pinned=False)
+        elif held[choice.pool] + choice.padded > site.most * site.size:
             outcomes[asked[i].cell.id] = full(outcomes[asked[i].cell.id], choice, site)
             asked[i] = replace(asked[i], choices=(), pinned=False)
         else:
+            taken.update([group] if group[0] else [])
             held[choice.pool] += choice.padded
     return tuple(asked)
 
@@ -393,15 +427,17 @@ def _place(
     """Let the optimiser decide, write every outcome, and return the VMs per pool and the proof."""
     if not any(a.choices for a in asked):
         return Placed(vms=tuple(s.pool.count for s in given.sites))
+    from fleetctl.planning.apart import kept_apart
     from fleetctl.planning.assemble import assemble
+    from fleetctl.planning.certificate import certificate_of, rooms_of
     from fleetctl.planning.solve import solve
 
     program, caps = assemble(given.fleet, given.catalog, given.sites, asked, given.now, allow_dearer=given.options.allow_dearer)
     if given.options.most_moves is not None or given.options.most_gpus is not None:
         most, gpus = given.options.most_moves, given.options.most_gpus
         program = replace(program, most_moves=inf if most is None else float(most), most_gpus=inf if gpus is None else gpus)
-    answer = solve(program)
-    rooms, capped = _rooms(program, answer, caps)
+    whole, (program, answer) = program, kept_apart(program, asked, solve)
+    rooms, capped = rooms_of(program, answer, caps)
     for w, a in enumerate(asked):
         if not a.choices:
             continue
@@ -411,59 +447,20 @@ def _place(
             why = "pinned in the fleet file" if a.cell.target is not None else "cheapest place in whole VMs"
             there = a.cell.id in given.options.arrived
             moves = moved(base, chosen, given.sites[to], why, hours_to_soak(steps[a.cell.id]), given.kw[to], there=there)
+            if moves.reason.code == "move.dearer" and not a.pinned and not given.options.allow_dearer:
+                moves = replace(moves, reason=Reason(code="move.whole_vms", text=moves.reason.text.removesuffix(".") + WHOLE))
             outcomes[a.cell.id] = replace(moves, fault_to_zero_s=_fault_time(a, given))
         else:
             extra = {c.pool: float(program.move[w, c.pool]) for c in a.choices}
-            outcomes[a.cell.id] = stays(base, a.choices, given.sites, extra, rooms, capped)
-    certificate = None if given.options.allow_dearer else _certificate(given, program, answer, caps)
+            open_ = [c for c in a.choices if program.allowed[w, c.pool]]
+            outcomes[a.cell.id] = stays(base, open_, given.sites, extra, rooms, capped) if open_ else apart(base, a.workload)
+    certificate = None if given.options.allow_dearer else certificate_of(given.sites, given.fleet.policy, whole, answer, caps)
     return Placed(vms=tuple(int(n) for n in answer.vms), certificate=certificate, extra=program.move, rooms=rooms, capped=capped)
 
 
 def _fault_time(a: Asked, given: _Inputs) -> float | None:
     ratio = baseline_of(a.workload, given.baselines).error_ratio
     return given.fault_time(a.workload.traffic.requests_per_s, ratio) if given.fault_time is not None else None
-
-
-def _rooms(program: Program, answer: Answer, caps: tuple[str, ...]) -> tuple[list[float], dict[int, str]]:
-    """Return the GPUs that each pool could still take at the peak, and which limit keeps which pool from one more VM."""
-    come = program.load[range(program.cells), answer.pool] * (answer.pool != program.start)
-    used = program.base
-    for pool, gpus in zip(answer.pool.tolist(), come.tolist(), strict=True):
-        used[pool] += gpus
-    rooms = (program.most * program.size - used).tolist()
-    left = program.limits - program.caps @ answer.peak
-    capped = {
-        q: name
-        for k, name in enumerate(caps)
-        for q in range(program.pools)
-        if program.caps[k, q] > 0 and program.caps[k, q] > left[k] + 1e-6
-    }
-    return rooms, capped
-
-
-def _certificate(given: _Inputs, program: Program, answer: Answer, caps: tuple[str, ...]) -> Certificate:
-    from fleetctl.planning.program import bound_of
-
-    gap = (answer.cost - answer.bound) / answer.cost * 100 if answer.cost > 0 else 0.0
-    y = answer.prices
-    return Certificate(
-        cost=_usd(answer.cost),
-        bound=_usd(answer.bound),
-        price_bound=_usd(bound_of(program, y)),
-        gap_pct=round(max(0.0, gap), 4),
-        proof="branch and bound" if answer.proof == "branch and bound" else "prices",
-        horizon_hours=given.fleet.policy.horizon.total_seconds() / 3600,
-        moving=_usd(float(program.move[range(program.cells), answer.pool].sum())),
-        prices=tuple(
-            PoolPrice(pool=s.pool.id, stay=float(y.stay[i]), both=float(y.both[i]), peak=float(y.peak[i]))
-            for i, s in enumerate(given.sites)
-        ),
-        caps=tuple((name, float(y.caps[k])) for k, name in enumerate(caps)),
-    )
-
-
-def _usd(amount: float) -> Money:
-    return Money(amount=Decimal(repr(round(amount, 2))).quantize(CENT))
 
 
 def _pool_specs(given: _Inputs, outcomes: tuple[Outcome, ...], cost: Cost) -> tuple[PoolSpec, ...]:

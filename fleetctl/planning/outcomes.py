@@ -139,6 +139,12 @@ def full(base: Outcome, choice: Choice, site: Site) -> Outcome:
     return replace(base, kind="infeasible", reason=reason, change=change, fit=choice.fit)
 
 
+def apart(base: Outcome, workload: Workload) -> Outcome:
+    """Return the outcome of a cell whose every place is taken by one that it must stand apart from."""
+    text = f"Every pool that could take it has a cell of its group {workload.apart!r}, from which it must stand apart."
+    return replace(base, kind="infeasible", reason=Reason(code="apart", text=text), change="Add a pool, or loosen the workload's `apart`.")
+
+
 def stays(
     base: Outcome,
     choices: Sequence[Choice],

@@ -1,7 +1,7 @@
 """Plan, pure layer: how fast a target accelerator is against the source's, per SLO class, from records. Never guesses above 1.
 
 factor = tokens/s per target GPU over tokens/s per source GPU, same model, precision, SLO class and round
-    measured  both have a record of the workload's own model
+    measured  the user's own runs of the workload's model on both; else both have a record of it in one round
     derived   they have records of another model: the least of the ratios of that class (else of the stricter classes)
     bound     no record on one side: at most 1; less where the target has less bandwidth or FLOPS, or where it has a record against a
               stronger source (then that ratio times what the stronger one has more)
@@ -81,6 +81,10 @@ class Speeds:
         return self._recorded[key]
 
     def _from_records(self, workload: Workload, source: str, target: str) -> Speed:
+        own = list(self._own(workload, source, target))
+        if own:
+            factor, text = min(own)
+            return Speed(factor=factor, kind="measured", source=text)
         for klass in _classes(workload.klass):
             pairs = list(self._pairs(source, target, klass))
             same = [(f, s) for f, s, model in pairs if model == _plain(workload.model.name)]
@@ -102,6 +106,15 @@ class Speeds:
                 if least < factor:
                     factor, text = least, f"no record of {source}: from {gpu.name}, {record}"
         return Speed(factor=factor, kind="bound", source=text)
+
+    def _own(self, workload: Workload, source: str, target: str) -> Iterator[tuple[float, str]]:
+        """Yield the ratios of the user's own runs of this model in this class; two days and two engines are compared here alone."""
+        for new in self._records.get((target, workload.klass), ()):
+            for old in self._records.get((source, workload.klass), ()):
+                both = new.kind == old.kind == "own" and new.precision == old.precision
+                if both and _plain(new.model) == _plain(old.model) == _plain(workload.model.name):
+                    text = f"own runs of {new.model} {new.klass}: {new.engine} ({new.as_of}) against {old.engine} ({old.as_of})"
+                    yield new.tokens_per_s / old.tokens_per_s, text
 
     def _pairs(self, source: str, target: str, klass: str) -> Iterator[tuple[float, str, str]]:
         for new in self._records.get((target, klass), ()):

@@ -1,6 +1,6 @@
 """Plan, pure layer: which cells move together and in which order. Never I/O.
 
-Declared waves come first, in their order; then classes in the policy's order. No wave has more than `policy.wave_cells` cells,
+The order is that of `fleetctl.planning.order`. No wave has more than `policy.wave_cells` cells,
 no wave mixes classes unless its cells declare it, and waves are numbered 1, 2, ... without holes.
 """
 
@@ -11,18 +11,13 @@ from dataclasses import replace
 from itertools import groupby
 from math import inf, isfinite
 
-from fleetctl.domain.fleet import Fleet, PhaseSpec, Policy
+from fleetctl.domain.fleet import Fleet, PhaseSpec
 from fleetctl.domain.ids import CellId, WorkloadId
 from fleetctl.domain.plan import GuardrailNeed, StepNeed, Wave
 from fleetctl.domain.workload import Cell, Guardrail, Requests, Workload
+from fleetctl.planning.order import in_order
 
 UNKNOWN_HOURS = 0.0
-
-
-def wave_key(cell: Cell, klass: str, policy: Policy) -> tuple[float, int]:
-    """Return what orders a cell: its declared wave (none is last), then the rank of its class."""
-    rank = policy.order.index(klass) if klass in policy.order else len(policy.order)
-    return (cell.wave, 0) if cell.wave > 0 else (inf, rank)
 
 
 def make_waves(
@@ -38,15 +33,13 @@ def make_waves(
         groups: cells whose evidence counts together, per cell: they share a wave, which is begun anew where they would not fit in.
     """
     works = {w.id: w for w in fleet.workloads}
-
-    def key(cell: Cell) -> tuple[float, int]:
-        return wave_key(cell, works[cell.workload].klass, fleet.policy)
-
+    order = in_order(moving, works, fleet.policy)
     waves: list[Wave] = []
     size = max(1, fleet.policy.wave_cells)
-    for _, group in groupby(sorted(moving, key=lambda c: (key(c), c.id)), key=key):
+    for _, group in groupby(sorted(moving, key=lambda c: order[c.id]), key=lambda c: order[c.id][0]):
         for cells in _packed(tuple(group), groups or {}, size):
-            waves.append(_wave(len(waves) + 1, cells, fleet, works, needs))
+            together = tuple(sorted(cells, key=lambda c: c.id))
+            waves.append(_wave(len(waves) + 1, together, fleet, works, needs))
     return tuple(waves)
 
 

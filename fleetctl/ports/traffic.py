@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from fleetctl.domain.calibration import Sample
@@ -12,7 +12,9 @@ from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.people import Signal
 from fleetctl.domain.provision import Owner
 from fleetctl.domain.quality import Choice
+from fleetctl.domain.records import Scrape
 from fleetctl.domain.split import Applied, Drained, Readiness, RouterCapabilities, Served, Split, Stale
+from fleetctl.domain.units import Instant
 
 
 class Router(Protocol):
@@ -87,6 +89,43 @@ class IdentitySource(Protocol):
 
     def arms(self, c: CellId) -> ArmsIdentity | None:
         """Return what both arms serve, asked at most every 30 s and within 2 s; None where an arm does not answer."""
+        ...
+
+
+class Scraper(Protocol):
+    """Reads the counters of a cell's replicas, and of the exporters of its GPUs.
+
+    Raises EvidenceUnavailable (evidence.down) where the source itself cannot be read; a replica that does not answer is a scrape with
+    `up` False.
+    """
+
+    def scrapes(self, c: CellId, start: Instant, after: Instant | None) -> Iterable[Scrape]:
+        """Return scrapes taken after `after`, oldest first.
+
+        Args:
+            start: when counting begins; what was there then can be asked for again, in another process too.
+            after: newest scrape that the caller has seen; None where it has seen none since `start`.
+        """
+        ...
+
+    def newest(self, c: CellId) -> Iterable[Scrape]:
+        """Return how the counters stand now."""
+        ...
+
+    def query(self, c: CellId) -> str:
+        """Say what is asked, so that a person can ask the same."""
+        ...
+
+
+class Probes(Protocol):
+    """Sends the same prompts to both arms of a cell beside its users' traffic, and records what came back."""
+
+    def keep(self, c: CellId) -> None:
+        """Begin, or go on; whoever stops calling this ends it. Returns at once."""
+        ...
+
+    def query(self, c: CellId) -> str:
+        """Say what is sent, so that a person can send the same."""
         ...
 
 

@@ -103,7 +103,7 @@ def view_of(
             fleet,
             workloads=tuple(new.values()),
             cells=seen_cells,
-            pools=_pools(fleet, catalog, seen_cells, new, hosts),
+            pools=_pools(fleet, catalog, seen_cells, new, hosts, _left(fleet, standing)),
             policy=replace(fleet.policy, horizon=payback),
         ),
         refs=refs,
@@ -128,10 +128,32 @@ def latency_scale(w: Workload, seen: Measured) -> float:
     return min(2.0, seen.p95_ms / w.slo.latency_ms)
 
 
+HELD = "held"
+"""Stack of a pool that others built, while it is held for cells that have left it: its VMs exist, so it may fill up again."""
+
+
+def _left(fleet: Fleet, standing: Mapping[CellId, Standing]) -> dict[PoolId, int]:
+    """Return the GPUs per pool that are held for cells which have moved away."""
+    works = {w.id: w.replicas * w.accelerators_per_replica for w in fleet.workloads}
+    out: dict[PoolId, int] = {}
+    for c in fleet.cells:
+        if c.id in standing:
+            out[c.source] = out.get(c.source, 0) + works[c.workload]
+    return out
+
+
 def _pools(
-    fleet: Fleet, catalog: Catalog, cells: tuple[Cell, ...], works: Mapping[WorkloadId, Workload], hosts: Mapping[PoolId, int]
+    fleet: Fleet,
+    catalog: Catalog,
+    cells: tuple[Cell, ...],
+    works: Mapping[WorkloadId, Workload],
+    hosts: Mapping[PoolId, int],
+    left: Mapping[PoolId, int],
 ) -> tuple[Pool, ...]:
-    """Return the pools with the VMs that they must have by now: those known, and those that their cells fill."""
+    """Return the pools with the VMs that they must have by now: those known, and those that their cells fill.
+
+    VMs held for cells that have left are not counted, else going back to them would look free; they may be used again.
+    """
     sizes = {s.name: s.accelerators for s in catalog.skus}
     held: dict[PoolId, int] = {}
     for c in cells:
@@ -141,6 +163,9 @@ def _pools(
     for p in fleet.pools:
         size = sizes.get(p.sku)
         needed = -(-held.get(p.id, 0) // size) if size else 0
-        count = max(p.count, hosts.get(p.id, 0), needed)
-        out.append(p if count == p.count else replace(p, count=count, limit=max(p.limit, count)))
+        known = max(p.count, hosts.get(p.id, 0))
+        count = max(needed, known - (left.get(p.id, 0) // size if size else 0))
+        stack = HELD if count < known and p.provisioned_by == "existing" else p.provisioned_by
+        most = max(known, count) if p.provisioned_by == "existing" else max(p.limit, known, count)
+        out.append(p if (count, most) == (p.count, p.limit) else replace(p, count=count, limit=most, provisioned_by=stack))
     return tuple(out)

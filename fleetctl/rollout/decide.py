@@ -40,6 +40,8 @@ QUIET_GRACE = timedelta(seconds=10)
 BROKEN_STATES = frozenset({"nan", "down", "mislabelled", "same_series", "reset"})
 QUIET_STATES = frozenset({"empty", "stale"})
 BLIND = "the evidence source cannot be read"
+PROVIDER = "evidence.provider"
+"""Hold reason of cells whose common source of evidence is at fault; the first of them pages."""
 STALE = "stale"
 """Hold reason of a cell whose router has seen a newer writer; latched until a person reconciles or resumes."""
 DIFFERS = "identity.differs"
@@ -239,6 +241,9 @@ def _lost(r: Rollout, seen: Observation, now: Instant) -> str:
     broken = [f"{arm} is {s}" for arm, s in e.state.items() if s in BROKEN_STATES]
     if broken:
         return ", ".join(broken)
+    wrong = next((v for v in seen.verdicts if v.kind == "PROVIDER_ERROR" and v.guardrail == "all"), None)
+    if wrong is not None:
+        return wrong.detail or "the source of evidence cannot be right"
     if now - r.settled_at > QUIET_GRACE and now_quiet(e):
         return "neither arm shows requests"
     return ""
@@ -254,10 +259,11 @@ def _without_evidence(r: Rollout, seen: Observation, lost: str, now: Instant) ->
     r = replace(r, lost_since=since)
     waited = now - since
     if seen.providers_lost >= PROVIDER_CELLS:
-        why = Reason(
-            code="evidence.provider", text=f"{seen.providers_lost} cells have no evidence: the provider is at fault, holding ({lost})"
-        )
-        return _held(r, seen, why, now, page=True)
+        why = Reason(code=PROVIDER, text=f"{seen.providers_lost} cells have no evidence: the provider is at fault, holding ({lost})")
+        held = _held(r, seen, why, now, page=True)
+        if not seen.is_paged:
+            return held
+        return replace(held, effects=tuple(e for e in held.effects if not isinstance(e, Notify)))  # one page for all cells
     if waited >= r.spec.lost_evidence_home:
         return _go_home(replace(r, direction="home", home_for="lost_evidence"), seen)
     left = (r.spec.lost_evidence_home - waited).total_seconds()

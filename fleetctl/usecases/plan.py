@@ -35,6 +35,7 @@ class PlanPorts:
 
     Args:
         shown: what the router of a cell sends to its target, basis points; None: the record of a completed move is enough.
+        catalog: by the price book that counts here; None: the shipped one.
     """
 
     store: Store
@@ -43,6 +44,7 @@ class PlanPorts:
     capacity: Capacity
     actor: Actor
     shown: Callable[[CellId], int] | None = None
+    catalog: Catalog | None = None
 
 
 MOST_QUESTIONS = 4
@@ -86,7 +88,7 @@ def work(fleet: Fleet, ports: PlanPorts, options: PlanOptions = DEFAULT, catalog
     def draft() -> Worked:
         return work_out(
             fleet,
-            catalog if catalog is not None else load_catalog(),
+            catalog or ports.catalog or load_catalog(),
             assessments,
             tuple(verdicts.values()),
             now,
@@ -101,13 +103,13 @@ def work(fleet: Fleet, ports: PlanPorts, options: PlanOptions = DEFAULT, catalog
 
     made = draft()
     for _ in range(MOST_QUESTIONS):
-        if not _ask(made.plan, fleet, ports.capacity, verdicts):
+        if not ask(made.plan, fleet, ports.capacity, verdicts):
             break
         made = draft()
     return made
 
 
-def _ask(made: Plan, fleet: Fleet, capacity: Capacity, verdicts: dict[tuple[str, str], CapacityVerdict]) -> bool:
+def ask(made: Plan, fleet: Fleet, capacity: Capacity, verdicts: dict[tuple[str, str], CapacityVerdict]) -> bool:
     """Ask for the VMs that a draft adds and that were not asked for yet; true where something was learnt."""
     counts = {p.id: p.count for p in fleet.pools}
     learnt = False

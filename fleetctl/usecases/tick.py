@@ -14,7 +14,7 @@ from fleetctl.analysis.judge import judge, start_step
 from fleetctl.analysis.pooled import Member, pooled
 from fleetctl.analysis.shadow import shadow_verdict
 from fleetctl.domain.event import Event
-from fleetctl.domain.evidence import Cursor, Evidence, LookRow, Pair, Verdict
+from fleetctl.domain.evidence import LADDER_METRICS, Cursor, Evidence, LookRow, Pair, Verdict
 from fleetctl.domain.fleet import FreezeWindow
 from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import CellId, PoolId
@@ -39,7 +39,7 @@ from fleetctl.domain.units import Instant, Scalar
 from fleetctl.errors import EvidenceUnavailable, FleetctlError, StoreUnavailable, TrafficNotApplied
 from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store, Trail
 from fleetctl.ports.traffic import EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
-from fleetctl.rollout.decide import STALE, decide
+from fleetctl.rollout.decide import PROVIDER, STALE, decide
 from fleetctl.rollout.notices import LOOK, TARGET, leaving
 
 FOR_GOOD = timedelta(days=36_500)
@@ -48,7 +48,7 @@ FOR_GOOD = timedelta(days=36_500)
 THRESHOLD_LEAST = 1_000
 """Baseline requests from which latency quantiles are frozen. Source: p99 of fewer rests on under 10 requests."""
 
-WITHOUT_EVIDENCE = ("evidence.lost", "evidence.provider")
+WITHOUT_EVIDENCE = ("evidence.lost", PROVIDER)
 """Hold reasons of a cell that has no evidence."""
 
 JUDGE = Actor(kind="judge", name="judge", via="timer")
@@ -160,6 +160,7 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
         arms=seen.evidence.arms if seen.evidence else {},
         verdicts=seen.verdicts,
         why=decision.why.text,
+        query=seen.evidence.query if seen.evidence else "",
     )
     lost = ports.store.record(lease, before, decision.next, events, _look_again(decision, r, ports))
     if lost is not None:
@@ -222,6 +223,7 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         window=open_window(settings.freeze, now),
         pairs=pairs,
         providers_lost=ports.store.holding(*WITHOUT_EVIDENCE) if r.lost_since is not None else 0,
+        is_paged=r.lost_since is not None and ports.store.holding(PROVIDER) > 0,
         mark=mark,
         identity=identity,
     )
@@ -277,9 +279,9 @@ def _with_thresholds(r: Rollout, ports: TickPorts) -> Rollout:
 
 
 def scales_of(spec: RolloutSpec) -> tuple[float, ...]:
-    """Return the factors at which the ladder must be counted: 1, 1.5 and one plus every latency margin of any step."""
-    margins = [g for p in spec.phases for g in p.guardrails if g.name == "latency"]
-    return tuple(sorted({1.0, 1.5} | {round(1 + m, 4) for g in margins for m in (g.margin, g.fail_margin)}))
+    """Return the factors at which the ladder must be counted: 1, 1.5 and one plus every margin of any step that is a percentage."""
+    margins = [g for p in spec.phases for g in p.guardrails if g.name in LADDER_METRICS]
+    return tuple(sorted({1.0, 1.5} | {round(1 + m, 4) for g in margins for m in (g.margin, g.fail_margin, *g.rungs)}))
 
 
 def _source_ready(r: Rollout, evidence: Evidence | None, ports: TickPorts) -> float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 WIDTH = 80
+SHORT = 12
+"""Columns that are not kept are clipped down to this before one that is."""
 
 
 def clean(text: object) -> str:
@@ -38,19 +40,28 @@ def wrapped(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def columns(
-    rows: Sequence[Sequence[object]], *, right: Iterable[int] = (), indent: str = "", width: int = WIDTH, gap: int = 2
+    rows: Sequence[Sequence[object]],
+    *,
+    right: Iterable[int] = (),
+    indent: str = "",
+    width: int = WIDTH,
+    gap: int = 2,
+    keep: Iterable[int] = (),
 ) -> list[str]:
     """Lay rows out in columns; the widest column is clipped until a line fits.
 
     Args:
-        right: columns aligned right, 0-based.
+        right: columns aligned right, 0-based; keep: those that are clipped only once all others are short.
     """
     cells = [[clean(c) for c in row] for row in rows]
     if not cells:
         return []
     widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+    kept = set(keep)
     while len(indent) + sum(widths) + gap * (len(widths) - 1) > width and max(widths) > 4:
-        widths[widths.index(max(widths))] -= 1
+        others = [i for i, w in enumerate(widths) if i not in kept and w > SHORT]
+        at = max(others or range(len(widths)), key=lambda i: widths[i])
+        widths[at] -= 1
     to_right = set(right)
     lines = []
     for row in cells:

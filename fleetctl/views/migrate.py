@@ -79,7 +79,7 @@ class MigrateView:
                 self._say(r, line(r), "")
                 continue
             due, gap = self._waits[r.cell]
-            if now >= due and not r.ended and not r.step_done:
+            if now >= due and not r.ended and not r.step_done and not r.hold_reason:  # a hold has said why
                 gap = min(2 * gap, MOST_WAIT_S)
                 self._waits[r.cell] = (now + gap, gap)
                 why = self._why().get(r.cell, "")

@@ -19,6 +19,7 @@ WORD = {"move": "move", "stay": "stay", "infeasible": "blocked"}
 WHY = {
     "move.cheaper": "cheaper",
     "move.dearer": "asked for, dearer",
+    "move.whole_vms": "VMs come whole",
     "move.unpriced": "asked for, no source price",
     "move.arrived": "an earlier plan",
     "assess.": "not portable",
@@ -151,12 +152,12 @@ def _outcomes(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
     )
     if moves:
         head = ["CELL", "FROM", "TO", "REPLICAS", f"{plan.cost_now.currency}/H", ""]
-        note = {"move.dearer": "dearer", "move.unpriced": "no source price"}
+        note = {"move.dearer": "dearer", "move.unpriced": "no source price", "move.whole_vms": "frees VMs"}
         rows = [
             [o.cell, o.source, o.target, _replicas(o), change_text(o.cost_now, o.cost_then), note.get(o.reason.code, "")]
             for o in moves[:most]
         ]
-        yield from columns([head, *rows], right=[3, 4], indent="  ", width=width)
+        yield from columns([head, *rows], right=[3, 4], indent="  ", width=width, keep=[0])
         yield from _rest(len(moves) - most, plan)
     if there:
         names = ", ".join(f"{clean(o.cell)} ({clean(o.target)})" for o in there[:most])
@@ -183,8 +184,13 @@ def why_word(code: str) -> str:
 def _reasons(same: list[Outcome], width: int, most: int, plan: Plan) -> Iterator[str]:
     """Yield the reasons of cells with the same code, equal ones once, and once what would change them."""
     by_text: dict[str, list[Outcome]] = {}
+    by_change: dict[str, list[Outcome]] = {}
     for o in same:
         by_text.setdefault(o.reason.text, []).append(o)
+        by_change.setdefault(o.change or "", []).append(o)
+    if len(by_text) > 2 * most and 2 * len(by_change) <= len(by_text):
+        yield from _by_change(by_change, width, most, plan)
+        return
     shown = 0
     for text, cells in list(by_text.items())[:most]:
         names = ", ".join(clean(o.cell) for o in cells[:most]) + (f" and {len(cells) - most:,} more" if len(cells) > most else "")
@@ -196,6 +202,15 @@ def _reasons(same: list[Outcome], width: int, most: int, plan: Plan) -> Iterator
         first = next(iter(changes))
         more = f" (others: fleetctl plan --explain {clean(same[-1].workload)})" if len(changes) > 1 else ""
         yield from wrapped(f"to change it: {clean(first)}{more}", width, "      ")
+
+
+def _by_change(by_change: dict[str, list[Outcome]], width: int, most: int, plan: Plan) -> Iterator[str]:
+    """Yield many cells by what would change them, those that most cells wait for first."""
+    ranked = sorted(by_change.items(), key=lambda item: (-len(item[1]), item[0]))
+    for change, cells in ranked[:most]:
+        names = ", ".join(clean(o.cell) for o in cells[:2])
+        yield from wrapped(f"{counted(len(cells), 'cell')}, such as {names}; to change it: {clean(change)}", width, "    ")
+    yield from _rest(sum(len(cells) for _, cells in ranked[most:]), plan, "    ")
 
 
 def _rest(more: int, plan: Plan, indent: str = "  ") -> Iterator[str]:
@@ -225,8 +240,24 @@ def _fill(outcome: Outcome) -> float:
 
 
 def _paths(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
-    del plan, fleet, width, most
-    yield from ()
+    del fleet
+    if not plan.paths:
+        yield "Cross-cloud paths: none, no cell leaves its region"
+        return
+    yield "Paths between regions and clouds"
+    head = ["FROM", "TO", "CELLS", "ROUND TRIP", "PATH", f"EGRESS {plan.cost_now.currency}/H"]
+    rows = [
+        [
+            f"{p.clouds[0]} {p.regions[0]}",
+            f"{p.clouds[1]} {p.regions[1]}",
+            f"{p.cells:,}",
+            "not declared" if p.round_trip_ms is None else f"{p.round_trip_ms:g} ms",
+            "-" if p.is_private is None else "private" if p.is_private else "public",
+            "not declared" if p.egress is None else money_text(p.egress),
+        ]
+        for p in plan.paths[:most]
+    ]
+    yield from columns([head, *rows], right=[2, 3, 5], indent="  ", width=width)
 
 
 def _approval(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:

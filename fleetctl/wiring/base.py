@@ -38,11 +38,12 @@ class Base:
         store: path of the store; actor: who acts.
     """
 
-    def __init__(self, workspace: Path, fleet_file: Callable[[], Path], *, store: Path, actor: str) -> None:
+    def __init__(self, workspace: Path, fleet_file: Callable[[], Path], *, store: Path, actor: str, price_book: str = "list") -> None:
         self.workspace = workspace
         self._fleet_file = fleet_file
         self._store = store
         self._actor = actor
+        self._price_book = price_book
         self._routers: dict[str, Router] = {}
         self._evidence: dict[str, EvidenceSource] = {}
         self._identity: IdentitySource | None = None

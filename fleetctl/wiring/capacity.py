@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
+    from fleetctl.adapters.timer.install import Every, Installed, TimerJob
     from fleetctl.domain.capacity import Candidate
     from fleetctl.domain.ids import CellId, PoolId
     from fleetctl.domain.people import Facts, Gap
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from fleetctl.formats.nodes_file import NodesFile
     from fleetctl.ports.capacity import CapacitySource, Configurator, Leftovers, Provisioner
     from fleetctl.usecases.capacity import CapacityPorts, Shown
+    from fleetctl.usecases.configure_nodes import Nodes
     from fleetctl.usecases.oracle import Oracle
     from fleetctl.usecases.plan import PlanPorts
     from fleetctl.usecases.release import ReleasePorts
@@ -64,6 +67,28 @@ class Capacity(See, Traffic):
 
         regions = dict.fromkeys((spec.region, *(p.region for p in self.places(spec))))
         return leftovers_of(self._stack(spec), self.fleet.settings, tuple(regions))
+
+    def is_gone(self, holder: str) -> bool:
+        """Tell whether a lease's holder was a process of this machine that is no more."""
+        from fleetctl.wiring.clouds import is_gone
+
+        return is_gone(holder)
+
+    def timer_job(self, every: str) -> TimerJob:
+        """Return what a timer runs: this very program, in this workspace."""
+        from fleetctl.adapters.timer import TimerJob
+
+        argv = (sys.executable, "-m", "fleetctl.cli.main", "-C", str(self.workspace), "rebalance", "--apply")
+        path = os.environ.get("PATH", os.defpath)
+        return TimerJob(
+            name=f"fleetctl-rebalance-{self.fleet.name}", argv=argv, folder=self.workspace, every=cast("Every", every), path=path
+        )
+
+    def install_timer(self, kind: str, job: TimerJob) -> Installed:
+        """Write and enable a timer: systemd or cron."""
+        from fleetctl.adapters.timer import install_cron, install_systemd
+
+        return install_cron(job) if kind == "cron" else install_systemd(job)
 
     def capacity_source(self, stack: str) -> CapacitySource | None:
         """Return what reads capacity from a stack's cloud, None where it has none; one per stack, so that reads are shared."""
@@ -127,6 +152,20 @@ class Capacity(See, Traffic):
             ssh=SshFiles(known_hosts=nodes.known_hosts, identity=nodes.identity),
         )
 
+    def node_values(self, folder: Path, nodes: Nodes, longest_s: int) -> Callable[[Mapping[str, object]], Mapping[str, object]]:
+        """Return what puts secrets and signed addresses into variables when a run begins.
+
+        Args:
+            folder: where relative names of secret files begin; longest_s: longest run, seconds.
+        """
+        from fleetctl.adapters.model_stores.signer import ModelSigner
+        from fleetctl.adapters.secrets.files import FileSecrets
+        from fleetctl.formats.model_files import secret_of
+        from fleetctl.usecases.node_values import values_of
+
+        secrets = FileSecrets(folder)
+        return lambda found: values_of(nodes, found, secrets, ModelSigner(secrets, self.clock.now), secret_of, longest_s)
+
     def capacity_ports(self, run: Path, configurator: Configurator | None = None, shown: Shown | None = None) -> CapacityPorts:
         """Return all that provision and configure touch.
 
@@ -189,4 +228,5 @@ class Capacity(See, Traffic):
             capacity=self.oracle,
             actor=self.actor,
             shown=shown,
+            catalog=self.catalog,
         )

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fleetctl.adapters.name_tables import ImportedNames
+    from fleetctl.adapters.own_rows import OwnRows
+    from fleetctl.domain.catalog import Catalog
     from fleetctl.domain.fleet import Connection, Fleet
     from fleetctl.domain.pool import Host
     from fleetctl.ports.capacity import PartedDiscovery, ScanRecords
     from fleetctl.ports.portability import CopyWriter
+    from fleetctl.ports.prices import PriceFeed
     from fleetctl.usecases.assess import AssessPorts, Price
 
 from fleetctl.wiring.base import STACKS, STATE, Base, shipped  # noqa: F401
@@ -69,6 +72,48 @@ class See(Base):
 
         catalog = load_catalog()
         return lambda workload, pool: share_of(workload, pool, catalog)
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """Return the catalogue by the price book of the settings, this workspace's own rows before the shipped ones."""
+        return self.catalog_of(None)
+
+    def catalog_of(self, book: str | None) -> Catalog:
+        """Return the catalogue by a price book, None for that of the settings. Raises ConfigInvalid (catalog.no_book, catalog.own)."""
+        from fleetctl.catalog.books import load_book
+
+        return load_book(book or self._price_book, self.workspace / STATE / "catalog")
+
+    def books(self) -> dict[str, Catalog]:
+        """Return the catalogue by every price book."""
+        from fleetctl.catalog.books import load_books
+
+        return load_books(self.workspace / STATE / "catalog")
+
+    @property
+    def own_rows(self) -> OwnRows:
+        """Return the writer of this workspace's own rows."""
+        from fleetctl.adapters.own_rows import OwnRows
+
+        return OwnRows(self.state_folder / "catalog")
+
+    def price_feeds(self, names: Sequence[str], *, azure: str = "", aws: str = "", gpuhunt: str = "") -> dict[str, PriceFeed]:
+        """Return the feeds of today's prices by name.
+
+        Args:
+            azure, aws: other addresses than the clouds' own, "" for those; gpuhunt: file or URL of its catalogue.
+        """
+        from fleetctl.adapters.price_feeds.aws_price_list import AwsPriceList
+        from fleetctl.adapters.price_feeds.azure_retail import PUBLIC, AzureRetail
+        from fleetctl.adapters.price_feeds.gpuhunt import Gpuhunt
+
+        today = self.clock.now().date().isoformat()
+        made: dict[str, PriceFeed] = {
+            "azure": AzureRetail(today, azure or PUBLIC),
+            "aws": AwsPriceList(today, aws),
+            "gpuhunt": Gpuhunt(today, gpuhunt),
+        }
+        return {n: made[n] for n in names}
 
     @cached_property
     def scans(self) -> ScanRecords:

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from fleetctl.domain.ids import CellId, PoolId
     from fleetctl.domain.plan import Plan
     from fleetctl.domain.pool import Host
+    from fleetctl.domain.records import Attempt, Scrape
     from fleetctl.domain.workload import Cell
     from fleetctl.ports.home import WaysHome
     from fleetctl.ports.traffic import EvidenceSource, IdentitySource, Notices, Prober, Router, Shadow
     from fleetctl.usecases.home import HomePorts
     from fleetctl.usecases.tick import TickPorts, TickSettings
+    from fleetctl.wiring.evidence import EvidenceMaker
 
 from fleetctl.wiring.base import STACKS, STATE, Base, shipped  # noqa: F401
 
@@ -103,7 +105,34 @@ class Traffic(Base):
         )
 
     def evidence_of(self, c: CellId) -> EvidenceSource:
-        """Return the evidence source of a cell; one per router."""
+        """Return the evidence source of a cell: what the fleet file names for it."""
+        return self._log_of(c) if self._has_log_alone(c) else self._evidence_maker.of(c)
+
+    def _has_log_alone(self, c: CellId) -> bool:
+        try:
+            return self.fleet.cell(c).evidence == ("log",)
+        except KeyError:
+            return True
+
+    @cached_property
+    def _evidence_maker(self) -> EvidenceMaker:
+        from fleetctl.adapters.haproxy.config import PIN_HEADER
+        from fleetctl.wiring.evidence import EvidenceMaker
+
+        def pin_headers(c: CellId, arm: Arm) -> dict[str, str]:
+            return {PIN_HEADER: f"{self._pin_key(self._connection_of(c))}:{arm}"}
+
+        return EvidenceMaker(
+            lambda: self.fleet,
+            self._log_of,
+            pin_headers,
+            workspace=self.workspace,
+            folder=lambda: self.state_folder / "evidence",
+            now=self.clock.now,
+        )
+
+    def _log_of(self, c: CellId) -> EvidenceSource:
+        """Return the source over the log of a cell's router; one per router, so that a log is read once."""
         from fleetctl.adapters.haproxy.evidence import HaproxyEvidence
 
         connection = self._connection_of(c)
@@ -134,6 +163,16 @@ class Traffic(Base):
         connection = self._connection_of(c)
         url = f"{connection.settings.get('url', '').rstrip('/')}/{c}"
         return Api(url, headers={PIN_HEADER: f"{self._pin_key(connection)}:{arm}"})
+
+    def recorded(self, place: Path) -> tuple[list[Attempt | Scrape], tuple[str, ...]]:
+        """Return the records of a router's log or of JSON lines, and what was wrong with lines.
+
+        Raises:
+            EvidenceUnavailable: evidence.down.
+        """
+        from fleetctl.wiring.evidence import read_recording
+
+        return read_recording(place)
 
     def shadow_of(self, c: CellId) -> Shadow:
         """Return the shadow of a cell."""
@@ -245,7 +284,7 @@ class Traffic(Base):
             router=connection,
             source=cell.source,
             cap_bp=self.fleet.policy.cap_bp,
-            paper=paper_commands(connection, cell.id),
+            paper=paper_commands(connection, cell.id) if connection.kind == "haproxy" else (),
             made_at=self.clock.now(),
             baseline_backend=cell.router.baseline_backend,
             canary_backend=cell.router.canary_backend,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleetctl.planning.polish import polished
 from fleetctl.planning.program import Prices, Program, bound_of, cost_of, is_feasible, vms_of
 from fleetctl.planning.solve import solve
 
@@ -54,12 +57,14 @@ def programs(draw: st.DrawFn) -> Program:
 
 
 def least_cost(p: Program) -> float:
-    """Try every assignment."""
+    """Try every assignment within the limits of moves (a cell that may not stay is not counted)."""
     best = np.inf
     for pool in product(*(np.flatnonzero(p.allowed[w]).tolist() for w in range(p.cells))):
         chosen = np.array(pool, dtype=np.int64)
         then, peak = vms_of(p, chosen)
-        if is_feasible(p, peak):
+        goes = (chosen != p.start) & p.allowed[np.arange(p.cells), p.start]
+        gpus = p.load[goes, p.start[goes]].sum()
+        if is_feasible(p, peak) and goes.sum() <= p.most_moves and gpus <= p.most_gpus:
             best = min(best, cost_of(p, chosen, then))
     return float(best)
 
@@ -81,6 +86,24 @@ def compare(p: Program) -> None:
 @given(programs())
 def test_no_assignment_is_cheaper(p: Program) -> None:
     compare(p)
+
+
+@settings(max_examples=60, deadline=None)
+@given(programs(), st.integers(0, 3), st.sampled_from([2.0, 9.0, np.inf]))
+def test_within_limits_of_moves_no_assignment_is_cheaper(p: Program, moves: int, gpus: float) -> None:
+    compare(replace(p, most_moves=float(moves), most_gpus=gpus))
+
+
+@settings(max_examples=100, deadline=None)
+@given(programs(), st.randoms(use_true_random=False))
+def test_taking_moves_back_never_costs_and_stays_feasible(p: Program, rng: random.Random) -> None:
+    pool = np.array([rng.choice(np.flatnonzero(p.allowed[w]).tolist()) for w in range(p.cells)], dtype=np.int64)
+    then, peak = vms_of(p, pool)
+    new = polished(p, pool)
+    then_new, peak_new = vms_of(p, new)
+    assert ((new == pool) | (new == p.start)).all()
+    assert cost_of(p, new, then_new) <= cost_of(p, pool, then) + 1e-6
+    assert not is_feasible(p, peak) or is_feasible(p, peak_new)
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ def test_every_row_has_source_and_date_and_no_price_is_zero() -> None:
     assert all(s.source and s.as_of for s in catalog.skus)
     assert all(p.source and p.as_of and p.usd_per_hour > 0 for p in catalog.prices)
     assert all(g.source and g.as_of for g in catalog.gpus)
-    assert len({s.name for s in catalog.skus}) == len(catalog.skus) == 50
+    assert len({s.name for s in catalog.skus}) == len(catalog.skus) == 58
 
 
 def test_prices_are_those_of_the_sources() -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.adapters.haproxy.evidence import HaproxyEvidence, class_edges
-from fleetctl.adapters.haproxy.log import Attempt, LogTail, Position, newest_lines, parse, read_position
-from fleetctl.adapters.haproxy.tally import quantiles
+from fleetctl.adapters.haproxy.evidence import HaproxyEvidence
+from fleetctl.adapters.haproxy.log import LogTail, Position, newest_lines, parse, read_position
+from fleetctl.analysis.freeze import class_edges, quantiles
 from fleetctl.domain.evidence import Cursor, ladder_key
 from fleetctl.domain.ids import CellId
+from fleetctl.domain.records import Attempt
 
 CHAT = CellId("chat")
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

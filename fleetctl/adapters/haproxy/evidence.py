@@ -10,23 +10,21 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from math import log, sqrt
 from pathlib import Path
 
-from fleetctl.adapters.haproxy.log import Attempt, LogTail, newest_lines, parse, read_position
-from fleetctl.adapters.haproxy.tally import Tally, quantiles
-from fleetctl.analysis.guardrails import CONFOUNDED_SCALE
+from fleetctl.adapters.haproxy.log import LogTail, newest_lines, parse, read_position
+from fleetctl.analysis.freeze import FREEZE_MOST, frozen
+from fleetctl.analysis.tally import Tally
 from fleetctl.domain.evidence import ARMS, Cursor, Evidence, Series, Thresholds
 from fleetctl.domain.ids import CellId
+from fleetctl.domain.records import Attempt
 from fleetctl.domain.units import Instant
 from fleetctl.errors import EvidenceUnavailable
 
-FREEZE_MOST = 3_000
-"""Newest baseline requests that thresholds are frozen from."""
 FREEZE_LINES = 1_000_000
 """Newest lines of the log in which they are looked for: other cells wait meanwhile, and a log grows for as long as HAProxy runs."""
-MOST_CLASSES = 4
-LEAST_PER_CLASS = 200
+LEAST_FOR_ERRORS = 200
+"""Baseline requests from which a streaming cell's error ratio is taken; its times come from elsewhere."""
 _TALLIES_PER_CELL = 3
 _DESCRIBE_LINES = 5_000
 
@@ -63,21 +61,10 @@ class HaproxyEvidence:
         """Take the baseline's quantiles from its newest requests (up to 3,000); None where fewer than `least` are there."""
         with _Reading(self._folder):
             newest = [a for a in _newest(self._folder, c, lines=FREEZE_LINES, baseline=FREEZE_MOST) if a.arm == "baseline"]
-        timed = [a for a in newest if a.latency_ms is not None]
-        streaming = c in self._streaming
-        if len(newest) < max(1, least) or (not streaming and len(timed) < max(1, least // 2)):
-            return None
-        edges = () if streaming else class_edges([a.prompt_tokens for a in timed])
-        rows = [] if streaming else _by_class(timed, edges)
-        return Thresholds(
-            class_edges=edges,
-            latency_ms=tuple(quantiles(row) for row in rows),
-            scales=() if streaming else tuple(sorted({1.0, CONFOUNDED_SCALE, *scales})),
-            baseline_n=len(newest),
-            baseline_error_ratio=sum(a.failed for a in newest) / len(newest),
-            log_sd=_log_sd(rows),
-            slo_latency_ms=self._slo.get(c),
-        )
+        metrics: tuple[str, ...] = ("latency",)
+        if c in self._streaming:  # errors alone need no tail
+            metrics, least = (), min(least, LEAST_FOR_ERRORS)
+        return frozen(newest, metrics, scales, least, slo_latency_ms=self._slo.get(c))
 
     def read(self, c: CellId, since: Cursor) -> Evidence:
         """Return cumulative counts since the cursor; the same cursor and log give the same counts."""
@@ -181,37 +168,3 @@ def _newest(folder: Path, cell: CellId, *, lines: int, baseline: int | None = No
             found_baseline += found.arm == "baseline"
             if found_baseline == baseline:
                 return
-
-
-def class_edges(prompt_tokens: list[int]) -> tuple[int, ...]:
-    """Return the upper bounds of up to four prompt-length classes with at least 200 requests each; () where one class is all."""
-    n = len(prompt_tokens)
-    wanted = min(MOST_CLASSES, n // LEAST_PER_CLASS)
-    ordered = sorted(prompt_tokens)
-    edges: list[int] = []
-    below = 0
-    for i in range(1, wanted):
-        edge = ordered[i * n // wanted]
-        under = sum(t < edge for t in ordered)
-        if under - below >= LEAST_PER_CLASS and n - under >= LEAST_PER_CLASS and edge > 0:
-            edges.append(edge)
-            below = under
-    return tuple(edges)
-
-
-def _by_class(timed: list[Attempt], edges: tuple[int, ...]) -> list[list[float]]:
-    rows: list[list[float]] = [[] for _ in range(len(edges) + 1)]
-    for a in timed:
-        rows[sum(a.prompt_tokens >= edge for edge in edges)].append(a.latency_ms or 0.0)
-    return [sorted(row) for row in rows]
-
-
-def _log_sd(rows: list[list[float]]) -> float:
-    """Return the standard deviation of log latency within classes; 0 of fewer than two requests."""
-    total, squares = 0, 0.0
-    for row in rows:
-        logs = [log(max(v, 0.5)) for v in row]
-        mean = sum(logs) / len(logs)
-        squares += sum((v - mean) ** 2 for v in logs)
-        total += len(logs)
-    return sqrt(squares / (total - 1)) if total > 1 else 0.0

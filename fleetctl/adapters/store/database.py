@@ -99,8 +99,7 @@ class Database:
             return
         if not create:
             raise StoreUnavailable("store.unreachable", f"there is no store at {self.path}.", hint="Run: fleetctl init")
-        if not os.path.isdir(folder):
-            os.makedirs(folder, mode=0o700)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
         os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
         kind = network_filesystem(self.path)
         if kind is not None:

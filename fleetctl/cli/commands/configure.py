@@ -82,6 +82,18 @@ def _plan(app: App, plan_id: str | None, check: bool, diff: bool, limit: str, ta
     _show(app, results, output, run, check, diff, next_="fleetctl migrate --phase canary")
 
 
+def prepare(app: App, plan: Plan) -> None:
+    """Prepare every host of an approved plan. Raises ConfigureFailed (configure.*)."""
+    from fleetctl.usecases.capacity import configure
+    from fleetctl.views.progress import ProgressView
+
+    w = app.wiring
+    run = w.run_folder("configure")
+    ports = w.capacity_ports(run, w.configurator(run))
+    with ProgressView(live=app.live, title="configure") as on:
+        configure(plan, ports, lambda hosts: _variables(app, plan, hosts), "serving", on)
+
+
 def _nodes(
     app: App, path: Path, play: str, check: bool, diff: bool, limit: str, tags: Sequence[str], resume: bool, timeout_s: int, output: str
 ) -> None:
@@ -94,7 +106,15 @@ def _nodes(
     file = read_nodes(path)
     matrix = parse_matrix(file.matrix.read_text("utf-8"), app.shown(file.matrix)) if file.matrix else load_matrix()
     nodes = Nodes(
-        pool=file.pool, hosts=file.hosts, wanted=file.wanted, roles=file.roles, by_host=file.by_host, pins=file.pins, keys=file.keys
+        pool=file.pool,
+        hosts=file.hosts,
+        wanted=file.wanted,
+        roles=file.roles,
+        by_host=file.by_host,
+        pins=file.pins,
+        keys=file.keys,
+        stores=file.stores,
+        models=file.models,
     )
     pinned, warnings = check_nodes(nodes, matrix, w.clock.now().date())
     for d in warnings:
@@ -103,7 +123,17 @@ def _nodes(
     run = w.run_folder("configure")
     ports = w.capacity_ports(run, w.node_configurator(run, file, check=check, diff=diff, tags=tags, timeout_s=timeout_s))
     with ProgressView(live=app.live and output != "json", title=f"configure {play}") as on:
-        results = configure_nodes(nodes, play, variables, ports, on, limit=limit, resume=resume, check=check)
+        results = configure_nodes(
+            nodes,
+            play,
+            variables,
+            ports,
+            on,
+            limit=limit,
+            resume=resume,
+            check=check,
+            values=w.node_values(path.parent, nodes, timeout_s),
+        )
     if not results:
         app.out("Nothing to do: every host has been brought to the end of this play. Without --resume it is run again.")
         return

@@ -112,7 +112,7 @@ def scan_command(app: App, scope: str, sources: tuple[str, ...], fresh: str, onl
 
     scan = _scan(app, sources, fresh, only_gaps)
     facts, gaps = _facts(app, scan, scope)
-    _, found = _found(app, scan)
+    _, found = found_of(app, scan)
     told = {"scan": scan.number, "at": scan.at, "facts": facts, "gaps": (*gaps, *found.doubts)}
     app.show(output, "scan", told if output != "table" else None, scan_table(_with_file(app, scan, scope), found.doubts))
     lacking = lacking_credentials(scan)
@@ -194,7 +194,7 @@ def _export(app: App, what: str, output: str) -> str:
     if what != "cells":
         raise UsageError("usage.what", f"--what goes with -o csv; -o {output} holds everything.", hint=f"Add: --what {what} -o csv")
     scan = app.wiring.scans.newest()
-    fleet, found = _found(app, scan)
+    fleet, found = found_of(app, scan)
     if output in ("ansible", "ansible-list"):
         hosts, without = hosts_of(fleet, found)
         if without:
@@ -255,12 +255,12 @@ def _inventory(app: App) -> Inventory:
     from fleetctl.usecases.inventory import list_inventory
 
     scan = app.wiring.scans.newest()
-    fleet, found = _found(app, scan)
+    fleet, found = found_of(app, scan)
     facts, gaps = _facts(app, None, "")
     return list_inventory(replace(fleet, provenance=facts), _price(), (*gaps, *(scan.gaps() if scan else ()), *found.doubts), found)
 
 
-def _found(app: App, scan: Scan | None) -> tuple[Fleet, Found]:
+def found_of(app: App, scan: Scan | None) -> tuple[Fleet, Found]:
     """Return the fleet of the file, and what the last look found, merged with what the file says."""
     from fleetctl.catalog import load_catalog
     from fleetctl.domain.merge import merge

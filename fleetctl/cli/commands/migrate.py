@@ -55,7 +55,7 @@ def command(
         return
     until = phase or "complete"
     begin(plan, fleet, chosen, until, w.store, w.clock, w.actor)  # type: ignore[arg-type]
-    sys.exit(_run(app, chosen, phase, until, wait=wait, no_hold=no_hold, output=output))
+    sys.exit(run_cells(app, chosen, phase, until, wait=wait, no_hold=no_hold, output=output))
 
 
 def _announce(app: App, plan: Plan, cells: Sequence[str], phase: str | None, output: str, *, approvals: int) -> None:
@@ -84,7 +84,8 @@ class _Stop:
         self.asked = True
 
 
-def _run(app: App, cells: Sequence[CellId], phase: str | None, until: str, *, wait: bool, no_hold: bool, output: str) -> int:
+def run_cells(app: App, cells: Sequence[CellId], phase: str | None, until: str, *, wait: bool, no_hold: bool, output: str) -> int:
+    """Tick or watch cells that have begun, as the command does; returns the exit code."""
     from fleetctl.cli.commands.status import next_of
     from fleetctl.usecases.migrate import Driver, Goal, follow, reached
     from fleetctl.views.columns import clean

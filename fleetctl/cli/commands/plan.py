@@ -123,7 +123,7 @@ def _what_if(app: App, made: Plan, options: PlanOptions, output: str, *, save: b
     from fleetctl.usecases.sensitivity import sensitivity
     from fleetctl.views.plan_sensitivity import render_sensitivity
 
-    found = sensitivity(app.wiring.fleet, made, _ports(app), options=options, save=save)
+    found = sensitivity(app.wiring.fleet, made, _ports(app), options=options, books=app.wiring.books(), save=save)
     match output:
         case "json":
             app.out(as_json("sensitivity", found))

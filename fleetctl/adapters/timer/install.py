@@ -1,0 +1,174 @@
+"""Rebalance, adapters layer: writes and enables systemd units, or one marked crontab line. Installing again replaces, never adds."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from fleetctl.errors import FleetctlError, ToolMissing
+
+Every = Literal["hourly", "daily", "weekly"]
+CALENDAR: dict[Every, str] = {"hourly": "hourly", "daily": "*-*-* 03:00:00 UTC", "weekly": "Mon *-*-* 03:00:00 UTC"}
+CRON: dict[Every, str] = {"hourly": "0 * * * *", "daily": "0 3 * * *", "weekly": "0 3 * * 1"}
+SYSTEM_UNITS = Path("/etc/systemd/system")
+LONGEST_S = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerJob:
+    """What runs, and when.
+
+    Args:
+        name: of the units, a-z, 0-9 and "-"; argv: absolute program first; folder: where it runs; path: its PATH.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    folder: Path
+    every: Every
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """What was written, and how to look at it."""
+
+    files: tuple[str, ...]
+    look: str
+
+
+def unit_texts(job: TimerJob, *, system: bool) -> dict[str, str]:
+    """Return the text per unit file name.
+
+    Raises:
+        FleetctlError: timer.text, a path or argument with a line break.
+    """
+    _plain(job)
+    command = " ".join(_word(a) for a in job.argv)
+    service = [
+        "[Unit]",
+        f"Description=fleetctl: {job.name}",
+        "Wants=network-online.target" if system else "",
+        "After=network-online.target" if system else "",
+        "",
+        "[Service]",
+        "Type=oneshot",
+        f"WorkingDirectory={_specifier(str(job.folder))}",
+        f"Environment={_word(f'PATH={job.path}')}",
+        f"ExecStart={command}",
+        "SuccessExitStatus=8",
+        "TimeoutStartSec=infinity",
+        "UMask=0077",
+    ]
+    timer = [
+        "[Unit]",
+        f"Description=fleetctl: {job.name}, {job.every}",
+        "",
+        "[Timer]",
+        f"OnCalendar={CALENDAR[job.every]}",
+        "Persistent=true",
+        "RandomizedDelaySec=300",
+        "",
+        "[Install]",
+        "WantedBy=timers.target",
+    ]
+    return {
+        f"{job.name}.service": "\n".join(line for i, line in enumerate(service) if line or i == 4) + "\n",
+        f"{job.name}.timer": "\n".join(timer) + "\n",
+    }
+
+
+def install_systemd(job: TimerJob, *, units: Path | None = None) -> Installed:
+    """Write the units and enable the timer: for the system as root, else for this user.
+
+    Args:
+        units: folder of the units; None: systemd's own.
+
+    Raises:
+        ToolMissing: timer.no_systemd; FleetctlError: timer.failed, timer.text.
+    """
+    program = shutil.which("systemctl")
+    if program is None:
+        raise ToolMissing("timer.no_systemd", "there is no systemctl here.", hint="Use: fleetctl rebalance --install-timer cron")
+    system = os.geteuid() == 0
+    scope = () if system else ("--user",)
+    folder = units or (SYSTEM_UNITS if system else Path.home() / ".config" / "systemd" / "user")
+    texts = unit_texts(job, system=system)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            _replace(folder / name, text)
+    except OSError as e:
+        raise FleetctlError("timer.failed", f"{e.filename} cannot be written: {e.strerror}.", hint="Run it as the owner of it") from e
+    _run([program, *scope, "daemon-reload"])
+    _run([program, *scope, "enable", "--now", f"{job.name}.timer"])
+    user = "" if system else "--user "
+    return Installed(files=tuple(str(folder / name) for name in texts), look=f"systemctl {user}list-timers {job.name}.timer")
+
+
+def cron_line(job: TimerJob) -> str:
+    """Return the crontab line with its mark. Raises FleetctlError (timer.text)."""
+    _plain(job)
+    command = f"cd {shlex.quote(str(job.folder))} && PATH={shlex.quote(job.path)} {shlex.join(job.argv)}"
+    return f"{CRON[job.every]} {command.replace('%', chr(92) + '%')} {_mark(job)}"
+
+
+def install_cron(job: TimerJob) -> Installed:
+    """Put the line into the user's crontab in place of an earlier one.
+
+    Raises:
+        ToolMissing: timer.no_cron, with the line to add by hand; FleetctlError: timer.failed, timer.text.
+    """
+    line = cron_line(job)
+    program = shutil.which("crontab")
+    if program is None:
+        raise ToolMissing("timer.no_cron", "there is no crontab here.", hint="Add this line to your scheduler", details=(line,))
+    listed = subprocess.run([program, "-l"], capture_output=True, text=True, timeout=LONGEST_S)
+    if listed.returncode and "no crontab" not in listed.stderr.lower():
+        raise FleetctlError(
+            "timer.failed", f"crontab -l failed: {listed.stderr.strip()[:200]}", hint="Add the line by hand", details=(line,)
+        )
+    kept = [text for text in listed.stdout.splitlines() if not text.endswith(_mark(job))] if not listed.returncode else []
+    _run([program, "-"], "\n".join([*kept, line]) + "\n")
+    return Installed(files=(line,), look="crontab -l")
+
+
+def _mark(job: TimerJob) -> str:
+    return f"# {job.name}"
+
+
+def _plain(job: TimerJob) -> None:
+    if any(not c.isprintable() for text in (job.name, str(job.folder), job.path, *job.argv) for c in text):
+        raise FleetctlError("timer.text", "a path or argument of the timer has a line break or control character.", hint="Rename it")
+
+
+def _specifier(text: str) -> str:
+    return text.replace("%", "%%")
+
+
+def _word(text: str) -> str:
+    """Quote one word for a unit file. Source: systemd.syntax(7), systemd.service(5): quotes, backslash, "%" and "$" are escaped."""
+    escaped = _specifier(text).replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
+    return f'"{escaped}"'
+
+
+def _replace(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.new")
+    draft.write_text(text, "utf-8")
+    draft.chmod(0o644)
+    draft.replace(path)
+
+
+def _run(argv: list[str], text: str | None = None) -> None:
+    try:
+        done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=LONGEST_S)
+    except subprocess.TimeoutExpired as e:
+        raise FleetctlError("timer.failed", f"{argv[0]} did not end within {LONGEST_S} s.", hint="Look: systemctl status") from e
+    if done.returncode:
+        said = " ".join(done.stderr.split())[:300]
+        raise FleetctlError("timer.failed", f"{' '.join(argv[:3])} failed: {said}", hint="Mend it, then run the same command again")

@@ -1,0 +1,179 @@
+"""`fleetctl catalog`, shell layer: GPUs, VM sizes, price books and runs, each row with source and date. Never decides."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fleetctl.cli.app import App
+from fleetctl.cli.options import dry_run_option, output_option, pass_app
+from fleetctl.errors import EXIT_DONE, EXIT_FAILED
+
+if TYPE_CHECKING:
+    from fleetctl.domain.catalog import Catalog
+
+WHAT = ("gpus", "skus", "prices", "performance", "books")
+FEEDS = ("azure", "aws", "gpuhunt")
+MOST_SHOWN = 20
+BOOK = click.option("--book", default=None, metavar="NAME", help="The price book.  [default: the setting price_book]")
+
+
+@click.group("catalog")
+def command() -> None:
+    """GPUs, VM sizes, price books and runs that plans rest on, each row with its source and date.
+
+    A workspace's own rows (.fleetctl/catalog) stand before the shipped ones.
+    """
+
+
+@command.command("list")
+@click.argument("what", type=click.Choice(WHAT), default="skus")
+@click.argument("match", default="")
+@BOOK
+@output_option("table", "json", "yaml", "name")
+@pass_app
+def list_(app: App, what: str, match: str, book: str | None, output: str) -> None:
+    """List the rows of one kind; MATCH keeps those with this text in their name.
+
+    \b
+    Examples:
+      fleetctl catalog list skus MI300X
+      fleetctl catalog list prices --book spot
+      fleetctl catalog list books
+    """
+    from dataclasses import replace
+
+    from fleetctl.views.catalog import table_of
+
+    catalog = app.wiring.catalog_of(book)
+    books = [
+        (n, sum(p.kind == n for p in c.prices), max((p.as_of for p in c.prices if p.kind == n), default="")) for n, c in _books(app, what)
+    ]
+    rows = books if what == "books" else getattr(catalog, what)
+    table = table_of(what, catalog, books)
+    kept = [i for i, row in enumerate(table.rows) if match.lower() in " ".join(row).lower()]
+    table = replace(table, rows=tuple(table.rows[i] for i in kept))
+    app.show(output, f"catalog.{what}", [rows[i] for i in kept], table, tuple(dict.fromkeys(r[0] for r in table.rows)))
+
+
+def _books(app: App, what: str) -> list[tuple[str, Catalog]]:
+    return list(app.wiring.books().items()) if what == "books" else []
+
+
+@command.command("show")
+@click.argument("name")
+@BOOK
+@pass_app
+def show(app: App, name: str, book: str | None) -> None:
+    """Show a SKU or GPU with its prices and runs, and where each figure comes from."""
+    from fleetctl.errors import UsageError
+    from fleetctl.views.catalog import render_sku
+
+    text = render_sku(app.wiring.catalog_of(book), name, width=app.width)
+    if text is None:
+        raise UsageError("catalog.unknown", f"the catalogue has no {name!r}.", hint="Run: fleetctl catalog list")
+    app.out(text.rstrip("\n"))
+
+
+@command.command("check")
+@BOOK
+@output_option("table", "json", "yaml")
+@pass_app
+def check(app: App, book: str | None, output: str) -> None:
+    """Check every row: prices above 0, one per SKU and region, memory per GPU in GiB, age. Exit 1 on an error."""
+    from fleetctl.catalog.check import check_catalog
+    from fleetctl.formats.output import as_json, as_yaml
+    from fleetctl.views.catalog import render_checks
+
+    catalog = app.wiring.catalog_of(book)
+    found = check_catalog(catalog, app.wiring.clock.now().date())
+    match output:
+        case "json":
+            app.out(as_json("catalog.check", found))
+        case "yaml":
+            app.out(as_yaml("catalog.check", found))
+        case _:
+            app.out(render_checks(found, catalog.price_book_id, width=app.width).rstrip("\n"))
+    sys.exit(EXIT_FAILED if any(d.severity == "error" for d in found) else EXIT_DONE)
+
+
+@command.command("refresh")
+@click.argument("feeds", nargs=-1, type=click.Choice(FEEDS))
+@click.option("--gpuhunt", "gpuhunt_place", metavar="FILE|URL", help="The zip of a gpuhunt catalogue; asks gpuhunt too.")
+@click.option("--azure-endpoint", default="", metavar="URL", help="Another address of Azure's retail price API.")
+@click.option("--aws-endpoint", default="", metavar="URL", help="Another address of AWS' pricing service.")
+@dry_run_option
+@pass_app
+def refresh(app: App, feeds: tuple[str, ...], gpuhunt_place: str | None, azure_endpoint: str, aws_endpoint: str, dry_run: bool) -> None:
+    """Ask Azure's retail price API, AWS' price list and a gpuhunt catalogue for today's prices. What is refused is named.
+
+    A feed that does not answer changes nothing: the dated rows that are here still count.
+    """
+    from fleetctl.usecases.catalog import refresh as run
+
+    wanted = feeds or (("azure", "aws", "gpuhunt") if gpuhunt_place else ("azure", "aws"))
+    if dry_run:
+        app.out(f"Would ask {', '.join(wanted)} for today's prices\nNothing was changed.")
+        return
+    w = app.wiring
+    made = w.price_feeds(wanted, azure=azure_endpoint, aws=aws_endpoint, gpuhunt=gpuhunt_place or "")
+    clouds = {"azure": ("azure",), "aws": ("aws",), "gpuhunt": tuple({s.cloud for s in w.catalog.skus} - {"lab"})}
+    done = run(made, w.catalog_of("list"), clouds, w.own_rows)
+    app.out(f"{done.rows:,} prices: {done.new:,} new, {done.changed:,} changed; {len(done.refused):,} refused")
+    for text in done.refused[:MOST_SHOWN]:
+        app.note(f"refused: {text}")
+    for text in done.failed:
+        app.note(f"did not answer: {text}")
+    if done.failed:
+        app.note(f"Prices of {w.catalog_of('list').price_book_id} still count where nothing newer came.")
+    sys.exit(EXIT_FAILED if done.failed and not done.rows else EXIT_DONE)
+
+
+@command.command("import")
+@click.argument("what", type=click.Choice(("prices", "performance")))
+@click.argument("path", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE")
+@click.option("--book", default="contract", show_default=True, metavar="NAME", help="Price book of rows that name none.")
+@click.option("--source", default="", help="Source of rows that name none.")
+@click.option("--as-of", default="", metavar="DATE", help="Date of rows that name none.")
+@dry_run_option
+@pass_app
+def import_(app: App, what: str, path: Path, book: str, source: str, as_of: str, dry_run: bool) -> None:
+    """Take a CSV table of prices (sku, region, usd_per_hour or usd_per_gpu_hour) or of runs, all rows or none.
+
+    \b
+    Examples:
+      fleetctl catalog import prices contract.csv --source "offer 4711" --as-of 2026-11-01
+      fleetctl catalog import prices reserved.csv --book reservation --source ... --as-of ...
+    """
+    from fleetctl.adapters.own_rows import OwnRows
+    from fleetctl.errors import ConfigInvalid
+    from fleetctl.usecases.catalog import import_prices, import_runs
+
+    try:
+        with path.open(encoding="utf-8", newline="") as text:
+            table = [{k: v or "" for k, v in row.items() if k} for row in csv.DictReader(text)]
+    except (UnicodeDecodeError, csv.Error) as e:
+        raise ConfigInvalid("catalog.import", f"{path} is not a CSV table: {e}.", hint="Save it as UTF-8 with commas") from e
+    w = app.wiring
+    if dry_run:
+        import tempfile
+
+        with tempfile.TemporaryDirectory() as folder:
+            rows = OwnRows(Path(folder))
+            n = (
+                import_prices(table, w.catalog_of("list"), rows, book=book, source=source, as_of=as_of)
+                if what == "prices"
+                else import_runs(table, w.catalog_of("list"), rows, source=source, as_of=as_of)
+            )
+        app.out(f"Would take {n.rows:,} rows\nNothing was changed.")
+        return
+    if what == "prices":
+        done = import_prices(table, w.catalog_of("list"), w.own_rows, book=book, source=source, as_of=as_of)
+    else:
+        done = import_runs(table, w.catalog_of("list"), w.own_rows, source=source, as_of=as_of)
+    app.out(f"{done.rows:,} rows taken: {done.new:,} new, {done.changed:,} changed")
+    app.note("Next: fleetctl catalog list books" if what == "prices" else "Next: fleetctl catalog list performance")

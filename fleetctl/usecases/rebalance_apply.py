@@ -1,0 +1,146 @@
+"""Rebalance, use-case layer: standing approvals, and beginning what a run proposes under one. Never imports an adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from fleetctl.domain.canonical import digest
+from fleetctl.domain.event import Event
+from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.ids import CellId
+from fleetctl.domain.people import Actor
+from fleetctl.domain.plan import Approval, Plan
+from fleetctl.domain.rebalance import Limits, RebalanceRun, StandingApproval
+from fleetctl.domain.rollout import Order
+from fleetctl.domain.units import Instant, Scalar
+from fleetctl.errors import LeaseHeld, PlanStale
+from fleetctl.ports.state import Held, Lease, Records, Store
+from fleetctl.rebalance.hold import refused, within
+from fleetctl.usecases.migrate import begin, chosen_cells
+from fleetctl.usecases.plan import PlanPorts
+from fleetctl.usecases.rebalance import SCOPE, TTL, Proposal
+
+TIMER = Actor(kind="schedule", name="rebalance", via="timer")
+"""Who begins moves under a standing approval."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """What a run began: the record of it, cells on the ordinary path, cells ordered home."""
+
+    run: RebalanceRun
+    cells: tuple[CellId, ...]
+    home: tuple[CellId, ...]
+
+
+def sign(terms: StandingApproval, fleet: Fleet, records: Records, store: Store, actor: Actor, now: Instant) -> tuple[StandingApproval, int]:
+    """Put a person's name under a standing approval; the same terms signed again by somebody else are the same approval.
+
+    Returns:
+        the approval, and how many more people the policy asks for.
+    """
+    bare = replace(terms, id="", signed=(), withdrawn=False)
+    name = f"s{digest(bare)[:11]}"
+    known = records.get(StandingApproval, name)
+    signed = known.signed if known is not None and not known.withdrawn else ()
+    if actor.name not in {a.name for a, _ in signed}:
+        signed = (*signed, (actor, now))
+    made = replace(bare, id=name, signed=signed)
+    if made != known:
+        records.put(name, made)
+        text = f"{actor.name} signed {name}: {made.moves} cells in {made.window}, until {made.until}"
+        store.append((Event(at=now, kind="standing.signed", actor=actor, text=text, data={"standing": name}),))
+    return made, max(0, fleet.policy.approvals - len({a.name for a, _ in signed}))
+
+
+def withdraw(name: str, records: Records, store: Store, actor: Actor, now: Instant) -> StandingApproval:
+    """Take a standing approval back; one person is enough.
+
+    Raises:
+        PlanStale: rebalance.no_standing, no such approval.
+    """
+    known = records.get(StandingApproval, name)
+    if known is None:
+        raise PlanStale("rebalance.no_standing", f"there is no standing approval {name}.", hint="Run: fleetctl rebalance --approve")
+    gone = replace(known, withdrawn=True)
+    records.put(name, gone)
+    store.append((Event(at=now, kind="standing.withdrawn", actor=actor, text=f"{name} was withdrawn", data={"standing": name}),))
+    return gone
+
+
+def standing_approval(records: Records, fleet: Fleet, name: str, now: Instant) -> StandingApproval:
+    """Return the named standing approval, or the newest one that holds.
+
+    Raises:
+        PlanStale: rebalance.no_standing: none holds, with the reason.
+    """
+    found = [s for s in reversed(records.all(StandingApproval)) if name in ("", s.id)]
+    why = ""
+    for s in found:
+        reason = refused(s, fleet, now)
+        if not reason:
+            return s
+        why = why or f"{s.id}: {reason}"
+    text = f"no standing approval holds ({why})." if why else f"there is no standing approval{' ' + name if name else ''}."
+    raise PlanStale("rebalance.no_standing", text, hint="Run: fleetctl rebalance --approve --until DATE")
+
+
+def take_lease(store: Store, holder: str, is_gone: Callable[[str], bool]) -> Lease:
+    """Be the only run.
+
+    Raises:
+        LeaseHeld: rebalance.running.
+    """
+    got = store.acquire(SCOPE, holder, TTL)
+    if isinstance(got, Held) and is_gone(got.holder):
+        store.evict(got)
+        got = store.acquire(SCOPE, holder, TTL)
+    if isinstance(got, Held):
+        text = f"{got.holder} is rebalancing, until {got.until:%H:%M:%S} UTC at most."
+        raise LeaseHeld("rebalance.running", text, hint="Wait for it, then run the same command again")
+    return got
+
+
+def narrowed(limits: Limits, approval: StandingApproval) -> Limits:
+    """Return the limits that both the run and the approval keep."""
+    return within(limits, approval)
+
+
+def save(proposal: Proposal, fleet: Fleet, ports: PlanPorts, approval: StandingApproval) -> Plan | None:
+    """Save the plan of a run, approved by everybody who signed the standing approval; nothing where nothing is to move."""
+    plan, now = proposal.plan, ports.clock.now()
+    if plan is None:
+        held = f", {len(proposal.run.held)} held back" if proposal.run.held else ""
+        ports.store.append((Event(at=now, kind="rebalance.run", actor=TIMER, text=f"nothing to move{held}", data={"begun": 0}),))
+        return None
+    ports.records.put(plan.id, plan)
+    data = {"digest": digest(plan), "standing": approval.id}
+    events = [Event(at=now, kind="plan.made", actor=TIMER, text=f"plan {plan.id} of serial {plan.serial}, to rebalance", data=data)]
+    for person, _ in approval.signed:
+        note = f"under standing approval {approval.id}"
+        actor = replace(TIMER, name=person.name)
+        ports.records.put(f"{plan.id}-{person.name}", Approval(plan=plan.id, plan_digest=digest(plan), actor=actor, at=now, note=note))
+        events.append(Event(at=now, kind="plan.approved", actor=actor, text=f"plan {plan.id} approved {note}", data=data))
+    ports.store.append(events)
+    return plan
+
+
+def begin_run(proposal: Proposal, fleet: Fleet, ports: PlanPorts, approval: StandingApproval) -> Begun:
+    """Begin the first wave of a saved run, and send home what returns; the record is written first, so that moves are never uncounted.
+
+    Raises:
+        StillPending, PlanStale: as `fleetctl.usecases.migrate.begin`.
+    """
+    plan, store = proposal.plan, ports.store
+    cells = chosen_cells(plan, store, ()) if plan is not None and plan.waves else ()
+    run = replace(proposal.run, begun=(*cells, *proposal.home), standing=approval.id)
+    ports.records.put(run.id, run)
+    if plan is not None and cells:
+        begin(plan, fleet, cells, "complete", store, ports.clock, TIMER)
+    for c in proposal.home:
+        store.order(c, Order(kind="fallback", actor=TIMER, at=ports.clock.now(), note=f"rebalance {run.id}"))
+    text = f"{run.id}: {len(cells)} cells begin, {len(proposal.home)} go home, under {approval.id}"
+    data: dict[str, Scalar] = {"run": run.id, "plan": run.plan, "begun": len(run.begun), "standing": approval.id}
+    store.append((Event(at=ports.clock.now(), kind="rebalance.run", actor=TIMER, text=text, data=data),))
+    return Begun(run=run, cells=tuple(cells), home=proposal.home)
