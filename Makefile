@@ -61,5 +61,15 @@ bench-configure: $(RUN_STAMP)  ## What fleetctl adds to plain ansible-playbook; 
 bench-provision: setup  ## Overhead over bare Terraform, choice of a place, failover; last line is one JSON object
 	@$(BIN)/python -m tests.bench.provision
 
+bench-canary: setup  ## The judge's error rates, detection and cost beside other tools; ARGS=--quick; last line is one JSON object
+	@$(BIN)/python -m tests.bench.canary $(ARGS)
+
+.venv-checkov/bin/checkov:
+	$(PYTHON) -m venv .venv-checkov
+	.venv-checkov/bin/pip install --quiet --disable-pip-version-check 'checkov==3.3.30'
+
+checkov: .venv-checkov/bin/checkov  ## Static analysis of the Terraform modules, in an environment of its own
+	.venv-checkov/bin/checkov --config-file terraform/.checkov.yaml -d terraform
+
 clean:  ## Remove what was made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

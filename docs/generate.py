@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -194,10 +195,12 @@ def _margins() -> list[str]:
     from fleetctl.domain.workload import Guardrail
     from fleetctl.formats.presets import default_guardrail
 
-    lines = ["## Margins that are left out", "", "| share | errors | latency | latency fails beyond |", "| --- | --- | --- | --- |"]
+    lines = ["## Margins that are left out", ""]
+    lines += ["| share | errors | latency p50, p75 | p90, p95 | p99 | latency fails beyond |", "| --- | --- | --- | --- | --- | --- |"]
     for weight in (100, 1_000, 2_500, 5_000):
         error, latency = (default_guardrail(Guardrail(g), weight) for g in ("errors", "latency"))
-        lines.append(f"| {weight / 100:g}% | {error.margin * 100:g} points | {latency.margin:.0%} | {latency.fail_margin:.1%} |")
+        rungs = " | ".join(f"{latency.rungs[i]:.0%}" for i in (0, 2, 4))
+        lines.append(f"| {weight / 100:g}% | {error.margin * 100:g} points | {rungs} | {latency.fail_margin:.1%} |")
     lines += ["", "Errors fail beyond 0 points. While full and soak hold back a small control, a FAIL needs the PASS margin.", ""]
     return lines[:-1]
 
@@ -272,18 +275,47 @@ def rules_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def gpu_faults_page() -> str:
+    """Return the runbook of faults that an error's text can name."""
+    from fleetctl.analysis.faults import KINDS
+
+    lines = [
+        MADE,
+        "# Runbook: faults of a GPU or its runtime",
+        "",
+        "Texts of errors that paired probes get are classified. A hard kind on the canary trips the breaker by itself and the cell goes",
+        "home; the others stay errors like any other. In `fleetctl status` and the event log a kind stands by its name.",
+        "",
+        "| kind | hard | what it usually means | what to do | pattern |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for k in KINDS:
+        pattern = k.pattern.pattern.replace("|", "\\|")
+        lines.append(f"| {k.name} | {'yes' if k.is_hard else 'no'} | {k.meaning} | {k.mend} | `{pattern}` |")
+    return "\n".join(lines) + "\n"
+
+
+def _beside(name: str) -> ModuleType:
+    """Return a module that lies beside this one."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(f"docs/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
 def pages() -> dict[Path, str]:
     """Return every page that this makes, by file."""
     from fleetctl.formats import example
 
-    spec = importlib.util.spec_from_file_location("docs_generate_nodes", ROOT / "docs" / "generate_nodes.py")
-    if spec is None or spec.loader is None:
-        raise FileNotFoundError("docs/generate_nodes.py")
-    nodes = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(nodes)
+    nodes, states = _beside("generate_nodes"), _beside("evidence_states")
     inventory = ROOT / "inventory" / "example"
     about_nodes: dict[Path, str] = nodes.node_pages(REFERENCE)
     return about_nodes | {
+        ROOT / "docs" / "explanation" / "evidence-states.md": f"{MADE}\n{states.page()}",
+        ROOT / "docs" / "runbooks" / "gpu-faults.md": gpu_faults_page(),
         REFERENCE / "commands.md": commands_page(),
         REFERENCE / "errors.md": errors_page(),
         REFERENCE / "settings.md": settings_page(),

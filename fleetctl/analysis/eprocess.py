@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, log, log1p
+from math import exp, log, log1p, sqrt
 from statistics import NormalDist
 
 LEAST_RATE = 1e-6
@@ -129,8 +129,10 @@ def slowed(rate: float, log_factor: float, log_sd: float) -> float:
 
 
 def between(a: float, b: float) -> float:
-    """Return the rate half-way between two rates on the probit scale."""
-    return 1 - _NORMAL.cdf(0.5 * (_NORMAL.inv_cdf(1 - clip(a)) + _NORMAL.inv_cdf(1 - clip(b))))
+    """Return the rate half-way between two rates on the scale of log odds."""
+    a, b = clip(a), clip(b)
+    odds = sqrt(a / (1 - a) * (b / (1 - b)))
+    return odds / (1 + odds)
 
 
 def estimate(events: float, attempts: float, prior: float, weight: float) -> float:

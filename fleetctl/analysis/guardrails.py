@@ -18,6 +18,7 @@ from fleetctl.analysis import eprocess as ep
 from fleetctl.analysis.eprocess import Block
 from fleetctl.analysis.memory import ArmSeen, FailBank, Memory, PassBank
 from fleetctl.domain.evidence import LADDER, Counts, Evidence, Thresholds, ladder_key
+from fleetctl.domain.workload import GuardrailSpec
 
 FAIL_BOUND = 100.0
 PASS_BOUND = 20.0
@@ -25,8 +26,8 @@ CACHE_GAP = 0.05
 """Difference of cached prompt-token shares over which latency is confounded."""
 CONFOUNDED_SCALE = 1.5
 """Latency worse than this fails even where the caches differ."""
-CONFOUNDED = "latency+50%"
-"""Name of the FAIL process at that scale."""
+CACHE_BOUND = ("latency", "ttft")
+"""Ladder metrics that a cached prompt makes smaller."""
 
 RATIOS = (1.5, 2.0, 3.0, 6.0, 20.0)
 _RATIO_WEIGHTS = (0.23, 0.35, 0.2, 0.12, 0.1)
@@ -34,8 +35,8 @@ ODDS = (1.15, 1.35, 1.7, 2.5, 4.0, 8.0, 20.0)
 _ODDS_WEIGHTS = (0.15, 0.2, 0.2, 0.15, 0.1, 0.1, 0.1)
 _PASS_WEIGHTS = (0.7, 0.15, 0.15)
 _PRIOR_BASELINE = 1000.0
-_PRIOR_RUNG = 200.0
-_PRIOR_SLOWED = 60.0
+_PRIOR_RUNG = 1000.0
+_PRIOR_SLOWED = 300.0
 _LEAST_LOG_SD = 0.02
 
 
@@ -62,7 +63,10 @@ def share_counts(guardrail: str, counts: Counts | ArmSeen) -> Rate:
         return Rate(n=counts.timed, k=counts.misses)
     if guardrail == "quality":
         return Rate(n=counts.attempts, k=counts.mismatches)
-    return Rate(n=counts.attempts, k=counts.errors)
+    if guardrail == "errors":
+        return Rate(n=counts.attempts, k=counts.errors)
+    n, k = counts.shares.get(guardrail, (0, 0))
+    return Rate(n=n, k=k)
 
 
 def increment(before0: Rate, now0: Rate, before1: Rate, now1: Rate) -> Block:
@@ -93,69 +97,89 @@ def feed_share(memory: Memory, guardrail: str, e: Evidence, margin: float, fail_
         bank.llr[i] += ep.log_e(block, q0, q1, margin, worse=False)
 
 
-def usable_key(thresholds: Thresholds | None, counts: Counts, scale: float, *, worse: bool) -> str | None:
+def usable_key(thresholds: Thresholds | None, counts: Counts, scale: float, *, worse: bool, metric: str = "latency") -> str | None:
     """Return the ladder to use for a scale: the exact one, else the nearest that can only err towards saying nothing.
 
     A FAIL may use a larger scale, a PASS a smaller one; None where there is none.
     """
-    exact = ladder_key(scale)
+    exact = ladder_key(scale, metric)
     if exact in counts.ladders:
         return exact
     scales = sorted(thresholds.scales) if thresholds is not None else []
-    fit = [s for s in scales if (s >= scale if worse else s <= scale) and ladder_key(s) in counts.ladders]
+    fit = [s for s in scales if (s >= scale if worse else s <= scale) and ladder_key(s, metric) in counts.ladders]
     if not fit:
         return None
-    return ladder_key(fit[0] if worse else fit[-1])
+    return ladder_key(fit[0] if worse else fit[-1], metric)
 
 
-def _rungs(memory: Memory, e: Evidence, key: str) -> list[Ladder]:
+def _rungs(memory: Memory, e: Evidence, key: str, metric: str) -> list[Ladder]:
     """Return every rung's block: canary requests over the ladder `key` against baseline requests over the plain one."""
-    plain = ladder_key(1.0)
+    plain = ladder_key(1.0, metric)
     base, canary = memory.arm("baseline"), memory.arm("canary")
     before0 = base.ladders.get(plain) or [0] * len(LADDER)
     before1 = canary.ladders.get(key) or [0] * len(LADDER)
-    n0, n1 = e.arms["baseline"].timed - base.timed, e.arms["canary"].timed - canary.timed
+    seen0, seen1 = base.timed_for(metric), canary.timed_for(metric)
+    n0, n1 = e.arms["baseline"].timed_for(metric) - seen0, e.arms["canary"].timed_for(metric) - seen1
     now0, now1 = e.arms["baseline"].ladders[plain], e.arms["canary"].ladders[key]
     return [
         Ladder(
             block=Block(n0=n0, k0=now0[i] - before0[i], n1=n1, k1=now1[i] - before1[i]),
-            baseline=Rate(n=base.timed, k=before0[i]),
-            canary=Rate(n=canary.timed, k=before1[i]),
+            baseline=Rate(n=seen0, k=before0[i]),
+            canary=Rate(n=seen1, k=before1[i]),
         )
         for i in range(len(LADDER))
     ]
 
 
-def has_ladder(e: Evidence) -> bool:
-    """Tell whether latency can be compared at all: frozen quantiles, and both arms counted over them."""
-    plain = ladder_key(1.0)
+def has_ladder(e: Evidence, metric: str = "latency") -> bool:
+    """Tell whether a ladder metric can be compared at all: frozen quantiles, and both arms counted over them."""
+    plain = ladder_key(1.0, metric)
     return e.cursor.thresholds is not None and all(len(e.arms[a].ladders.get(plain, ())) == len(LADDER) for a in e.arms)
 
 
-def can_pass(e: Evidence, margin: float) -> bool:
-    """Tell whether the source counts a ladder that a PASS at this margin can use."""
-    return usable_key(e.cursor.thresholds, e.arms["canary"], 1 + margin, worse=False) is not None
+def only_detects(e: Evidence, metric: str) -> bool:
+    """Tell whether the source has only the bounds of buckets: they can show a regression, and no percentage."""
+    own = e.cursor.thresholds.quantiles(metric) if e.cursor.thresholds is not None else None
+    return own is not None and own.edges_only
 
 
-def feed_latency(memory: Memory, e: Evidence, margin: float, fail_margin: float) -> None:
-    """Feed the latency guardrail's processes with what is new."""
-    thresholds = e.cursor.thresholds
-    for name, scale in (("latency", 1 + fail_margin), (CONFOUNDED, max(CONFOUNDED_SCALE, 1 + fail_margin))):
-        if name == CONFOUNDED and cache_gap(e) is None:
+def can_pass(e: Evidence, spec: GuardrailSpec) -> bool:
+    """Tell whether the source counts ladders that a PASS at these margins can use, every rung."""
+    scales = {1 + spec.rung_margin(i) for i in range(len(LADDER))}
+    keys = [usable_key(e.cursor.thresholds, e.arms["canary"], scale, worse=False, metric=spec.name) for scale in scales]
+    return None not in keys and not only_detects(e, spec.name)
+
+
+def confounded_name(metric: str) -> str:
+    """Return the name of a metric's FAIL process at the scale that counts where the caches differ."""
+    return f"{metric}+50%"
+
+
+def feed_latency(memory: Memory, e: Evidence, spec: GuardrailSpec) -> None:
+    """Feed a ladder metric's processes with what is new."""
+    thresholds, metric, fail_margin = e.cursor.thresholds, spec.name, spec.fail_margin
+    confounded = confounded_name(metric)
+    for name, scale in ((metric, 1 + fail_margin), (confounded, max(CONFOUNDED_SCALE, 1 + fail_margin))):
+        if name == confounded and (cache_gap(e) is None or metric not in CACHE_BOUND):
             continue
-        key = usable_key(thresholds, e.arms["canary"], scale, worse=True)
+        key = usable_key(thresholds, e.arms["canary"], scale, worse=True, metric=metric)
         if key is not None:
-            for i, rung in enumerate(_rungs(memory, e, key)):
+            for i, rung in enumerate(_rungs(memory, e, key, metric)):
                 _feed_fail_rung(memory.fail_bank(f"{name}/{i}", len(ODDS)), rung, 1 - LADDER[i])
-    key = usable_key(thresholds, e.arms["canary"], 1 + margin, worse=False)
-    if key is None or thresholds is None:
+    own = thresholds.quantiles(metric) if thresholds is not None else None
+    if own is None or own.edges_only:
         return
     base = memory.arm("baseline")
-    slowed = base.ladders.get(key) or [0] * len(LADDER)
-    for i, rung in enumerate(_rungs(memory, e, key)):
-        guess = ep.slowed(1 - LADDER[i], -log1p(margin), max(thresholds.log_sd, _LEAST_LOG_SD))
-        faster = ep.estimate(slowed[i], base.timed, guess, _PRIOR_SLOWED)
-        _feed_pass_rung(memory.pass_bank(f"latency/{i}", len(_PASS_WEIGHTS)), rung, 1 - LADDER[i], faster)
+    for i in range(len(LADDER)):
+        margin = spec.rung_margin(i)
+        key = usable_key(thresholds, e.arms["canary"], 1 + margin, worse=False, metric=metric)
+        if key is None:
+            continue
+        slowed = base.ladders.get(key) or [0] * len(LADDER)
+        guess = ep.slowed(1 - LADDER[i], -log1p(margin), max(own.log_sd, _LEAST_LOG_SD))
+        faster = ep.estimate(slowed[i], base.timed_for(metric), guess, _PRIOR_SLOWED)
+        rung = _rungs(memory, e, key, metric)[i]
+        _feed_pass_rung(memory.pass_bank(f"{metric}/{i}", len(_PASS_WEIGHTS)), rung, 1 - LADDER[i], faster)
 
 
 def _feed_fail_rung(bank: FailBank, ladder: Ladder, nominal: float) -> None:
@@ -194,9 +218,14 @@ def latency_log_fail(memory: Memory, name: str = "latency") -> float:
     return ep.log_mean(values, [1 / len(values)] * len(values))
 
 
+def pass_log(bank: PassBank, effect: float) -> float:
+    """Return the log of the PASS process as it stands."""
+    return ep.log_mean([v / effect for v in bank.llr], _PASS_WEIGHTS)
+
+
 def note_pass(bank: PassBank, effect: float) -> None:
     """Latch what the PASS process has reached at this look."""
-    value = ep.log_mean([v / effect for v in bank.llr], _PASS_WEIGHTS)
+    value = pass_log(bank, effect)
     bank.best = max(bank.best, value)
     bank.reached = bank.reached or value >= log(PASS_BOUND)
 

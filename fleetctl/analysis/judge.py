@@ -20,12 +20,12 @@ from math import exp, log
 
 from fleetctl.analysis import clusters, guardrails
 from fleetctl.analysis.breaker import BREAKER_BOUND, baseline_failing, note_outcomes, start_afresh
-from fleetctl.analysis.guardrails import CACHE_GAP, CONFOUNDED, CONFOUNDED_SCALE, FAIL_BOUND, PASS_BOUND, cache_gap
+from fleetctl.analysis.guardrails import CACHE_BOUND, CACHE_GAP, CONFOUNDED_SCALE, FAIL_BOUND, PASS_BOUND, cache_gap, confounded_name
 from fleetctl.analysis.interval import difference, latency_ratio
 from fleetctl.analysis.memory import Memory, PassBank, advance, pack, unpack, went_back
 from fleetctl.analysis.power import LEAST_CANARY, rung_walk, share_walk
 from fleetctl.domain.canonical import digest
-from fleetctl.domain.evidence import ARMS, LADDER, Cursor, Evidence, JudgeState, Look, Verdict, VerdictKind, ladder_key
+from fleetctl.domain.evidence import ARMS, LADDER, LADDER_METRICS, Cursor, Evidence, JudgeState, Look, Verdict, VerdictKind, ladder_key
 from fleetctl.domain.workload import Guardrail, GuardrailSpec
 
 ALL = Guardrail("all")
@@ -58,10 +58,10 @@ def start_step(state: JudgeState) -> JudgeState:
 
 def needed_scales(specs: Sequence[GuardrailSpec]) -> tuple[float, ...]:
     """Return the scales at which a source must count the ladder for these guardrails (of all steps), ascending."""
-    latency = [s for s in specs if s.name == LATENCY]
+    latency = [s for s in specs if s.name in LADDER_METRICS]
     scales = {1.0, CONFOUNDED_SCALE}
     for spec in latency:
-        scales |= {round(1 + spec.margin, 4), round(1 + spec.fail_margin, 4)}
+        scales |= {round(1 + m, 4) for m in (spec.margin, spec.fail_margin, *spec.rungs)}
     return tuple(sorted(scales))
 
 
@@ -116,10 +116,10 @@ def _use(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec]) -> None:
         for spec in specs:
             if not spec.judged:
                 continue
-            if spec.name != LATENCY:
+            if spec.name not in LADDER_METRICS:
                 guardrails.feed_share(memory, spec.name, e, spec.margin, spec.fail_margin)
-            elif guardrails.has_ladder(e):
-                guardrails.feed_latency(memory, e, spec.margin, spec.fail_margin)
+            elif guardrails.has_ladder(e, spec.name):
+                guardrails.feed_latency(memory, e, spec)
         for arm in ARMS:
             advance(memory.arm(arm), e.arms[arm])
     effect = clusters.design_effect(memory.clusters)
@@ -133,15 +133,16 @@ def _confounded(e: Evidence) -> bool:
 
 
 def _log_fail(memory: Memory, name: str, *, confounded: bool) -> float:
-    if name != LATENCY:
+    if name not in LADDER_METRICS:
         effect = clusters.design_effect(memory.clusters) if name == "errors" else 1.0
         return guardrails.share_log_fail(memory, name, effect)
-    value = guardrails.latency_log_fail(memory)
-    return min(value, guardrails.latency_log_fail(memory, CONFOUNDED)) if confounded else value
+    value = guardrails.latency_log_fail(memory, name)
+    is_confounded = confounded and name in CACHE_BOUND
+    return min(value, guardrails.latency_log_fail(memory, confounded_name(name))) if is_confounded else value
 
 
 def _banks(memory: Memory, name: str) -> list[PassBank]:
-    names = [f"{LATENCY}/{i}" for i in range(len(LADDER))] if name == LATENCY else [name]
+    names = [f"{name}/{i}" for i in range(len(LADDER))] if name in LADDER_METRICS else [name]
     return [memory.passes.get(n, PassBank(llr=[])) for n in names]
 
 
@@ -216,11 +217,14 @@ def _one(
         return replace(base, kind="FAIL")
     if trouble is not None:
         return replace(base, kind=trouble[0], detail=trouble[1])
-    if spec.name == LATENCY and not guardrails.has_ladder(e):
-        return replace(base, detail="no frozen quantiles to count latency over")
-    if spec.name == LATENCY and not guardrails.can_pass(e, spec.margin):
+    is_ladder = spec.name in LADDER_METRICS
+    if is_ladder and not guardrails.has_ladder(e, spec.name):
+        return replace(base, detail=f"no frozen quantiles to count {spec.name} over")
+    if is_ladder and guardrails.only_detects(e, spec.name):
+        return replace(base, detail="buckets can show a regression and no percentage: a PASS needs records of requests")
+    if is_ladder and not guardrails.can_pass(e, spec):
         return replace(base, detail=f"the source does not count the ladder at x{1 + spec.margin:g}")
-    if spec.name == LATENCY and confounded:
+    if spec.name in CACHE_BOUND and confounded:
         return replace(base, detail=f"cached prompt tokens differ by {cache_gap(e) or 0.0:.0%}: only latency x{CONFOUNDED_SCALE} can fail")
     effect = clusters.design_effect(memory.clusters) if spec.name == "errors" else 1.0
     missing = _missing(e, spec, banks, effect)
@@ -231,9 +235,13 @@ def _one(
 
 
 def _breaker(memory: Memory, e: Evidence) -> tuple[Verdict, ...]:
+    peak = memory.breaker.peak
+    if e.faults and memory.failed in ("", BREAKER):
+        memory.failed = BREAKER
+        hard = Verdict(kind="FAIL", guardrail=BREAKER, e_value=_exp(peak), fail_bound=BREAKER_BOUND, look=_look(e, "errors"))
+        return (replace(hard, detail=f"hard fault: {', '.join(e.faults)}"),)
     if not memory.breaker.tripped:
         return ()
-    peak = memory.breaker.peak
     verdict = Verdict(kind="INCONCLUSIVE", guardrail=BREAKER, e_value=_exp(peak), fail_bound=BREAKER_BOUND, look=_look(e, "errors"))
     if memory.failed not in ("", BREAKER):
         return (replace(verdict, detail=f"tripped after a FAIL on {memory.failed}"),)
@@ -247,10 +255,10 @@ def _breaker(memory: Memory, e: Evidence) -> tuple[Verdict, ...]:
 def _look(e: Evidence, name: str) -> Look:
     base, canary = e.arms["baseline"], e.arms["canary"]
     total = base.attempts + canary.attempts
-    if name == LATENCY:
-        plain = ladder_key(1.0)
+    if name in LADDER_METRICS:
+        plain = ladder_key(1.0, name)
         events = [c.ladders[plain][_SHOWN_RUNG] if len(c.ladders.get(plain, ())) > _SHOWN_RUNG else 0 for c in (base, canary)]
-        counts = [base.timed, canary.timed]
+        counts = [base.timed_for(name), canary.timed_for(name)]
     else:
         rates = [guardrails.share_counts(name, c) for c in (base, canary)]
         events, counts = [r.k for r in rates], [r.n for r in rates]
@@ -266,6 +274,8 @@ def _look(e: Evidence, name: str) -> Look:
 
 def _interval(e: Evidence, name: str) -> tuple[float, float] | None:
     base, canary = e.arms["baseline"], e.arms["canary"]
+    if name in LADDER_METRICS and name != LATENCY:
+        return None
     if name == LATENCY:
         return latency_ratio(base, canary, e.cursor.thresholds)
     rates = [guardrails.share_counts(name, c) for c in (base, canary)]
@@ -281,13 +291,14 @@ def _missing(e: Evidence, spec: GuardrailSpec, banks: Sequence[PassBank], effect
     share = canary.attempts / total
     frozen = e.cursor.thresholds
     needed = float(LEAST_CANARY - canary.attempts)
-    for rung, bank in zip(LADDER, banks, strict=False):
+    for i, (rung, bank) in enumerate(zip(LADDER, banks, strict=False)):
         if bank.reached:
             continue
-        if spec.name == LATENCY:
-            if frozen is None or frozen.log_sd <= 0:
+        if spec.name in LADDER_METRICS:
+            own = frozen.quantiles(spec.name) if frozen is not None else None
+            if own is None or own.log_sd <= 0:
                 return None
-            walk = rung_walk(rung, spec.margin, frozen.log_sd, share)
+            walk = rung_walk(rung, spec.rung_margin(i), own.log_sd, share)
         else:
             rates = [guardrails.share_counts(spec.name, c) for c in (base, canary)]
             rate = (sum(r.k for r in rates) + 0.5) / (sum(r.n for r in rates) + 1)

@@ -41,6 +41,12 @@ class ArmSeen:
     mismatches: int = 0
     timed: int = 0
     ladders: dict[str, list[int]] = field(default_factory=dict)
+    timed_of: dict[str, int] = field(default_factory=dict)
+    shares: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def timed_for(self, metric: str) -> int:
+        """Return the attempts that a metric's ladders were counted over."""
+        return self.timed if metric == "latency" else self.timed_of.get(metric, 0)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,7 +132,7 @@ def pack(memory: Memory) -> JudgeState:
         "fed": memory.fed,
         "cursor": memory.cursor,
         "failed": memory.failed,
-        "seen": {arm: [s.attempts, s.errors, s.misses, s.mismatches, s.timed, s.ladders] for arm, s in memory.seen.items()},
+        "seen": {arm: _seen(s) for arm, s in memory.seen.items()},
         "fails": {name: [b.llr, b.marks] for name, b in memory.fails.items()},
         "passes": {name: [b.llr, b.best, b.reached] for name, b in memory.passes.items()},
         "clusters": [memory.clusters.spread, memory.clusters.errors, memory.clusters.seconds, memory.clusters.opened, memory.clusters.now],
@@ -135,6 +141,26 @@ def pack(memory: Memory) -> JudgeState:
     }
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return JudgeState(format_version=JUDGE_FORMAT, numbers=text.encode())
+
+
+def _seen(s: ArmSeen) -> list[Any]:
+    whole = [s.attempts, s.errors, s.misses, s.mismatches, s.timed, s.ladders]
+    return [*whole, s.timed_of, {k: list(v) for k, v in s.shares.items()}] if s.timed_of or s.shares else whole
+
+
+def _read_seen(row: list[Any]) -> ArmSeen:
+    attempts, errors, misses, mismatches, timed, ladders, *more = row
+    timed_of, shares = more or ({}, {})
+    return ArmSeen(
+        attempts=attempts,
+        errors=errors,
+        misses=misses,
+        mismatches=mismatches,
+        timed=timed,
+        ladders=ladders,
+        timed_of=timed_of,
+        shares={name: (n, k) for name, (n, k) in shares.items()},
+    )
 
 
 def unpack(state: JudgeState) -> Memory:
@@ -160,10 +186,7 @@ def _memory(data: Any) -> Memory:
         fed=data["fed"],
         cursor=data["cursor"],
         failed=data["failed"],
-        seen={
-            arm: ArmSeen(attempts=a, errors=e, misses=m, mismatches=q, timed=t, ladders=ladders)
-            for arm, (a, e, m, q, t, ladders) in data["seen"].items()
-        },
+        seen={arm: _read_seen(row) for arm, row in data["seen"].items()},
         fails={name: FailBank(llr=llr, marks=marks) for name, (llr, marks) in data["fails"].items()},
         passes={name: PassBank(llr=llr, best=best, reached=reached) for name, (llr, best, reached) in data["passes"].items()},
         clusters=ClusterMemory(
@@ -185,6 +208,7 @@ def advance(seen: ArmSeen, counts: Counts) -> None:
     seen.attempts, seen.errors = counts.attempts, counts.errors
     seen.misses, seen.mismatches, seen.timed = counts.misses, counts.mismatches, counts.timed
     seen.ladders = {key: list(rungs) for key, rungs in counts.ladders.items()}
+    seen.timed_of, seen.shares = dict(counts.timed_of), dict(counts.shares)
 
 
 def went_back(seen: ArmSeen, counts: Counts) -> bool:
@@ -196,6 +220,10 @@ def went_back(seen: ArmSeen, counts: Counts) -> bool:
         or counts.mismatches < seen.mismatches
         or counts.timed < seen.timed
     ):
+        return True
+    if any(counts.timed_of.get(metric, 0) < n for metric, n in seen.timed_of.items()):
+        return True
+    if any(min(a - b for a, b in zip(counts.shares.get(name, (0, 0)), nk, strict=True)) < 0 for name, nk in seen.shares.items()):
         return True
     for key, rungs in seen.ladders.items():
         now = counts.ladders.get(key)

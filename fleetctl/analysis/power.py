@@ -9,6 +9,7 @@ Source: KL* is evidence.md 1; the tables of evidence.md 2 and simulations of the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, exp, inf, log, log1p, sqrt
 from statistics import NormalDist
@@ -63,19 +64,22 @@ def _variance(q: float, p: float) -> float:
     return q * (1 - q) * spread * spread
 
 
-def planned_requests(guardrail: Guardrail | str, margin: float, base_rate: float, log_sd: float, share: float) -> tuple[Requests, Requests]:
+def planned_requests(
+    guardrail: Guardrail | str, margin: float, base_rate: float, log_sd: float, share: float, *, rungs: Sequence[float] = ()
+) -> tuple[Requests, Requests]:
     """Return (median, p90) of the canary requests to a PASS if both arms are equal.
 
     Args:
         margin: as in GuardrailSpec (points / 100 for shares, a ratio for latency); base_rate: of a share guardrail's events, 0 to 1;
             log_sd: of latency, above 0; share: of the canary, above 0 and below 1. NEVER where no number of requests is enough.
+        rungs: margins of the ladder's rungs where they differ, as in GuardrailSpec.
     """
     if not 0 < share < 1 or margin <= 0:
         return NEVER, NEVER
     if guardrail == "latency":
         if log_sd <= 0:
             return NEVER, NEVER
-        walks = [rung_walk(rung, margin, log_sd, share) for rung in LADDER]
+        walks = [rung_walk(rung, rungs[i] if rungs else margin, log_sd, share) for i, rung in enumerate(LADDER)]
     else:
         if base_rate + margin >= 1:
             return NEVER, NEVER

@@ -87,12 +87,12 @@ class Gatherer:
         else:
             self._add_image(read)
 
-    def add_image_name(self, reference: str, where: str) -> None:
-        """Take the name of an image whose contents are not read."""
-        for hit in self._text.scan(reference, {"image"}):
+    def add_image_name(self, reference: str, where: str) -> bool:
+        """Take the name of an image whose contents are not read; tell whether it says anything."""
+        hits = [*self._text.scan(reference, {"image"}), *self._text.scan(reference, {"env"})]
+        for hit in hits:
             self._found.add(hit.rule, Place(where, 0), hit.subject)
-        for hit in self._text.scan(reference, {"env"}):
-            self._found.add(hit.rule, Place(where, 0), hit.subject)
+        return bool(hits)
 
     def add_workload(self, workload: Workload) -> None:
         """Take what the fleet file says of a workload: engine, precision, flags and environment."""

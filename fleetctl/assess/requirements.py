@@ -16,6 +16,8 @@ from fleetctl.domain.portability import PackageRule
 
 MOST_PLACED = 2000
 """Requirements of a TOML file whose line is looked for; the rest is given line 1."""
+MOST_MISSED = 100
+"""Names of a lock file that are not in its text as they are (JSON may spell letters as numbers), after which no line is looked for."""
 LONGEST_LINE = 4000
 
 
@@ -62,7 +64,7 @@ def requirements(path: str, text: str) -> list[Requirement]:
     if name == "pyproject.toml" or name == "pipfile":
         return list(_pyproject(path, text, _toml(text)))
     if name.endswith(".lock") or name == "pylock.toml":
-        return list(_lock(path, text, json.loads(text) if name == "pipfile.lock" else _toml(text)))
+        return list(_lock(path, text, _json(text) if name == "pipfile.lock" else _toml(text)))
     if name.endswith((".yml", ".yaml")):
         return list(_lines(path, (line.lstrip(" -") if line.lstrip().startswith("-") else "" for line in text.splitlines())))
     if name == "setup.py":
@@ -70,6 +72,13 @@ def requirements(path: str, text: str) -> list[Requirement]:
     if "dockerfile" in name or "containerfile" in name or name.endswith((".sh", ".bash")):
         return list(_installs(path, text))
     return list(_lines(path, text.splitlines()))
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def _toml(text: str) -> dict[str, Any]:
@@ -157,14 +166,16 @@ def _lock(path: str, text: str, data: Any) -> Iterator[Requirement]:
     for group in ("default", "develop"):
         if isinstance(data.get(group), dict):
             entries += [(k, v.get("version") if isinstance(v, dict) else "") for k, v in data[group].items()]
-    at, line = 0, 1
+    at, line, missed = 0, 1, 0
     for name, version in entries:
         if not isinstance(name, str) or not _NAME.match(name):
             continue
-        found = text.find(name, at)
+        found = text.find(name, at) if missed < MOST_MISSED else -1
         if found >= 0:
             line += text.count("\n", at, found)
             at = found
+        else:
+            missed += 1
         yield Requirement(normalised(name), str(version or "").lstrip("=")[:60], path, line)
 
 

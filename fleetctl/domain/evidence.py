@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fleetctl.domain.canonical import LATER
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import Guardrail
@@ -18,9 +19,30 @@ LADDER = (0.50, 0.75, 0.90, 0.95, 0.99)
 """Rungs of the latency ladder: quantiles of the baseline. Source: evidence.md 1, canary.md 3.4."""
 
 
-def ladder_key(scale: float) -> str:
-    """Name the ladder counted at `scale` x the frozen thresholds (1.0 is the baseline's own quantiles)."""
-    return f"latency@{scale:.4f}"
+LADDER_METRICS = ("latency", "ttft", "token_time", "nll")
+"""Metrics that are compared over a ladder of the baseline's quantiles; more is worse: time of the whole answer, to the first token and
+per output token (ms), and the negative log-likelihood per token (nat)."""
+
+
+def ladder_key(scale: float, metric: str = "latency") -> str:
+    """Name the ladder of a metric counted at `scale` x the frozen thresholds (1.0 is the baseline's own quantiles)."""
+    return f"{metric}@{scale:.4f}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantiles:
+    """The baseline's own quantiles of one metric, frozen.
+
+    Args:
+        class_edges: as in `Thresholds`; rows: shape (classes, rungs), in the metric's unit; n: requests they were taken from.
+        edges_only: they are bounds of buckets near to the quantiles: counts over them can show that one arm is worse, but no percentage.
+    """
+
+    class_edges: tuple[int, ...]
+    rows: tuple[tuple[float, ...], ...]
+    n: int
+    log_sd: float
+    edges_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +55,7 @@ class Thresholds:
         scales: factors at which the ladder is counted (1 + margin of each step), ascending, each at least 1.
         slo_latency_ms: a slower request is a miss; None where there is no promise.
         baseline_n: requests they were taken from; baseline_error_ratio: among those; log_sd: of their latency.
+        others: of the metrics beside latency (and of latency itself where only buckets tell it), by name.
     """
 
     class_edges: tuple[int, ...]
@@ -42,6 +65,14 @@ class Thresholds:
     baseline_error_ratio: float
     log_sd: float
     slo_latency_ms: float | None = None
+    others: tuple[tuple[str, Quantiles], ...] = field(default=(), metadata=LATER)
+
+    def quantiles(self, metric: str) -> Quantiles | None:
+        """Return the frozen quantiles of a metric, None where there are none."""
+        found = dict(self.others).get(metric)
+        if found is not None or metric != "latency" or not self.latency_ms:
+            return found
+        return Quantiles(class_edges=self.class_edges, rows=self.latency_ms, n=self.baseline_n, log_sd=self.log_sd)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +108,10 @@ class Counts:
     Args:
         attempts: one try of one request at one replica; the second try of a request counts in no arm.
         errors: 5xx, connection failures, cut streams; misses: slower than the SLO; mismatches: quality.
-        ladders: per `ladder_key(scale)`, shape (rungs,): non-error attempts slower than scale x their class's quantile.
-        timed: non-error attempts that the ladders were counted over.
-        streak: errors in a row up to now, newest last (for the breaker's log).
+        ladders: per `ladder_key(scale, metric)`, shape (rungs,): non-error attempts slower than scale x their class's quantile.
+        timed: non-error attempts that the ladders of latency were counted over; timed_of: those of the other metrics.
+        shares: events k among n attempts of every other share: finish reasons, the fleet file's own counters.
+        means: of metrics that are shown and not judged by themselves, by name: output_tokens, tokens_per_s, ttft, token_time, nll.
     """
 
     attempts: int = 0
@@ -93,6 +125,13 @@ class Counts:
     prompt_tokens: int = 0
     mean_latency_ms: float = 0.0
     quantiles_ms: tuple[float, ...] = ()
+    timed_of: Mapping[str, int] = field(default_factory=dict, metadata=LATER)
+    shares: Mapping[str, tuple[int, int]] = field(default_factory=dict, metadata=LATER)
+    means: Mapping[str, float] = field(default_factory=dict, metadata=LATER)
+
+    def timed_for(self, metric: str) -> int:
+        """Return the attempts that a metric's ladders were counted over."""
+        return self.timed if metric == "latency" else self.timed_of.get(metric, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +144,8 @@ class Evidence:
         canary_outcomes: newest canary attempts since the cursor in the order in which they ended, "." good and "x" failed, for the
             one-arm breaker; the last of them are new since an earlier look by the growth of the canary's `attempts`.
         baseline_recent_errors, baseline_recent: of the newest seconds, to see whether the baseline is failing too.
+        faults: hard faults of the canary's GPUs or runtime since the cursor, which trip the breaker by themselves.
+        query: what was asked to get this, so that a person can ask the same.
     """
 
     cell: CellId
@@ -119,6 +160,8 @@ class Evidence:
     baseline_recent: int = 0
     baseline_recent_errors: int = 0
     detail: str = ""
+    faults: tuple[str, ...] = field(default=(), metadata=LATER)
+    query: str = field(default="", metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,3 +254,4 @@ class LookRow:
     arms: Mapping[Arm, Counts]
     verdicts: tuple[Verdict, ...]
     why: str
+    query: str = field(default="", metadata=LATER)

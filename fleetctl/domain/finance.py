@@ -43,7 +43,7 @@ class FinanceRow:
 
     Args:
         row: cell; cost_centre (sum of its cells); shared (whole VMs and idle ones that no cell's share covers); fleet (the plan's bill).
-        started: when both sides came up; ended: when the target went out of use, None while it is up.
+        started: when both sides came up; ended: when one of them went: the target at home-coming, the source at release; None: both are up.
     """
 
     row: Literal["cell", "cost_centre", "shared", "fleet"]

@@ -148,6 +148,7 @@ class Fleet:
     settings: Mapping[str, str] = field(default_factory=dict)
     sources: tuple[Connection, ...] = ()
     paths: tuple[NetworkPath, ...] = field(default=(), metadata=LATER)
+    evidence: tuple[Connection, ...] = field(default=(), metadata=LATER)
 
     def pool(self, id_: PoolId) -> Pool:
         """Return the pool of that name. Raises KeyError."""

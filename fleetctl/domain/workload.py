@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Literal, NewType
 
 from fleetctl.domain.canonical import LATER
@@ -11,7 +12,7 @@ from fleetctl.domain.ids import CellId, PoolId, WorkloadId
 from fleetctl.domain.people import Actor
 
 Guardrail = NewType("Guardrail", str)
-"""Name of a metric with a direction: "errors", "latency", "slo_misses", "quality"."""
+"""Name of a metric with a direction: "errors", "latency", "ttft", "token_time", "nll", "slo_misses", "quality", "counter_..."."""
 
 Requests = int
 
@@ -78,12 +79,19 @@ class GuardrailSpec:
         margin: regression tolerated for a PASS: points / 100 for shares (0.005 is half a point), a ratio for latency (0.10 is 10 %).
         fail_margin: what a FAIL must exceed, same unit.
         judged: False where this cell cannot be judged on it (a stream's latency): shown, gates nothing.
+        rungs: PASS margins of the ladder's rungs (p50, p75, p90, p95, p99) as ratios, where a tail is granted more than `margin`;
+            empty: `margin` at every rung.
     """
 
     name: Guardrail
     margin: float
     fail_margin: float
     judged: bool = True
+    rungs: tuple[float, ...] = field(default=(), metadata=LATER)
+
+    def rung_margin(self, rung: int) -> float:
+        """Return the PASS margin of a rung of the ladder, by its place."""
+        return self.rungs[rung] if self.rungs else self.margin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,11 +152,16 @@ class AffinityKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """How a cell can get a verdict; anything but `own` carries a reason and an actor."""
+    """How a cell can get a verdict; anything but `own` carries a reason and an actor.
+
+    Args:
+        bake: least time at each step with traffic on the target, beside the policy's own (for `accepted`).
+    """
 
     kind: LaneKind = "own"
     reason: str = ""
     actor: Actor | None = None
+    bake: timedelta = field(default=timedelta(0), metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +194,7 @@ class Cell:
     Args:
         target: None lets the plan choose; a pool pins it; Existing skips provision and configure.
         regions: others that its data may be served from, beside its own; () is its own alone.
+        evidence: names of its sources of evidence; "log" is its router's log; the first counts attempts, errors and the share.
     """
 
     id: CellId
@@ -194,3 +208,4 @@ class Cell:
     lane: Lane = field(default_factory=Lane)
     wave: int = 0
     regions: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = field(default=("log",), metadata=LATER)

@@ -6,10 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from fleetctl.domain.evidence import LADDER_METRICS
 from fleetctl.formats import quantities as q
+from fleetctl.formats.evidence_sources import LOG, check_evidence, metrics_of
 from fleetctl.formats.fleet_schema import (
     CellShape,
     CommitmentShape,
+    EvidenceShape,
     PolicyShape,
     PoolShape,
     RouterShape,
@@ -38,6 +41,7 @@ class Parts:
     steps: Mapping[int, StepShape]
     names: Mapping[str, frozenset[str]]
     sources: Mapping[str, SourceShape]
+    evidence: Mapping[str, EvidenceShape]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -54,6 +58,11 @@ def check(parts: Parts) -> Iterator[Finding]:
     for name, source in parts.sources.items():
         for place, text in check_source(source.kind, source.settings, source.secrets):
             yield ("sources", name, *place), text
+    for name, evidence in parts.evidence.items():
+        if name == LOG:
+            yield ("evidence", name), "log is the routers' own: choose another name"
+        for place, text in check_evidence(evidence.kind, evidence.settings, evidence.secrets):
+            yield ("evidence", name, *place), text
     yield from _same_place(parts)
     yield from _after_each_other(parts)
     for i, commitment in parts.commitments.items():
@@ -74,6 +83,8 @@ def _pools(parts: Parts) -> Iterator[Finding]:
     for name, pool in parts.pools.items():
         if pool.count > pool.limit:
             yield ("pools", name, "count"), f"{pool.count} is above the limit of {pool.limit}"
+        if pool.price_usd_per_hour == 0:
+            yield ("pools", name, "price_usd_per_hour"), "must be above 0; leave it out where no price is known, then the list price counts"
         if len(pool.hosts) > pool.count:
             yield ("pools", name, "hosts"), f"{len(pool.hosts)} hosts in a pool whose count is {pool.count}"
         for host in pool.hosts:
@@ -100,10 +111,44 @@ def _cell(name: str, cell: CellShape, parts: Parts) -> Iterator[Finding]:
     both = set(cell.router.baseline_endpoints) & set(cell.router.canary_endpoints)
     if both:
         yield (*here, "router", "canary_endpoints"), f"{', '.join(sorted(both))} stands on both sides"
+    yield from _evidence(cell, here, parts)
     if cell.lane.kind != "own":
         for key in ("reason", "actor"):
             if not getattr(cell.lane, key).strip():
                 yield (*here, "lane"), f"the lane {cell.lane.kind} needs {'a reason' if key == 'reason' else 'an actor'}: add {key}"
+    if cell.lane.bake and cell.lane.kind != "accepted":
+        yield (*here, "lane", "bake"), f"only the lane accepted has a bake time of its own, not {cell.lane.kind}"
+
+
+def _evidence(cell: CellShape, here: Path, parts: Parts) -> Iterator[Finding]:
+    """Yield what a cell's sources cannot tell though its workload is judged on it."""
+    place = (*here, "evidence")
+    yield from _twice(cell.evidence, place)
+    if not cell.evidence:
+        yield place, "must name at least one source, such as log"
+    for i, name in enumerate(cell.evidence):
+        if name != LOG and name not in parts.names["evidence"]:
+            known = {LOG, *parts.names["evidence"]}
+            yield (*place, i), f"no evidence is named {name!r}{did_you_mean(name, known)}"
+    workload = parts.workloads.get(cell.workload)
+    if workload is None or cell.lane.kind == "stay":
+        return
+    kinds = {name: e.kind for name, e in parts.evidence.items()}
+    told, exact = metrics_of(kinds, tuple(cell.evidence), streaming=workload.traffic.streaming)
+    counters = {k.replace("counter.", "counter_", 1) for n in cell.evidence if n in parts.evidence for k in parts.evidence[n].settings}
+    for guardrail in workload.guardrails:
+        if guardrail in LADDER_METRICS and guardrail != "latency" and guardrail not in told:
+            yield (
+                place,
+                f"the workload is judged on {guardrail}, which none of {', '.join(cell.evidence)} tells: add a source of kind probes",
+            )
+        elif guardrail in LADDER_METRICS and guardrail in told and guardrail not in exact and cell.lane.kind == "own":
+            yield (
+                place,
+                f"buckets can show that {guardrail} is worse and no percentage, so it could never PASS: add a source of kind probes",
+            )
+        elif guardrail.startswith("counter_") and guardrail not in counters:
+            yield place, f"the workload is judged on {guardrail}, and no source of this cell has a setting counter.{guardrail[8:]}"
 
 
 def _target(name: str, cell: CellShape, parts: Parts) -> Iterator[Finding]:
@@ -245,9 +290,9 @@ def _margin(name: str, margin: str, fail_margin: str | None, here: Path) -> Iter
 
 
 def read_margin(name: str, text: str) -> float:
-    """Read a margin in its guardrail's unit: latency as a percentage, all others as points.
+    """Read a margin in its guardrail's unit: times and nll as a percentage, all others as points.
 
     Raises:
         ValueError: another unit or none.
     """
-    return q.parse_ratio(text) if name == "latency" else q.parse_points(text)
+    return q.parse_ratio(text) if name in LADDER_METRICS else q.parse_points(text)

@@ -23,6 +23,7 @@ from fleetctl.domain.workload import (
 from fleetctl.formats.fleet_checks import EXISTING, existing_targets, read_margin
 from fleetctl.formats.fleet_schema import (
     CellShape,
+    EvidenceShape,
     FleetShape,
     MarginShape,
     PolicyShape,
@@ -38,7 +39,8 @@ from fleetctl.formats.presets import DEFAULT_PRESET, PRESETS, default_fail_margi
 def to_fleet(shape: FleetShape, serial: int) -> Fleet:
     """Return the fleet that a checked file declares; `serial` is its number in the store."""
     named = {name for w in shape.workloads.values() for name in w.guardrails} | {"errors", "latency"}
-    guardrails = tuple(Guardrail(name) for name in ("errors", "latency", "slo_misses", "quality") if name in named)
+    usual = ("errors", "latency", "slo_misses", "quality")
+    guardrails = tuple(Guardrail(name) for name in (*(n for n in usual if n in named), *sorted(named - set(usual))))
     return Fleet(
         name=shape.name,
         lineage=shape.lineage,
@@ -49,6 +51,7 @@ def to_fleet(shape: FleetShape, serial: int) -> Fleet:
         policy=to_policy(shape.policy, guardrails),
         routers=tuple(_router(name, router) for name, router in shape.routers.items()),
         sources=tuple(_router(name, source) for name, source in shape.sources.items()),
+        evidence=tuple(_router(name, source) for name, source in shape.evidence.items()),
         hosts=tuple(host for name, pool in shape.pools.items() for host in _hosts(name, pool)),
         commitments=tuple(Commitment(pool=PoolId(c.pool), count=c.count, hourly=c.hourly, until=c.until) for c in shape.commitments),
         settings=dict(shape.settings),
@@ -94,7 +97,7 @@ def _hosts(pool: str, p: PoolShape) -> tuple[Host, ...]:
     )
 
 
-def _router(name: str, r: RouterShape | SourceShape) -> Connection:
+def _router(name: str, r: RouterShape | SourceShape | EvidenceShape) -> Connection:
     secrets = {key: SecretRef(kind=s.kind, name=s.name) for key, s in r.secrets.items()}
     return Connection(name=name, kind=r.kind, settings=dict(r.settings), secrets=secrets)
 
@@ -146,7 +149,8 @@ def _cell(name: str, c: CellShape, shape: FleetShape) -> Cell:
     router = c.router.name
     if router == EXISTING and router not in shape.routers:
         router = next(iter(shape.routers))
-    lane = Lane(kind=c.lane.kind, reason=c.lane.reason, actor=Actor(kind="person", name=c.lane.actor, via="cli") if c.lane.actor else None)
+    signer = Actor(kind="person", name=c.lane.actor, via="cli") if c.lane.actor else None
+    lane = Lane(kind=c.lane.kind, reason=c.lane.reason, actor=signer, bake=c.lane.bake)
     return Cell(
         id=CellId(name),
         workload=WorkloadId(c.workload),
@@ -164,6 +168,7 @@ def _cell(name: str, c: CellShape, shape: FleetShape) -> Cell:
         affinity=AffinityKey(kind=c.affinity.kind, name=c.affinity.name) if c.affinity else None,
         lane=lane,
         wave=c.wave,
+        evidence=tuple(c.evidence),
         regions=tuple(c.regions),
     )
 

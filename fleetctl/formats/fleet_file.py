@@ -19,6 +19,7 @@ from fleetctl.formats.fleet_convert import to_fleet
 from fleetctl.formats.fleet_schema import (
     CellShape,
     CommitmentShape,
+    EvidenceShape,
     FleetShape,
     PolicyShape,
     PoolShape,
@@ -33,7 +34,7 @@ from fleetctl.formats.presets import DEFAULT_PRESET, expand_steps
 from fleetctl.formats.yaml_source import Document, Mistake, Path, read_yaml
 
 M = TypeVar("M", bound=BaseModel)
-_SECTIONS = ("pools", "workloads", "cells", "routers", "sources")
+_SECTIONS = ("pools", "workloads", "cells", "routers", "sources", "evidence")
 
 
 def read_fleet(path: FilePath, *, serial: int = 1, shown_as: str = "") -> Fleet:
@@ -113,6 +114,7 @@ def _parts(value: Mapping[str, Any], shape: FleetShape | None) -> Parts:
         cells=_each(CellShape, sections["cells"]),
         routers=_each(RouterShape, sections["routers"]),
         sources=_each(SourceShape, sections["sources"]),
+        evidence=_each(EvidenceShape, sections["evidence"]),
         commitments=_listed(CommitmentShape, value.get("commitments")),
         policy=shape.policy if shape else _salvaged(PolicyShape, _mapping(value.get("policy"))),
         steps=_steps(value, shape),

@@ -90,7 +90,14 @@ Positive = Annotated[int, Field(ge=1, le=1_000_000_000)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 AboveZero = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 PhaseName = Literal["preflight", "shadow", "canary", "ramp", "full", "soak", "complete"]
-GuardrailName = Literal["errors", "latency", "slo_misses", "quality"]
+GuardrailName = Annotated[
+    str,
+    _matching(
+        r"errors|latency|ttft|token_time|nll|slo_misses|quality|finish_[a-z_]{1,30}|counter_[a-z0-9_]{1,40}|errors_[a-z0-9-]{1,62}",
+        "a guardrail: errors, latency, ttft, token_time, nll, slo_misses, quality, finish_REASON, counter_NAME or errors_SOURCE",
+    ),
+]
+"""Metrics with a direction. Source: design section 7, evidence.md."""
 ClassName = Literal["batch", "online", "realtime"]
 
 
@@ -126,6 +133,14 @@ class SourceShape(Shape):
 
     kind: Text = Field(description="azure, aws, ansible, engines, prometheus, table or kubernetes.")
     settings: dict[str, ScalarText] = Field(default_factory=dict, description="What that kind knows: docs/how-to/inventory-*.md.")
+    secrets: dict[str, SecretShape] = Field(default_factory=dict, description="Secrets by reference: token or key.")
+
+
+class EvidenceShape(Shape):
+    """A source of evidence beside the routers' logs."""
+
+    kind: Text = Field(description="probes, scrape, prometheus or recording.")
+    settings: dict[str, ScalarText] = Field(default_factory=dict, description="What that kind knows: docs/how-to/choose-evidence.md.")
     secrets: dict[str, SecretShape] = Field(default_factory=dict, description="Secrets by reference: token or key.")
 
 
@@ -233,6 +248,7 @@ class LaneShape(Shape):
     kind: Literal["own", "pooled", "replay", "accepted", "stay"]
     reason: Text = ""
     actor: Text = Field(default="", description="The person who decided it.")
+    bake: Duration = Field(default=timedelta(0), description="accepted: least time at each step that raises the weight.")
 
 
 class RouterRefShape(Shape):
@@ -275,14 +291,18 @@ class CellShape(Shape):
         _short_form("kind"),
         WithJsonSchema({"anyOf": [{"enum": ["own"]}, LaneShape.model_json_schema()]}),
     ] = LaneShape(kind="own")
+    evidence: list[Id] = Field(
+        default=["log"],
+        description="Sources of its evidence: log (its router's) and names of `evidence`; the first counts attempts and errors.",
+    )
     wave: Count = Field(default=0, description="Wave it must move in, from 1; 0: the plan chooses.")
     regions: list[Region] = Field(default_factory=list, description="Other regions that its data may be served from.")
 
 
 class MarginShape(Shape):
-    """One guardrail at one step: shares in points, latency as a percentage."""
+    """One guardrail at one step: latency, ttft, token_time and nll as a percentage, all others in points."""
 
-    margin: Text = Field(description='Regression tolerated for a PASS: "0.5 points" for errors, slo_misses and quality, "10%" for latency.')
+    margin: Text = Field(description='Regression tolerated for a PASS: "0.5 points" for errors and other shares, "10%" for times and nll.')
     fail_margin: Text | None = Field(
         default=None, description="What a FAIL must exceed, same unit. Left out: see docs/reference/fleet-file.md."
     )
@@ -361,6 +381,7 @@ class FleetShape(Shape):
     lineage: Lineage = Field(description="Identity of this fleet, made once by fleetctl init; never changed.")
     routers: dict[Id, RouterShape] = Field(default_factory=dict)
     sources: dict[Id, SourceShape] = Field(default_factory=dict, description="What `fleetctl inventory scan` asks.")
+    evidence: dict[Id, EvidenceShape] = Field(default_factory=dict, description="Sources of evidence beside the routers' logs.")
     pools: dict[Id, PoolShape]
     workloads: dict[Id, WorkloadShape]
     cells: dict[Id, CellShape]

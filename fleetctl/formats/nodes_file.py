@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
 from fleetctl.domain.ids import HostId, PoolId, is_id
 from fleetctl.domain.matrix import LAYERS, Layer, Wanted
+from fleetctl.domain.model_files import ModelFile, ModelStore
 from fleetctl.domain.pool import Host, Vendor
 from fleetctl.errors import ConfigInvalid
+from fleetctl.formats.model_files import model_mistakes, read_models
 from fleetctl.formats.yaml_source import Document, read_yaml
 
 LIMIT_BYTES = 4_194_304
 _VARIABLE = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
 _TEXTS = ("pool", "vendor", "release", "layer", "gpu_target", "mirror", "matrix", "known_hosts", "identity")
 _MAPS = ("pins", "keys", "hosts", "roles")
-_KNOWN = frozenset((*_TEXTS, *_MAPS, "container", "accepted_licences"))
+_KNOWN = frozenset((*_TEXTS, *_MAPS, "container", "accepted_licences", "stores", "models"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,7 @@ class NodesFile:
     Args:
         roles: variables of every host; by_host: of one host; keys: armoured key by repository.
         matrix: path of a matrix that replaces the shipped one, None for the shipped one.
+        stores: where files of models lie, by name; models: the files.
     """
 
     pool: PoolId
@@ -41,6 +44,8 @@ class NodesFile:
     matrix: Path | None
     known_hosts: Path | None
     identity: Path | None
+    stores: Mapping[str, ModelStore] = field(default_factory=dict)
+    models: tuple[ModelFile, ...] = ()
 
 
 def read_nodes(path: Path) -> NodesFile:
@@ -83,7 +88,7 @@ def _mistakes(document: Document) -> list[tuple[int, str]]:
     licences = data.get("accepted_licences", [])
     if not isinstance(licences, list) or not all(isinstance(x, str) for x in licences):
         found.append((document.line(("accepted_licences",)), "accepted_licences is not a list of names"))
-    return found + _host_mistakes(document) + _variable_mistakes(document, ("roles",), data.get("roles", {}))
+    return found + _host_mistakes(document) + _variable_mistakes(document, ("roles",), data.get("roles", {})) + model_mistakes(document)
 
 
 def _host_mistakes(document: Document) -> list[tuple[int, str]]:
@@ -129,6 +134,7 @@ def _convert(data: Mapping[str, object], folder: Path) -> NodesFile:
         container=cast(bool, data.get("container", True)),
         mirror=cast(str, data.get("mirror", "")),
     )
+    stores, models = read_models(data, folder)
     keys = {name: _text(folder / file, name) for name, file in cast("dict[str, str]", data.get("keys", {})).items()}
     return NodesFile(
         pool=pool,
@@ -142,6 +148,8 @@ def _convert(data: Mapping[str, object], folder: Path) -> NodesFile:
         matrix=_path(folder, data.get("matrix")),
         known_hosts=_path(folder, data.get("known_hosts")),
         identity=_path(folder, data.get("identity")),
+        stores=stores,
+        models=models,
     )
 
 

@@ -107,7 +107,7 @@ def _layer(matrix: Matrix, release: Release, wanted: Wanted) -> Iterator[Diagnos
         yield _error("matrix.layer", "layer", f"{wanted.layer} is not known to work with {release.id}; known: {offered}")
     if wanted.layer == "scale" and "scale" not in wanted.accepted_licences:
         text = "SCALE's free licence forbids commercial use, outputs included; nobody has accepted a licence on record"
-        yield _error("matrix.layer", "layer", f"{text}. Add it: --accept-licence scale")
+        yield _error("matrix.layer", "layer", f"{text}. Put accepted_licences: [scale] into the nodes file")
     download = matrix.download(wanted.layer)
     if download is not None:
         if download.url == UNKNOWN:
@@ -158,7 +158,7 @@ def _unknown(where: str, field: str) -> Diagnostic:
     return _error(
         "matrix.unknown_value",
         f"{where}.{field}",
-        f"no source gives this value. Read it from the vendor and put it into the pins file: {where}: {{{field}: ...}}",
+        f"no source gives this value. Read it from the vendor and put it into pins of the nodes file: {where}: {{{field}: ...}}",
     )
 
 

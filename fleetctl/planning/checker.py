@@ -25,7 +25,7 @@ from fleetctl.domain.plan import Certificate, Check, Fit, Outcome, Plan, Speed
 from fleetctl.domain.pool import Pool, Sku
 from fleetctl.domain.workload import Cell, Existing, Workload
 
-FREE_CODES = frozenset({"price.dearer", "price.whole_vms", "pool.limit", "capacity.no"})
+FREE_CODES = frozenset({"price.dearer", "price.whole_vms", "pool.limit", "capacity.no", "apart"})
 """Reasons of cells that the optimiser left where they are, like every `limit.*`; every other staying cell had no choice."""
 CLOSE = 1e-6
 FACILITY_OVER_TDP = 2.3
@@ -140,7 +140,7 @@ def _book(o: Outcome, w: Workload, facts: Mapping[PoolId, _PoolFacts]) -> None:
 def _places(
     plan: Plan, cells: Mapping[CellId, Cell], works: Mapping[WorkloadId, Workload], facts: Mapping[PoolId, _PoolFacts], g: Ground
 ) -> Check:
-    bad = []
+    bad = _together(plan, works)
     if sorted(o.cell for o in plan.outcomes) != sorted(cells):
         bad.append("the outcomes do not name every cell once")
     for o in plan.outcomes:
@@ -166,6 +166,21 @@ def _places(
         elif (o.target_replicas or 0) * _speed(w, facts[o.source].sku, at.sku, g).factor < w.replicas - CLOSE:
             bad.append(f"{o.cell}: {o.target_replicas} replicas are too slow for its SLO")
     return _check("places", bad, "region, pin, memory and replicas at their speed hold for every moving cell")
+
+
+def _together(plan: Plan, works: Mapping[WorkloadId, Workload]) -> list[str]:
+    """Return cells that enter a pool where another of their group already is or enters too."""
+    there: dict[tuple[str, PoolId], list[Outcome]] = {}
+    for o in plan.outcomes:
+        if works[o.workload].apart:
+            there.setdefault((works[o.workload].apart, o.target if o.kind == "move" and o.target else o.source), []).append(o)
+    return [
+        f"{o.cell}: shares {pool} with its group {group!r}"
+        for (group, pool), members in there.items()
+        if len(members) > 1
+        for o in members
+        if o.kind == "move"
+    ]
 
 
 def _pin(cell: Cell, g: Ground) -> PoolId | None:

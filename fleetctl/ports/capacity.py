@@ -8,6 +8,7 @@ from typing import Protocol
 
 from fleetctl.domain.capacity import Leftover, SkuReading
 from fleetctl.domain.ids import HostId, PoolId, Token
+from fleetctl.domain.model_files import ModelFile, ModelStore, SignedFile
 from fleetctl.domain.people import Diagnostic, Facts, Gap
 from fleetctl.domain.pool import Host, PoolSpec, Priority
 from fleetctl.domain.provision import (
@@ -145,4 +146,12 @@ class Configurator(Protocol):
 
     def manifest(self, host: HostId) -> Mapping[str, str]:
         """Return what the last run wrote of that host (versions, digests); {} where nothing was."""
+        ...
+
+
+class ModelSources(Protocol):
+    """Says how hosts get files of models. Raises CredentialsMissing (credentials.*) and ToolMissing."""
+
+    def sign(self, file: ModelFile, store: ModelStore, seconds: int) -> SignedFile:
+        """Return a way to the file that works for that many seconds and needs no credential on the host."""
         ...

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from fleetctl.domain.calibration import Sample
 from fleetctl.domain.evidence import Cursor, Evidence, Pair, Series, Thresholds
+from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.people import Signal
 from fleetctl.domain.provision import Owner
+from fleetctl.domain.quality import Choice
+from fleetctl.domain.records import Scrape
 from fleetctl.domain.split import Applied, Drained, Readiness, RouterCapabilities, Served, Split, Stale
+from fleetctl.domain.units import Instant
 
 
 class Router(Protocol):
@@ -70,6 +76,59 @@ class EvidenceSource(Protocol):
         ...
 
 
+class SampleSource(Protocol):
+    """Gives requests one by one, by the host that answered. Raises EvidenceUnavailable (evidence.down) where they cannot be read."""
+
+    def recent(self, c: CellId, most: int) -> tuple[Sample, ...]:
+        """Return at most `most` of the newest requests that a cell's source served, oldest first."""
+        ...
+
+
+class IdentitySource(Protocol):
+    """Tells what both arms of a cell serve. Never raises: what cannot be asked is unknown."""
+
+    def arms(self, c: CellId) -> ArmsIdentity | None:
+        """Return what both arms serve, asked at most every 30 s and within 2 s; None where an arm does not answer."""
+        ...
+
+
+class Scraper(Protocol):
+    """Reads the counters of a cell's replicas, and of the exporters of its GPUs.
+
+    Raises EvidenceUnavailable (evidence.down) where the source itself cannot be read; a replica that does not answer is a scrape with
+    `up` False.
+    """
+
+    def scrapes(self, c: CellId, start: Instant, after: Instant | None) -> Iterable[Scrape]:
+        """Return scrapes taken after `after`, oldest first.
+
+        Args:
+            start: when counting begins; what was there then can be asked for again, in another process too.
+            after: newest scrape that the caller has seen; None where it has seen none since `start`.
+        """
+        ...
+
+    def newest(self, c: CellId) -> Iterable[Scrape]:
+        """Return how the counters stand now."""
+        ...
+
+    def query(self, c: CellId) -> str:
+        """Say what is asked, so that a person can ask the same."""
+        ...
+
+
+class Probes(Protocol):
+    """Sends the same prompts to both arms of a cell beside its users' traffic, and records what came back."""
+
+    def keep(self, c: CellId) -> None:
+        """Begin, or go on; whoever stops calling this ends it. Returns at once."""
+        ...
+
+    def query(self, c: CellId) -> str:
+        """Say what is sent, so that a person can send the same."""
+        ...
+
+
 class Shadow(Protocol):
     """Compares answers of both arms to copies of real requests, never in a client's path."""
 
@@ -83,6 +142,25 @@ class Shadow(Protocol):
 
     def pairs(self, c: CellId, since: Cursor | None) -> tuple[Pair, ...]:
         """Return comparisons made since the cursor (all where None), oldest first."""
+        ...
+
+
+class Forced(Protocol):
+    """Tells what one model name on one arm would say next at each position of a given text.
+
+    Raises EvidenceUnavailable (evidence.quality) where the server cannot be asked token by token.
+    """
+
+    def tokens(self, text: str) -> tuple[int, ...]:
+        """Return the token ids of a text."""
+        ...
+
+    def goes_on(self, ids: Sequence[int], count: int) -> tuple[int, ...]:
+        """Return the ids of its likeliest continuation, at most `count`."""
+        ...
+
+    def choices(self, ids: Sequence[int], after: Sequence[int]) -> tuple[Choice, ...]:
+        """Return its choice at each position of `after`, in the context of all that stands before."""
         ...
 
 

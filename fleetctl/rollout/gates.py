@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import sqrt
 
-from fleetctl.domain.evidence import Evidence
+from fleetctl.domain.evidence import LADDER_METRICS, Evidence
 from fleetctl.domain.rollout import Effect, Observation, Rollout, StartShadow, StopShadow
 from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import Guardrail
@@ -51,6 +51,9 @@ def _preflight(r: Rollout, seen: Observation) -> Gate:
     latency = any(g.name == "latency" and g.judged for p in r.spec.phases for g in p.guardrails)
     if latency and r.spec.lane.kind != "accepted" and (r.since is None or r.since.thresholds is None):
         return Gate(open=False, why="collecting the baseline's latency quantiles")
+    probed = any(g.name in LADDER_METRICS[1:] and g.judged for p in r.spec.phases for g in p.guardrails)
+    if probed and (r.since is None or r.since.thresholds is None):
+        return Gate(open=False, why="collecting the baseline's quantiles of time to first token and per token")
     return Gate(open=True, why="both pools answer real completions")
 
 
@@ -84,7 +87,7 @@ def _weighted(r: Rollout, seen: Observation, now: Instant) -> Gate:
     waiting = _not_passed(r, seen)
     if waiting:
         return Gate(open=False, why="; ".join(waiting))
-    if e.arms["canary"].attempts < r.spec.min_canary_requests:
+    if r.spec.lane.kind != "pooled" and e.arms["canary"].attempts < r.spec.min_canary_requests:
         return Gate(open=False, why=f"{e.arms['canary'].attempts} of {r.spec.min_canary_requests} canary requests")
     return _bake(left, f"PASS on {e.arms['canary'].attempts} canary requests")
 

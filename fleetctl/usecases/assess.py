@@ -98,15 +98,20 @@ def assess(subject: Subject, ports: AssessPorts, *, waivers: tuple[Waiver, ...] 
         waivers: new ones; those kept with the workload's last assessment stay in force.
 
     Raises:
-        AssessFailed: assess.nothing_read: a path holds nothing that a verdict could rest on.
+        AssessFailed: assess.nothing_read, assess.unknown_image: a path or an image's name holds nothing that a verdict could rest on.
     """
     now = ports.clock.now()
     gatherer = Gatherer(ports.book, subject.target)
     for path in subject.paths:
         _read(path, subject, gatherer, ports)
-    for image in subject.images:
-        gatherer.add_image_name(image, image)
     workload = subject.workload
+    for image in subject.images:
+        if gatherer.add_image_name(image, image):
+            continue
+        if not subject.paths and workload is None:
+            hint = "Name a path that is there, or what docker save wrote"
+            raise AssessFailed("assess.unknown_image", f"no rule knows an image named {image}, and its name is all there is.", hint=hint)
+        gatherer.add(Skipped(path=image, reason="an image of which only the name is known", hides=True))
     findings: tuple[Finding, ...]
     if workload is not None:
         gatherer.add_workload(workload)

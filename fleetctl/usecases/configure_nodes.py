@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from fnmatch import fnmatchcase
 
 from fleetctl.domain.canonical import digest
 from fleetctl.domain.ids import HostId, PoolId
 from fleetctl.domain.matrix import Matrix, Wanted
+from fleetctl.domain.model_files import ModelFile, ModelStore
 from fleetctl.domain.people import Diagnostic
 from fleetctl.domain.pool import Host
 from fleetctl.domain.provision import HostResult, Progress
@@ -17,8 +18,12 @@ from fleetctl.errors import ConfigInvalid, ConfigureFailed
 from fleetctl.planning.check_matrix import check_matrix, release_variables
 from fleetctl.planning.matrix_pins import Pins, with_pins
 from fleetctl.usecases.capacity import CapacityPorts, note, take
+from fleetctl.usecases.ready_time import MAKING, Stopwatch
 
 PLAYS = ("site", "rocm_node", "nvidia_node", "health_gate", "drain", "fallback_nvidia", "upgrade", "uninstall")
+
+WITH_VALUES = (*MAKING, "upgrade", "fallback_nvidia")
+"""Plays that need secrets and signed addresses; a look at health and the way back ask for no credential."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +46,7 @@ class Nodes:
 
     Args:
         roles: variables of every host; by_host: of one; keys: armoured key by repository.
+        stores: where files of models lie, by name; models: the files.
     """
 
     pool: PoolId
@@ -50,6 +56,8 @@ class Nodes:
     by_host: Mapping[str, Mapping[str, object]]
     pins: Pins
     keys: Mapping[str, str]
+    stores: Mapping[str, ModelStore] = field(default_factory=dict)
+    models: tuple[ModelFile, ...] = ()
 
 
 def check_nodes(nodes: Nodes, matrix: Matrix, today: date) -> tuple[Matrix, tuple[Diagnostic, ...]]:
@@ -78,9 +86,14 @@ def variables_of(nodes: Nodes, pinned: Matrix, commit: str) -> dict[str, object]
         ConfigInvalid: config.matrix, a role's variable that the release already gives.
     """
     given = release_variables(pinned, nodes.wanted)
+    if nodes.models:
+        # Their addresses are signed when the run begins; until then a file is known by its store, its name there and its SHA-256.
+        given["model_store_files"] = [{"path": f.path, "sha256": f.sha256, "store": f.store, "key": f.key} for f in nodes.models]
     clash = sorted(set(given) & (set(nodes.roles) | {k for row in nodes.by_host.values() for k in row}))
     if clash:
-        raise ConfigInvalid("config.matrix", f"{', '.join(clash)} comes from the release and cannot be given as well; nothing was changed.")
+        raise ConfigInvalid(
+            "config.matrix", f"{', '.join(clash)} comes from the release or from `models` and cannot be given as well; nothing was changed."
+        )
     by_host = {h.id: dict(nodes.by_host.get(h.id, {})) for h in nodes.hosts}
     return {**given, **nodes.roles, "apt_ready_keys": dict(nodes.keys), "node_manifest_commit": commit, "by_host": by_host}
 
@@ -109,11 +122,13 @@ def configure_nodes(
     limit: str = "",
     resume: bool = False,
     check: bool = False,
+    values: Callable[[Mapping[str, object]], Mapping[str, object]] = dict,
 ) -> tuple[HostResult, ...]:
     """Run a play over the nodes; what an interrupted run has finished is left out with `resume`.
 
     Args:
         check: only predicted; nothing is remembered.
+        values: puts secrets and signed addresses into the variables once there is a host to run on; nothing of them is remembered.
 
     Raises:
         ConfigureFailed: configure.failed, configure.unreachable, configure.cancelled; LeaseHeld: somebody else works on the pool.
@@ -127,12 +142,19 @@ def configure_nodes(
     left = tuple(h for h in hosts if h.id not in done)
     if not left:
         return ()
+    if play in WITH_VALUES:
+        variables = values(variables)
+    elif nodes.models:
+        variables = {k: v for k, v in variables.items() if k != "model_store_files"}
     by_host = variables.get("by_host", {})
     mine = {h.id: by_host[h.id] for h in left if isinstance(by_host, Mapping) and h.id in by_host}
     lease = take(ports, nodes.pool)
     try:
-        results = ports.configurator.run(play, left, {**variables, "by_host": mine}, lease.token, on)
+        watch = Stopwatch(on)
+        results = ports.configurator.run(play, left, {**variables, "by_host": mine}, lease.token, watch)
         if not check:
+            if took := watch.record(nodes.pool, play, results, ports.clock.now()):
+                ports.records.put(nodes.pool, took)
             finished = (*done, *(r.host for r in results if r.state == "ok"))
             ports.records.put(nodes.pool, ConfigureDone(pool=nodes.pool, play=play, wanted=wanted, hosts=finished))
     finally:

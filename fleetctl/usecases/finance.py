@@ -1,7 +1,8 @@
 """Report, use-case layer: planned against realised money and energy per cell and cost centre. Pure; never I/O, never a guess.
 
 Shares are by GPUs, so the cells' sum is less than the bill of whole VMs: the row `shared` is what no cell's share covers. Both sides of a
-cell are up from the first `rollout.start` until it went home for good, or until now (its source is held until it is released).
+cell are up from the first `rollout.start` until it went home for good, until its source pool was released, or until now. Only from the
+release on is anything saved.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ CENT = Decimal("0.01")
 FINE = Decimal("0.0001")
 NOBODY = "(none)"
 """Cost centre of workloads that declare none."""
+RELEASED = frozenset({"release.done", "release.handed_over"})
+FREED = "complete, source released"
 NAMES = tuple(f.name for f in fields(Amounts))
 OF_WHOLE_VMS = ("now", "then", "saving", "planned_overlap", "planned_extra", "planned_validation")
 """Amounts that the plan knows for whole VMs; the fleet's others are the sums of its cells."""
@@ -50,10 +53,11 @@ def finance(data: ReportData) -> tuple[FinanceRow, ...]:
     for e in data.events:
         if e.cell is not None:
             events.setdefault(e.cell, []).append(e)
+    released = {str(e.data.get("pool")): e.at for e in data.events if e.kind in RELEASED}
     rows = []
     for o in plan.outcomes:
         work, rollout = works.get(o.workload), rollouts.get(o.cell)
-        span = _span(rollout, events.get(o.cell, []), data.looks.get(o.cell, ()), data.made_at)
+        span = _span(rollout, events.get(o.cell, []), data.looks.get(o.cell, ()), data.made_at, released.get(o.source))
         centre = (work.cost_centre if work is not None else "") or NOBODY
         rows.append(_cell(o, centre, plan, waves.get(o.cell), rollout, span))
     by_centre: dict[str, list[FinanceRow]] = {}
@@ -70,10 +74,11 @@ def _cell(o: Outcome, centre: str, plan: Plan, wave: Wave | None, rollout: Rollo
     kw_now = _decimal(o.kw_now)
     kw_then = _decimal(o.kw_then) if moves else kw_now
     hours, before = _planned(plan, wave)
+    saving = None if now is None or then is None else now - then
     amounts = Amounts(
         now=now,
         then=then,
-        saving=None if now is None or then is None else now - then,
+        saving=saving,
         planned_overlap=_product(_plus(now, then), hours, CENT),
         planned_extra=_product(then, hours, CENT),
         planned_validation=_product(then, before, CENT),
@@ -85,7 +90,7 @@ def _cell(o: Outcome, centre: str, plan: Plan, wave: Wave | None, rollout: Rollo
         realised_extra=_product(then, span.hours, CENT),
         realised_validation=_product(then, span.before, CENT),
         realised_kwh=_product(_plus(kw_now, kw_then), span.hours, FINE),
-        realised_saving=Decimal(0) if moves else None,
+        realised_saving=None if not moves else saving if _state(o, rollout, span) == FREED else Decimal(0),
     )
     return FinanceRow(
         row="cell",
@@ -98,7 +103,7 @@ def _cell(o: Outcome, centre: str, plan: Plan, wave: Wave | None, rollout: Rollo
         source=o.source,
         target=o.target or "",
         wave=wave.index if wave is not None else None,
-        state=_state(o, rollout),
+        state=_state(o, rollout, span),
         started=span.started,
         ended=span.ended,
     )
@@ -113,21 +118,23 @@ def _planned(plan: Plan, wave: Wave | None) -> tuple[Decimal | None, Decimal | N
     return _hours(dates.end - plan.calendar.start), _decimal(before)
 
 
-def _span(rollout: Rollout | None, events: Sequence[Event], looks: Sequence[LookRow], now: Instant) -> _Span:
+def _span(rollout: Rollout | None, events: Sequence[Event], looks: Sequence[LookRow], now: Instant, released: Instant | None) -> _Span:
     starts = [e.at for e in events if e.kind == "rollout.start"]
     if rollout is None or not starts:
         return _Span()
     ended = events[-1].at if rollout.ended not in ("", "complete") else None
+    if rollout.ended == "complete" and released is not None and released >= starts[0]:
+        ended = released
     served = next((look.at for look in looks if look.target_bp > 0 and look.at >= starts[0]), None)
     last = ended or now
     return _Span(started=starts[0], ended=ended, hours=_hours(last - starts[0]), before=_hours((served or last) - starts[0]))
 
 
-def _state(o: Outcome, rollout: Rollout | None) -> str:
+def _state(o: Outcome, rollout: Rollout | None, span: _Span) -> str:
     if rollout is None:
         return "not started" if o.kind == "move" else ""
     if rollout.ended == "complete":
-        return "complete, source held"
+        return FREED if span.ended is not None else "complete, source held"
     return rollout.ended.replace("_", " ") if rollout.ended else f"under way: {rollout.phase}"
 
 

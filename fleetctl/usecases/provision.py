@@ -6,6 +6,7 @@ Per pool: intent with a unique tag -> clear what an earlier try left -> saved pl
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -128,6 +129,13 @@ def _pool(
             intent=_intent(spec, fleet, lease, ports),
         )
         return _run(saga) if apply else _preview(saga)
+    except ProvisionFailed as e:
+        raise explained(e) if e.code == "provision.plan_failed" else e  # noqa: B904 (the same error under the code of its cause)
+    except OSError as e:
+        if e.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        text = f"the disk is full: {e.filename or 'a file of fleetctl'} cannot be written."
+        raise ProvisionFailed("provision.disk_full", text, hint="Free some space, then run: fleetctl provision") from e
     finally:
         ports.store.release(lease)
 
@@ -352,6 +360,8 @@ def _next(s: _Saga, places: Sequence[Candidate], trouble: Trouble) -> tuple[Cand
 
 def _given_up(s: _Saga, code: str, text: str) -> ProvisionFailed:
     hint = "Mend the cause, then run: fleetctl provision"
+    if "no space left on device" in text.lower():
+        code, hint = "provision.disk_full", "Free some space, then run: fleetctl provision"
     return ProvisionFailed(code, f"provisioning {s.spec.pool} failed: {text}", hint=hint, details=_standing(s))
 
 

@@ -102,15 +102,21 @@ def ask(found: ReleaseView, ports: ReleasePorts) -> None:
         raise StillPending("pending.release", text, hint=f"Somebody other than {release.asked_by.name}: fleetctl approve {release.id}")
 
 
+def open_release(id_: str, records: Records) -> Release:
+    """Return a release that was asked for and is not over. Raises PlanStale (release.missing)."""
+    release = next((r for r in records.all(Release) if r.id == id_ and r.step not in FINISHED), None)
+    if release is None:
+        raise PlanStale("release.missing", f"there is no open release {id_}.", hint="Run: fleetctl release POOL")
+    return release
+
+
 def approve_release(id_: str, records: Records, store: Store, clock: Clock, actor: Actor, note: str) -> Release:
     """Record a person's yes to exactly one release.
 
     Raises:
         PlanStale: release.missing, release.author (whoever asked for it cannot approve it).
     """
-    release = next((r for r in records.all(Release) if r.id == id_ and r.step not in FINISHED), None)
-    if release is None:
-        raise PlanStale("release.missing", f"there is no open release {id_}.", hint="Run: fleetctl release POOL")
+    release = open_release(id_, records)
     if actor.name == release.asked_by.name:
         text = f"{actor.name} asked for release {id_}; its second person is somebody else."
         raise PlanStale("release.author", text, hint=f"Somebody else: fleetctl approve {id_}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from threading import Event
 
 from fleetctl.domain.merge import subject_of
 from fleetctl.domain.people import Facts, Gap
@@ -50,29 +51,50 @@ def scan_sources(
     request = request or ScanRequest()
     at = now()
     before = {(p.source, p.part): p for p in last.parts} if last else {}
-    done: list[PartScan] = []
-    with ThreadPoolExecutor(max_workers=request.workers, thread_name_prefix="scan") as pool:
-        listed = [pool.submit(_parts, source, now) for source in sources]
-        running = []
-        for source, answer in zip(sources, listed, strict=True):
-            parts = answer.result()
-            if isinstance(parts, PartScan):
-                mine = [old for (name, _), old in before.items() if name == source.name and old.facts]
-                done += [_failed(parts if n == 0 else replace(parts, gaps=()), old) for n, old in enumerate(mine)] or [parts]
-                continue
-            for part in parts:
-                old = before.get((source.name, part))
-                if old is not None and _is_enough(old, request, at):
-                    done.append(replace(old, reused=True))
-                else:
-                    running.append(pool.submit(_scan, source, part, old, now))
+    stop = Event()
+    pool = ThreadPoolExecutor(max_workers=request.workers, thread_name_prefix="scan")
+    try:
+        done, running = _begin(pool, sources, before, request, at, now, stop)
         for part_done in done:
             on(part_done)
         for finished in as_completed(running):
             done.append(finished.result())
             on(done[-1])
+    except BaseException:  # a person's Ctrl-C above all: what has not begun never begins, what runs ends at its next fact
+        stop.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
     done.sort(key=lambda p: (p.source, p.part))
     return Scan(number=0, at=at, parts=tuple(done))
+
+
+def _begin(
+    pool: ThreadPoolExecutor,
+    sources: Sequence[PartedDiscovery],
+    before: Mapping[tuple[str, str], PartScan],
+    request: ScanRequest,
+    at: Instant,
+    now: Now,
+    stop: Event,
+) -> tuple[list[PartScan], list[Future[PartScan]]]:
+    """Return the parts that need no asking, or whose source cannot name them, and those that are being asked."""
+    done: list[PartScan] = []
+    running: list[Future[PartScan]] = []
+    listed = [pool.submit(_parts, source, now) for source in sources]
+    for source, answer in zip(sources, listed, strict=True):
+        parts = answer.result()
+        if isinstance(parts, PartScan):
+            mine = [old for (name, _), old in before.items() if name == source.name and old.facts]
+            done += [_failed(parts if n == 0 else replace(parts, gaps=()), old) for n, old in enumerate(mine)] or [parts]
+            continue
+        for part in parts:
+            old = before.get((source.name, part))
+            if old is not None and _is_enough(old, request, at):
+                done.append(replace(old, reused=True))
+            else:
+                running.append(pool.submit(_scan, source, part, old, now, stop))
+    return done, running
 
 
 def _is_enough(old: PartScan, request: ScanRequest, at: Instant) -> bool:
@@ -87,13 +109,15 @@ def _parts(source: PartedDiscovery, now: Now) -> tuple[str, ...] | PartScan:
         return PartScan(source=source.name, part="", at=now(), seconds=0.0, facts=(), gaps=(gap_of(e, source.name, source.name),))
 
 
-def _scan(source: PartedDiscovery, part: str, old: PartScan | None, now: Now) -> PartScan:
+def _scan(source: PartedDiscovery, part: str, old: PartScan | None, now: Now, stop: Event) -> PartScan:
     begin = now()
     facts: list[Facts] = []
     gaps: list[Gap] = []
     broken = False
     try:
         for found in source.scan(part):
+            if stop.is_set():
+                break
             if isinstance(found, Facts):
                 facts.append(found)
             else:

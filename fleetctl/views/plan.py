@@ -11,6 +11,7 @@ from fleetctl.domain.plan import Outcome, Plan
 from fleetctl.domain.units import Money
 from fleetctl.views.columns import WIDTH, clean, columns, counted, wrapped
 from fleetctl.views.plan_calendar import calendar_lines, fault_lines
+from fleetctl.views.plan_evidence import evidence_lines, lane_lines
 
 MOST_ROWS = 20
 """Cells shown per kind, and waves shown, before the rest is summed up."""
@@ -65,7 +66,7 @@ def render_plan(plan: Plan, fleet: Fleet, *, width: int = WIDTH, most: int = MOS
         lines += _identity(plan, width)
     detail = (_fit,) if wide else ()
     last = (_checks, _approval)
-    for section in (_cash, _outcomes, *detail, _paths, calendar_lines, _lanes, fault_lines, *last):
+    for section in (_cash, _outcomes, *detail, _paths, calendar_lines, evidence_lines, lane_lines, fault_lines, *last):
         found = list(section(plan, fleet, width, most if not wide else max(most, len(plan.outcomes))))
         lines.extend(["", *found] if found else ())
     if wide:
@@ -183,8 +184,13 @@ def why_word(code: str) -> str:
 def _reasons(same: list[Outcome], width: int, most: int, plan: Plan) -> Iterator[str]:
     """Yield the reasons of cells with the same code, equal ones once, and once what would change them."""
     by_text: dict[str, list[Outcome]] = {}
+    by_change: dict[str, list[Outcome]] = {}
     for o in same:
         by_text.setdefault(o.reason.text, []).append(o)
+        by_change.setdefault(o.change or "", []).append(o)
+    if len(by_text) > 2 * most and 2 * len(by_change) <= len(by_text):
+        yield from _by_change(by_change, width, most, plan)
+        return
     shown = 0
     for text, cells in list(by_text.items())[:most]:
         names = ", ".join(clean(o.cell) for o in cells[:most]) + (f" and {len(cells) - most:,} more" if len(cells) > most else "")
@@ -196,6 +202,15 @@ def _reasons(same: list[Outcome], width: int, most: int, plan: Plan) -> Iterator
         first = next(iter(changes))
         more = f" (others: fleetctl plan --explain {clean(same[-1].workload)})" if len(changes) > 1 else ""
         yield from wrapped(f"to change it: {clean(first)}{more}", width, "      ")
+
+
+def _by_change(by_change: dict[str, list[Outcome]], width: int, most: int, plan: Plan) -> Iterator[str]:
+    """Yield many cells by what would change them, those that most cells wait for first."""
+    ranked = sorted(by_change.items(), key=lambda item: (-len(item[1]), item[0]))
+    for change, cells in ranked[:most]:
+        names = ", ".join(clean(o.cell) for o in cells[:2])
+        yield from wrapped(f"{counted(len(cells), 'cell')}, such as {names}; to change it: {clean(change)}", width, "    ")
+    yield from _rest(sum(len(cells) for _, cells in ranked[most:]), plan, "    ")
 
 
 def _rest(more: int, plan: Plan, indent: str = "  ") -> Iterator[str]:
@@ -243,26 +258,6 @@ def _paths(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
         for p in plan.paths[:most]
     ]
     yield from columns([head, *rows], right=[2, 3, 5], indent="  ", width=width)
-
-
-def _lanes(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
-    yield "Evidence lane"
-    cells = {c.id: c for c in fleet.cells}
-    moving = [cells[o.cell] for o in plan.outcomes if o.kind == "move" and not o.arrived]
-    if not moving:
-        yield "  no cell moves"
-    own = [c for c in moving if c.lane.kind == "own"]
-    if own:
-        names = ", ".join(clean(c.id) for c in own[:most]) + (f" and {len(own) - most:,} more" if len(own) > most else "")
-        yield from wrapped(f"own: {names}", width, "  ")
-    signed = [c for c in moving if c.lane.kind != "own"]
-    for cell in signed[:most]:
-        by = f" by {clean(cell.lane.actor.name)}" if cell.lane.actor is not None else ""
-        yield from wrapped(f"{cell.lane.kind}: {clean(cell.id)}{by}: {clean(cell.lane.reason)}", width, "  ")
-    yield from _rest(len(signed) - most, plan)
-    losses = Counter(c.on_source_loss for c in moving)
-    for kind, count in sorted(losses.items()):
-        yield from wrapped(f"if the source is lost: {kind} ({counted(count, 'cell')})", width, "  ")
 
 
 def _approval(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:

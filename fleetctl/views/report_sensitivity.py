@@ -12,7 +12,8 @@ MOST_FLIPS = 60
 WIDTH, ROW, TOP, BOTTOM = 960, 34, 34, 10
 NAMES_END, BARS, BARS_END, COUNTS, COUNTS_END = 176, 188, 560, 640, 948
 WORDS = {"move": "move", "stay": "stay", "infeasible": "blocked"}
-BADGE = {"move": "warn", "stay": "", "infeasible": "fail"}
+BADGE = {"move": "warn", "stay": "home", "infeasible": "fail"}
+"""How a flip is marked, by what it flips to."""
 
 
 def sensitivity_section(s: Sensitivity | None) -> str:
@@ -80,9 +81,7 @@ def _flips(s: Sensitivity) -> str:
     rows = "".join(
         f'<tr><td class="nowrap">{_t(f.cell)}</td><td class="nowrap">{_t(f.workload)}</td>'
         f'<td class="num">{"unknown" if f.cost_now is None else format(f.cost_now.amount, ",.2f")}</td>'
-        + "".join(
-            f'<td><span class="badge {BADGE[t] if t != f.told[0] or i == 0 else ""}">{WORDS[t]}</span></td>' for i, t in enumerate(f.told)
-        )
+        + "".join(f'<td><span class="badge {BADGE[t] if t != f.told[0] else ""}">{WORDS[t]}</span></td>' for t in f.told)
         + "</tr>"
         for f in s.flips[:MOST_FLIPS]
     )

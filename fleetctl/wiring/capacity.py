@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fleetctl.formats.nodes_file import NodesFile
     from fleetctl.ports.capacity import CapacitySource, Configurator, Leftovers, Provisioner
     from fleetctl.usecases.capacity import CapacityPorts, Shown
+    from fleetctl.usecases.configure_nodes import Nodes
     from fleetctl.usecases.oracle import Oracle
     from fleetctl.usecases.plan import PlanPorts
     from fleetctl.usecases.release import ReleasePorts
@@ -150,6 +151,20 @@ class Capacity(See, Traffic):
             vendors={nodes.pool: nodes.vendor},
             ssh=SshFiles(known_hosts=nodes.known_hosts, identity=nodes.identity),
         )
+
+    def node_values(self, folder: Path, nodes: Nodes, longest_s: int) -> Callable[[Mapping[str, object]], Mapping[str, object]]:
+        """Return what puts secrets and signed addresses into variables when a run begins.
+
+        Args:
+            folder: where relative names of secret files begin; longest_s: longest run, seconds.
+        """
+        from fleetctl.adapters.model_stores.signer import ModelSigner
+        from fleetctl.adapters.secrets.files import FileSecrets
+        from fleetctl.formats.model_files import secret_of
+        from fleetctl.usecases.node_values import values_of
+
+        secrets = FileSecrets(folder)
+        return lambda found: values_of(nodes, found, secrets, ModelSigner(secrets, self.clock.now), secret_of, longest_s)
 
     def capacity_ports(self, run: Path, configurator: Configurator | None = None, shown: Shown | None = None) -> CapacityPorts:
         """Return all that provision and configure touch.

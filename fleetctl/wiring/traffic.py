@@ -9,18 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fleetctl.adapters.engines.api import Api
     from fleetctl.adapters.haproxy.router import Backends
     from fleetctl.adapters.home.files import WayHomeFiles
+    from fleetctl.domain.evidence import Arm
     from fleetctl.domain.fleet import Connection
     from fleetctl.domain.home import WayHome
     from fleetctl.domain.ids import CellId, PoolId
     from fleetctl.domain.plan import Plan
     from fleetctl.domain.pool import Host
+    from fleetctl.domain.records import Attempt, Scrape
     from fleetctl.domain.workload import Cell
     from fleetctl.ports.home import WaysHome
-    from fleetctl.ports.traffic import EvidenceSource, Notices, Prober, Router, Shadow
+    from fleetctl.ports.traffic import EvidenceSource, IdentitySource, Notices, Prober, Router, Shadow
     from fleetctl.usecases.home import HomePorts
     from fleetctl.usecases.tick import TickPorts, TickSettings
+    from fleetctl.wiring.evidence import EvidenceMaker
 
 from fleetctl.wiring.base import STACKS, STATE, Base, shipped  # noqa: F401
 
@@ -101,7 +105,34 @@ class Traffic(Base):
         )
 
     def evidence_of(self, c: CellId) -> EvidenceSource:
-        """Return the evidence source of a cell; one per router."""
+        """Return the evidence source of a cell: what the fleet file names for it."""
+        return self._log_of(c) if self._has_log_alone(c) else self._evidence_maker.of(c)
+
+    def _has_log_alone(self, c: CellId) -> bool:
+        try:
+            return self.fleet.cell(c).evidence == ("log",)
+        except KeyError:
+            return True
+
+    @cached_property
+    def _evidence_maker(self) -> EvidenceMaker:
+        from fleetctl.adapters.haproxy.config import PIN_HEADER
+        from fleetctl.wiring.evidence import EvidenceMaker
+
+        def pin_headers(c: CellId, arm: Arm) -> dict[str, str]:
+            return {PIN_HEADER: f"{self._pin_key(self._connection_of(c))}:{arm}"}
+
+        return EvidenceMaker(
+            lambda: self.fleet,
+            self._log_of,
+            pin_headers,
+            workspace=self.workspace,
+            folder=lambda: self.state_folder / "evidence",
+            now=self.clock.now,
+        )
+
+    def _log_of(self, c: CellId) -> EvidenceSource:
+        """Return the source over the log of a cell's router; one per router, so that a log is read once."""
         from fleetctl.adapters.haproxy.evidence import HaproxyEvidence
 
         connection = self._connection_of(c)
@@ -112,8 +143,37 @@ class Traffic(Base):
                 now=self.clock.now,
                 streaming=frozenset(c for c, w in workloads.items() if w.traffic.streaming),
                 slo_latency_ms={c: w.slo.latency_ms for c, w in workloads.items() if w.slo.latency_ms is not None},
+                cells=tuple(workloads),
             )
         return self._evidence[connection.name]
+
+    def identity_of(self, c: CellId) -> IdentitySource:
+        """Return what tells what both arms of a cell serve; asked through its router, pinned to the arm."""
+        from fleetctl.adapters.engines.arms import EngineArms
+        from fleetctl.domain.identity import ContractReport
+
+        if self._identity is None:
+            self._identity = EngineArms(self.arm_api, self.clock.now, report=lambda cell: self.store.get(ContractReport, cell))
+        return self._identity
+
+    def arm_api(self, c: CellId, arm: Arm) -> Api:
+        """Return the API of one arm of a cell, through its router. Raises ConfigInvalid, CredentialsMissing."""
+        from fleetctl.adapters.engines.api import Api
+        from fleetctl.adapters.haproxy.config import PIN_HEADER
+
+        connection = self._connection_of(c)
+        url = f"{connection.settings.get('url', '').rstrip('/')}/{c}"
+        return Api(url, headers={PIN_HEADER: f"{self._pin_key(connection)}:{arm}"})
+
+    def recorded(self, place: Path) -> tuple[list[Attempt | Scrape], tuple[str, ...]]:
+        """Return the records of a router's log or of JSON lines, and what was wrong with lines.
+
+        Raises:
+            EvidenceUnavailable: evidence.down.
+        """
+        from fleetctl.wiring.evidence import read_recording
+
+        return read_recording(place)
 
     def shadow_of(self, c: CellId) -> Shadow:
         """Return the shadow of a cell."""
@@ -145,6 +205,7 @@ class Traffic(Base):
             evidence=self.evidence_of,
             shadow=self.shadow_of,
             prober=self.prober_of,
+            identity=self.identity_of,
             notices=self.notices,
         )
 

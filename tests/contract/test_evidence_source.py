@@ -1,4 +1,4 @@
-"""Contract of ports.traffic.EvidenceSource, over the fake and over HAProxy's log (synthetic files)."""
+"""Contract of ports.traffic.EvidenceSource, over the fake, over HAProxy's log and over a recording (synthetic files)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 
 from fleetctl.adapters.haproxy.evidence import HaproxyEvidence
+from fleetctl.adapters.recording.evidence import RecordedEvidence
 from fleetctl.domain.evidence import LADDER, Arm, Cursor, ladder_key
 from fleetctl.domain.ids import CellId
+from fleetctl.domain.records import Attempt
 from fleetctl.errors import EvidenceUnavailable
+from fleetctl.formats.recording import to_line
 from fleetctl.ports.traffic import EvidenceSource
 from tests.fakes.evidence import FakeEvidence, Served
 
@@ -89,7 +92,34 @@ def _haproxy(tmp_path: Path) -> World:
     return World(make(), make, write, lambda: shutil.rmtree(folder), clock)
 
 
-@pytest.fixture(params=[_fake, _haproxy], ids=["fake", "haproxy-log"])
+def _recorded(tmp_path: Path) -> World:
+    folder = tmp_path / "recordings"
+    folder.mkdir()
+    clock = [START]
+
+    def write(a: Served) -> None:
+        ms = round(a.started.timestamp() * 1000)
+        took = 5 if a.latency_ms is None else int(a.latency_ms)
+        attempt = Attempt(
+            cell=a.cell,
+            arm=a.arm,
+            started_ms=ms,
+            ended_ms=ms + took,
+            failed=a.failed,
+            latency_ms=None if a.failed else a.latency_ms,
+            prompt_tokens=-1 if a.failed else a.prompt_tokens,
+            cached_tokens=-1 if a.failed else a.cached_tokens,
+        )
+        with (folder / f"{a.cell}-20260101.jsonl").open("a") as f:
+            f.write(to_line(attempt) + "\n")
+
+    def make() -> RecordedEvidence:
+        return RecordedEvidence(folder, now=lambda: clock[0])
+
+    return World(make(), make, write, lambda: shutil.rmtree(folder), clock)
+
+
+@pytest.fixture(params=[_fake, _haproxy, _recorded], ids=["fake", "haproxy-log", "recording"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     made: World = request.param(tmp_path)
     return made

@@ -38,15 +38,15 @@ def free_port() -> int:
 
 
 @contextmanager
-def moto_server(folder: Path) -> Iterator[str]:
+def moto_server(folder: Path, host: str = "127.0.0.1") -> Iterator[str]:
     """Run moto's server as long as the block runs, and return its address."""
     port = free_port()
     environment = {**os.environ, "MOTO_PORT": str(port), "PYTHONWARNINGS": "ignore"}
     with (folder / "moto.log").open("wb") as log:
-        argv = [sys.executable, "-m", "tests.fakes.moto_account", "-H", "127.0.0.1", "-p", str(port)]
+        argv = [sys.executable, "-m", "tests.fakes.moto_account", "-H", host, "-p", str(port)]
         child = subprocess.Popen(argv, stdout=log, stderr=log, env=environment, cwd=ROOT)
         try:
-            url = f"http://127.0.0.1:{port}"
+            url = f"http://{host}:{port}"
             _wait(url, child)
             yield url
         finally:

@@ -96,14 +96,16 @@ class AzureBench:
         known = self.state_ids()
         return [r["id"] for r in self.arm.of("microsoft.compute/virtualmachines") if r["id"].lower() not in known]
 
-    def kill_terraform_after(self, puts: int) -> None:
-        """Provision, and kill Terraform (not fleetctl) once the double has seen that many PUTs; wait for the end."""
+    def kill_terraform_after(self, puts: int, *, fleetctl_too: bool = False) -> None:
+        """Provision, and kill Terraform (fleetctl first, if asked) once the double has seen that many PUTs; wait for the end."""
         child = self.start("provision")
         deadline = time.monotonic() + 200
         while child.poll() is None and time.monotonic() < deadline:
             if self.arm.requests("PUT", "/") >= puts:
+                if fleetctl_too:
+                    child.kill()
                 for pid in _applies_in(self.folder):
-                    os.kill(pid, signal.SIGKILL)
+                    (os.killpg if fleetctl_too else os.kill)(pid, signal.SIGKILL)  # it leads a group; fleetctl ends what it leaves there
                 break
             time.sleep(0.01)
         child.communicate(timeout=200)

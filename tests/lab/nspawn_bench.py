@@ -38,7 +38,7 @@ class Bench:
     repository: Repository
     seen: list[Progress] = field(default_factory=list)
 
-    def configurator(self, *, check: bool = False, tags: Sequence[str] = (), timeout_s: float = 900) -> AnsibleConfigurator:
+    def configurator(self, *, check: bool = False, tags: Sequence[str] = (), timeout_s: float = 2400) -> AnsibleConfigurator:
         """Return what runs plays over the lab's hosts."""
         run = self.lab.folder / "run"
         return AnsibleConfigurator(
@@ -115,4 +115,5 @@ def remember(h: RealHost) -> Callable[[], dict[str, tuple[str, str]]]:
 def running_ansible() -> list[str]:
     """Return the command lines of this test's runs that are alive, here or on a host."""
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
-    return [line for line in listed if "fl-nspawn" in line and ("ansible-playbook" in line or line.startswith("ssh"))]
+    ours = [line for line in listed if "fl-nspawn" in line and ("ansible-playbook" in line or line.startswith("ssh"))]
+    return ours + [line for line in listed if line.startswith("ssh: ") and "/fl-ssh-" in line]  # a connection that tasks shared

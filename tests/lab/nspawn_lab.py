@@ -67,6 +67,22 @@ def cached_root() -> Path:
     return tar
 
 
+def unpacked_root() -> Path:
+    """Return the Debian root as a folder, which hosts are overlays over; nobody writes in it."""
+    tar = cached_root()
+    folder = tar.with_suffix("")
+    if not folder.exists():
+        made = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}")
+        made.mkdir(mode=0o755)
+        try:
+            _run("tar", "-C", made, "-xf", tar)
+            made.rename(folder)
+        except BaseException:
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+    return folder
+
+
 @dataclass(kw_only=True)
 class RealHost:
     """One host: its root, its network namespace, its machine."""
@@ -103,7 +119,7 @@ class RealHost:
         """Make root and network; nothing runs yet."""
         for d in ("upper", "work", "root"):
             (self.folder / d).mkdir(parents=True)
-        layers = f"lowerdir={self.lab.base},upperdir={self.folder}/upper,workdir={self.folder}/work"
+        layers = f"lowerdir={self.lab.folder}/prepared:{unpacked_root()},upperdir={self.folder}/upper,workdir={self.folder}/work"
         _run("mount", "-t", "overlay", "overlay", "-o", layers, self.root)
         (self.root / "etc/hostname").write_text(self.name + "\n")
         (self.root / "etc/hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {self.name}\n")
@@ -163,7 +179,7 @@ class RealHost:
             self.reboots += 1
             self._spawn()
 
-    def wait(self, seconds: float = 60) -> None:
+    def wait(self, seconds: float = 240) -> None:
         """Wait until sshd greets."""
         until = time.monotonic() + seconds
         while True:
@@ -199,6 +215,14 @@ class RealHost:
                 with contextlib.suppress(OSError):
                     found |= {int(line) for line in file.read_text().split()}
         return {pid for pid in found if pid > 1 and not _is_dying(pid)}
+
+    def running(self, what: str) -> list[str]:
+        """Return the command lines of its processes that hold a text; read from outside, so that nothing is started on it."""
+        found = []
+        for pid in self._members():
+            with contextlib.suppress(OSError):
+                found.append(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        return [line for line in found if what in line]
 
     def stop(self) -> None:
         """Shut it down in order; power off where it takes long."""
@@ -296,6 +320,8 @@ def _free_network() -> str:
 
 def _prepare(base: Path, public: str) -> None:
     """Make the root one that ssh reaches fast and that nothing changes by itself."""
+    for folder in ("var/lib/apt/lists/partial", "var/cache/apt/archives/partial"):  # apt makes neither
+        (base / folder).mkdir(parents=True, exist_ok=True)
     (base / "etc/resolv.conf").unlink(missing_ok=True)
     (base / "etc/resolv.conf").write_text("")
     (base / "etc/apt/sources.list").write_text("")
@@ -332,8 +358,10 @@ def nspawn_lab(hosts: int = 1) -> Iterator[NspawnLab]:
     lab = NspawnLab(folder=Path("/var/tmp") / f"fl-nspawn-{number}", id=f"fl{number}", network=_free_network())
     lab.folder.mkdir(mode=0o700)
     try:
-        lab.base.mkdir()
-        _run("tar", "-C", lab.base, "-xf", cached_root())
+        for name in ("base", "prepared", "work"):
+            (lab.folder / name).mkdir(mode=0o755)
+        layers = f"lowerdir={unpacked_root()},upperdir={lab.folder}/prepared,workdir={lab.folder}/work"
+        _run("mount", "-t", "overlay", "overlay", "-o", layers, lab.base)
         _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", lab.folder / "id")
         _prepare(lab.base, (lab.folder / "id.pub").read_text())
         _run("ip", "link", "add", lab.bridge, "type", "bridge")
@@ -345,6 +373,7 @@ def nspawn_lab(hosts: int = 1) -> Iterator[NspawnLab]:
     finally:
         for h in lab.hosts:
             h.remove()
+        subprocess.run(["umount", "--lazy", str(lab.base)], check=False, capture_output=True)
         subprocess.run(["ip", "link", "del", lab.bridge], check=False, capture_output=True)
         for top in [Path("/sys/fs/cgroup") / lab.id, *Path("/sys/fs/cgroup").glob(f"*/{lab.id}")]:
             _remove_cgroups(top)

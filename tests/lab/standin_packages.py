@@ -57,6 +57,9 @@ _PACKAGES: dict[str, dict[str, str]] = {
 }
 
 
+_POSTINST = {"amdgpu-dkms": "#!/bin/sh\n# STAND-IN for a build that takes its time.\nif [ -e /run/standin-slow ]; then sleep 300; fi\n"}
+
+
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Print nothing."""
@@ -156,6 +159,9 @@ class Repository:
             control["Depends"] = "rocm-core"
         (tree / "DEBIAN").mkdir()
         (tree / "DEBIAN/control").write_text("".join(f"{k}: {v}\n" for k, v in control.items()))
+        if name in _POSTINST:
+            (tree / "DEBIAN/postinst").write_text(_POSTINST[name])
+            (tree / "DEBIAN/postinst").chmod(0o755)
         out = self.folder / "pool" / f"{name}_{version}_amd64.deb"
         subprocess.run(["dpkg-deb", "--root-owner-group", "-Znone", "--build", str(tree), str(out)], capture_output=True, check=True)
         shutil.rmtree(tree)

@@ -6,6 +6,8 @@ moto never runs out of machines: a proxy before it refuses RunInstances by scrip
 from __future__ import annotations
 
 import http.client
+import json
+import re
 import shutil
 import socket
 import subprocess
@@ -13,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,16 +26,22 @@ import pytest
 
 from fleetctl.adapters.aws.capacity import AwsCapacity
 from fleetctl.adapters.aws.leftovers import AwsLeftovers
+from fleetctl.adapters.terraform.folder import private_folder
 from fleetctl.adapters.terraform.provisioner import TerraformProvisioner
 from fleetctl.adapters.terraform.stacks import cloud_variables
 from fleetctl.adapters.terraform.tool import find_tool
+from fleetctl.cli.main import main
 from fleetctl.domain.ids import PoolId, Token
+from fleetctl.domain.plan import Plan
 from fleetctl.domain.pool import PoolSpec
 from fleetctl.domain.provision import Provisioned, ProvisionFailure
 from fleetctl.planning.check_delta import ALLOWED
 from fleetctl.planning.check_provision import check_provision
 from fleetctl.planning.provision_codes import Action
 from fleetctl.planning.provision_errors import classify
+from fleetctl.usecases.capacity import ProvisionOutcome
+from fleetctl.usecases.provision import provision
+from fleetctl.wiring import Wiring
 from tests.doubles.mirror import MIRROR, aws_mirror, make_mirror
 from tests.fakes.terraform_bench import ignore, permit
 
@@ -56,6 +65,15 @@ class Moto:
     url: str
     refusals: list[list[Any]] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
+    let_through: bytes = b""
+
+    def allows(self, body: bytes) -> bool:
+        """Tell whether a request goes to a subnet of the zone that has room; asked of moto itself, past the refusals."""
+        if not self.let_through:
+            return False
+        named = re.search(rb"(subnet-[0-9a-f]+)", body)
+        found = _client("ec2").describe_subnets(SubnetIds=[named[1].decode()])["Subnets"] if named else []
+        return any(s["AvailabilityZone"].encode() == self.let_through for s in found)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +111,7 @@ def moto(server: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Moto]:
 
         def _pass(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            refusal = next((r for r in world.refusals if r[1] and b"Action=RunInstances" in body), None)
+            refusal = next((r for r in world.refusals if r[1] and b"Action=RunInstances" in body and not world.allows(body)), None)
             if b"Action=" in body:
                 world.calls.append(body.split(b"Action=", 1)[1].split(b"&", 1)[0].decode())
             if refusal is not None:
@@ -102,12 +120,12 @@ def moto(server: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Moto]:
                 text = f"<Response><Errors>{inner}</Errors></Response>"
                 self._answer(503 if refusal[0] == "RequestLimitExceeded" else 400, text.encode(), "text/xml")
                 return
-            up = http.client.HTTPConnection("127.0.0.1", server, timeout=60)
-            up.request(self.command, self.path, body, {k: v for k, v in self.headers.items() if k.lower() != "connection"})
-            answer = up.getresponse()
-            data = answer.read()
-            self._answer(answer.status, data, answer.getheader("Content-Type") or "text/xml")
-            up.close()
+            headers = {k: v for k, v in self.headers.items() if k.lower() != "connection"}
+            with closing(http.client.HTTPConnection("127.0.0.1", server, timeout=60)) as up:
+                up.request(self.command, self.path, body, headers)
+                answer = up.getresponse()
+                data, kind = answer.read(), answer.getheader("Content-Type") or "text/xml"
+            self._answer(answer.status, data, kind)
 
         def _answer(self, status: int, data: bytes, kind: str) -> None:
             self.send_response(status)
@@ -147,7 +165,7 @@ def _provisioner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str) ->
     monkeypatch.setenv("TF_CLI_CONFIG_FILE", str(make_mirror(tmp_path)))
     settings = {"terraform.aws.image_id": image, "terraform.aws.network": '{"outbound": false}'}
     stack = ROOT / "terraform" / "stacks" / "aws"
-    return TerraformProvisioner(stack, tmp_path / "work", "aws", cloud_variables("aws", settings), find_tool(), deadline_s=200)
+    return TerraformProvisioner(stack, tmp_path / "work", "aws", cloud_variables("aws", settings), find_tool(), deadline_s=600)
 
 
 @needs_aws
@@ -195,6 +213,96 @@ def test_a_refusal_by_the_genuine_provider_is_classified(
     assert (trouble.code, trouble.action) == (code, action)
     moto.refusals.clear()
     assert isinstance(provisioner.apply(provisioner.plan((SPEC,), tmp_path / "r2"), Token(2), ignore), Provisioned)
+
+
+@needs_aws
+@pytest.mark.timeout(1500)
+def test_an_nvidia_pool_on_aws_by_the_whole_saga_takes_the_next_zone_and_is_released(
+    moto: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The use case over the ports that the command line gives it: a zone without room, the next one, nothing to do again, release."""
+    image = _client("ec2").describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    monkeypatch.setenv("TF_CLI_CONFIG_FILE", str(make_mirror(tmp_path)))
+    monkeypatch.chdir(ROOT)
+    workspace = tmp_path / "w"
+    workspace.mkdir()
+    assert main(["-C", str(workspace), "init", "example"]) == 0
+    fleet = workspace / "inventory" / "example" / "fleet.yaml"
+    pool = "  h100-use1: {vendor: nvidia, sku: p5.48xlarge, region: us-east-1, count: 0, limit: 1, provisioned_by: aws}\n"
+    settings = {
+        "terraform.aws.image_id": image,
+        "terraform.aws.network": '{"outbound": false}',
+        "pool.h100-use1.zones": "us-east-1b",
+    }
+    lines = "".join(f"  {k}: {json.dumps(v)}\n" for k, v in settings.items())
+    text = fleet.read_text().replace("\npools:\n", f"\npools:\n{pool}", 1).replace("approvals: 1 ", "approvals: 0 ")
+    fleet.write_text(text.replace("settings: {}", f"settings:\n{lines}"))
+    wiring = Wiring(workspace, lambda: fleet, store=workspace / ".fleetctl" / "store.db", actor="ada")
+    asked = replace(SPEC, zone="", intent="")
+    plan: Plan = object.__new__(Plan)
+    object.__setattr__(plan, "pools", (asked,))
+
+    def run(name: str) -> ProvisionOutcome:
+        folder = private_folder(tmp_path / name)
+        return provision(plan, wiring.fleet, folder, wiring.capacity_ports(folder), ignore)[0]
+
+    moto.refusals.append(["InsufficientInstanceCapacity", 1000])
+    moto.let_through = b"us-east-1b"
+    made = run("first")
+    assert [a.code for a in made.attempts] == ["InsufficientInstanceCapacity"]
+    assert (made.place.zone if made.place else "", [h.id for h in made.hosts]) == ("us-east-1b", ["h100-use1-1"])
+    machines = [i for r in _client("ec2").describe_instances()["Reservations"] for i in r["Instances"] if i["State"]["Name"] == "running"]
+    assert {i["Placement"]["AvailabilityZone"] for i in machines if _tagged(i)} == {"us-east-1b"}
+    assert main(["-C", str(workspace), "release", POOL, "--confirm", POOL]) == 0
+    leftovers = AwsLeftovers("us-east-1", _client)
+    assert leftovers.find(next(iter(_tagged(i) for i in machines if _tagged(i)))) == ()
+
+
+def _tagged(instance: dict[str, Any]) -> str:
+    tags = {t["Key"]: t["Value"] for t in instance.get("Tags", [])}
+    return tags.get("fleetctl-intent", "") if tags.get("fleetctl-pool") == POOL else ""
+
+
+def test_networks_and_groups_that_a_killed_run_left_are_found_in_every_region_and_removed(moto: Moto) -> None:
+    ec2, tags = _client("ec2", "us-west-2"), [{"Key": "fleetctl-intent", "Value": "f1-net-1"}]
+
+    def tagged(kind: str) -> list[dict[str, Any]]:
+        return [{"ResourceType": kind, "Tags": tags}]
+
+    vpc = ec2.create_vpc(CidrBlock="10.50.0.0/20", TagSpecifications=tagged("vpc"))["Vpc"]["VpcId"]
+    subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.50.0.0/24", TagSpecifications=tagged("subnet"))["Subnet"]["SubnetId"]
+    gateway = ec2.create_internet_gateway(TagSpecifications=tagged("internet-gateway"))["InternetGateway"]["InternetGatewayId"]
+    ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
+    address = ec2.allocate_address(Domain="vpc", TagSpecifications=tagged("elastic-ip"))["AllocationId"]
+    ec2.create_nat_gateway(SubnetId=subnet, AllocationId=address, TagSpecifications=tagged("natgateway"))
+    table = ec2.create_route_table(VpcId=vpc, TagSpecifications=tagged("route-table"))["RouteTable"]["RouteTableId"]
+    ec2.associate_route_table(RouteTableId=table, SubnetId=subnet)
+    ec2.create_security_group(GroupName="h", Description="d", VpcId=vpc, TagSpecifications=tagged("security-group"))
+    image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    template = ec2.create_launch_template(
+        LaunchTemplateName="t",
+        LaunchTemplateData={"InstanceType": "p5.48xlarge", "ImageId": image},
+        TagSpecifications=tagged("launch-template"),
+    )["LaunchTemplate"]["LaunchTemplateId"]
+    _client("autoscaling", "us-west-2").create_auto_scaling_group(
+        AutoScalingGroupName="g",
+        MinSize=1,
+        MaxSize=1,
+        VPCZoneIdentifier=subnet,
+        LaunchTemplate={"LaunchTemplateId": template, "Version": "$Latest"},
+        Tags=[{**tags[0], "PropagateAtLaunch": True}],
+    )
+    leftovers = AwsLeftovers(("us-east-1", "us-west-2"), _client, wait_s=10)
+    found = leftovers.find("f1-net-1")
+    kinds = {f.state for f in found}
+    assert kinds >= {"group", "running", "natgateway", "elastic-ip", "subnet", "route-table", "internet-gateway", "security-group", "vpc"}
+    assert {f.region for f in found} == {"us-west-2"}
+    assert [f.holder for f in found if f.kind == "machine"] == ["g"], "a machine of a group is known by its group"
+    order = {"machine": 0, "card": 1, "disk": 2, "other": 3}
+    for one in sorted(found, key=lambda o: (o.rank >= 0, order[o.kind], o.rank)):
+        leftovers.remove(one)
+        leftovers.remove(one)
+    assert leftovers.find("f1-net-1") == ()
 
 
 def test_capacity_is_read_by_boto3(moto: Moto) -> None:

@@ -23,7 +23,7 @@ from fleetctl.errors import CapacityUnavailable, CredentialsMissing
 from tests.doubles.arm import ArmDouble
 from tests.doubles.arm_facts import SUBSCRIPTION
 
-pytestmark = [pytest.mark.slow, pytest.mark.lab]
+pytestmark = [pytest.mark.lab]
 SKU = "Standard_ND96isr_MI300X_v5"
 GROUP = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/rg"
 TAG = "f1-mi300x-a-1"

@@ -113,6 +113,12 @@ def test_answers_of_another_shape_and_numbers_that_are_none_are_left_out() -> No
             PrometheusApi(double.url).query("up")
 
 
+def test_an_answer_nested_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    with json_double({"/api/v1/query": "[" * 200_000}) as double, pytest.raises(InventoryFailed, match="does not answer"):
+        PrometheusApi(double.url).query("up")
+
+
 def test_a_token_is_sent_and_a_refusal_is_named() -> None:
     with json_double({"/api/v1/query": (401, {"message": "no"})}) as double:
         with pytest.raises(CredentialsMissing) as caught:

@@ -13,8 +13,9 @@ from contextlib import suppress
 
 import pytest
 
+from fleetctl.adapters.ansible.configurator import AnsibleConfigurator
 from fleetctl.domain.ids import Token
-from fleetctl.domain.provision import Progress
+from fleetctl.domain.provision import HostResult, Progress
 from fleetctl.errors import ConfigureFailed
 from tests.lab import nspawn_bench as nb
 from tests.lab import nspawn_lab as nl
@@ -23,7 +24,7 @@ pytestmark = [
     pytest.mark.lab,
     pytest.mark.crash,
     pytest.mark.slow,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(bool(nl.why_not()), reason=nl.why_not() or "it can"),
 ]
 TWO = ("apt_ready", "amdgpu_driver")
@@ -132,6 +133,64 @@ def test_a_cancelled_run_leaves_nothing_running_here_or_on_the_host(bench: nb.Be
     while nb.running_ansible() or bench.lab.hosts[0].ssh("pgrep", "-f", "[A]nsiballZ").stdout:
         assert time.monotonic() < until, nb.running_ansible()
         time.sleep(0.1)
+    undo(bench, TWO)
+
+
+def in_the_middle_of_a_build(bench: nb.Bench, disturb: Callable[[AnsibleConfigurator], None]) -> HostResult | None:
+    """Run until the driver's package is being built on the host, disturb it there, and return what the run came to."""
+    h = bench.lab.hosts[0]
+    assert h.ssh("sudo", "touch", "/run/standin-slow").returncode == 0
+    configurator = bench.configurator(tags=TWO)
+    found: list[HostResult] = []
+
+    def run() -> None:
+        with suppress(ConfigureFailed):
+            found.extend(configurator.run("rocm_node", [h.host], bench.repository.variables(), Token(1), lambda p: None))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        until = time.monotonic() + 800
+        while not h.running("amdgpu-dkms.postinst"):
+            assert time.monotonic() < until
+            assert thread.is_alive(), found
+            time.sleep(0.5)
+        disturb(configurator)
+    finally:
+        configurator.cancel()
+        thread.join(120)
+    assert not thread.is_alive()
+    h.ssh("sudo", "rm", "-f", "/run/standin-slow")
+    return found[0] if found else None
+
+
+def test_a_run_cancelled_in_the_middle_of_a_build_is_gone_from_the_host_within_5_s_and_is_mended(bench: nb.Bench) -> None:
+    h = bench.lab.hosts[0]
+    took = 0.0
+
+    def disturb(configurator: AnsibleConfigurator) -> None:
+        nonlocal took
+        at = time.monotonic()
+        configurator.cancel()
+        while nb.running_ansible() or h.running("postinst") or h.running("AnsiballZ") or h.running("apt-get"):
+            assert time.monotonic() - at < 60, (nb.running_ansible(), h.running(""))
+            time.sleep(0.05)
+        took = time.monotonic() - at
+
+    result = in_the_middle_of_a_build(bench, disturb)
+    assert result is not None
+    assert result.state == "cancelled"
+    assert "amdgpu-dkms" in h.ssh("sudo", "dpkg", "--audit").stdout
+    converges(bench, TWO)
+    undo(bench, TWO)
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    print(f"gone after {took:.1f} s at {load:.1f} runnable processes per core")
+    assert took < 5 * max(1.0, load)
+
+
+def test_power_lost_in_the_middle_of_a_build_is_mended_by_the_next_run(bench: nb.Bench) -> None:
+    in_the_middle_of_a_build(bench, lambda _: lose_power(bench)())
+    converges(bench, TWO)
     undo(bench, TWO)
 
 

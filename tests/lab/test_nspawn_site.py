@@ -8,23 +8,21 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from fleetctl.domain.ids import Token
-from fleetctl.domain.matrix import Wanted
 from fleetctl.domain.provision import HostResult
-from fleetctl.planning.check_matrix import release_variables
 from tests.fakes import ansible_world as world
 from tests.lab import nspawn_bench as nb
 from tests.lab import nspawn_lab as nl
+from tests.lab.nspawn_files import nodes_file
 from tests.lab.standin_packages import NEW, OLD
 
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.slow,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(3000),
     pytest.mark.skipif(bool(nl.why_not()), reason=nl.why_not() or "it can"),
 ]
 SECRET = "s3cr3t-9f41c7"
@@ -177,33 +175,6 @@ def test_a_host_that_is_given_no_key_is_another_thing_than_a_failed_one(bench: n
     wrong_user = replace(h.host, user="nobody-here")
     (result,) = bench.configurator().run("health_gate", [wrong_user], {}, Token(1), bench.seen.append)
     assert result.state == "unreachable"
-
-
-def nodes_file(bench: nb.Bench, release: str) -> Path:
-    """Write a nodes file over the lab's host and return its path."""
-    repository, lab = bench.repository, bench.lab
-    variables = repository.variables()
-    given = set(
-        release_variables(repository.matrix(), Wanted(release=f"standin-{OLD}", layer="native", gpu_target="gfx942", container=False))
-    )
-    roles = {k: v for k, v in variables.items() if k not in given and k != "apt_ready_keys"}
-    (lab.folder / "matrix.json").write_text(repository.matrix_text())
-    (lab.folder / "standin.asc").write_text(repository.key)
-    file = {
-        "pool": "mi300x-nspawn",
-        "release": release,
-        "layer": "native",
-        "container": False,
-        "matrix": "matrix.json",
-        "keys": {"standin": "standin.asc"},
-        "known_hosts": "known_hosts",
-        "identity": "id",
-        "hosts": {h.name: {"address": h.address, "user": nl.USER} for h in lab.hosts},
-        "roles": roles,
-    }
-    path = lab.folder / "nodes.yaml"
-    path.write_text(json.dumps(file))  # JSON is YAML
-    return path
 
 
 def fleetctl(bench: nb.Bench, *argv: str) -> subprocess.CompletedProcess[str]:

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2] / "terraform"
 TERRAFORM = shutil.which("terraform")
 AZURE = sorted(p.name for p in (ROOT / "modules").glob("*azure"))
 AWS = sorted(p.name for p in (ROOT / "modules").iterdir() if p.name.endswith("aws") or p.name.startswith("alb"))
-pytestmark = [pytest.mark.slow, pytest.mark.lab, pytest.mark.skipif(TERRAFORM is None, reason="terraform is not on PATH")]
+pytestmark = [pytest.mark.lab, pytest.mark.skipif(TERRAFORM is None, reason="terraform is not on PATH")]
 needs_aws = pytest.mark.skipif(aws_mirror() is None, reason=f"{MIRROR} names no mirror with the genuine aws provider")
 
 
@@ -54,14 +54,22 @@ def test_everything_is_formatted(bench: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-@pytest.mark.parametrize("stack", ["lab", "azure", pytest.param("aws", marks=needs_aws)])
+@pytest.mark.parametrize(
+    "stack", ["azure", pytest.param("lab", marks=pytest.mark.slow), pytest.param("aws", marks=[needs_aws, pytest.mark.slow])]
+)
 def test_the_stack_is_valid(bench: Path, stack: str) -> None:
     ready(bench, f"stacks/{stack}")
     done = run(bench, f"stacks/{stack}", "validate", "-no-color")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("module", [*AZURE, *(pytest.param(m, marks=needs_aws) for m in AWS)])
+@pytest.mark.parametrize(
+    "module",
+    [
+        *(pytest.param(m, marks=[] if m == "gpu_vms_azure" else pytest.mark.slow) for m in AZURE),
+        *(pytest.param(m, marks=[needs_aws, pytest.mark.slow]) for m in AWS),
+    ],
+)
 def test_the_module_keeps_its_own_tests(bench: Path, module: str, tmp_path: Path) -> None:
     ready(bench, f"modules/{module}")
     with ArmDouble(tmp_path) as arm:
@@ -70,6 +78,7 @@ def test_the_module_keeps_its_own_tests(bench: Path, module: str, tmp_path: Path
     assert "0 failed" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_misspelled_argument_is_refused_by_the_double_as_by_azurerm(bench: Path, tmp_path: Path) -> None:
     folder = bench / "terraform" / "modules" / "misspelled"
     folder.mkdir()

@@ -83,17 +83,24 @@ def test_a_second_interrupt_leaves_the_run_alive_and_asked_only_once(tmp_path: P
     assert [run.wait(timeout=10) for run in stream._left_running if run.pid == ended.pid] == [3]
 
 
-def test_what_an_interrupted_run_leaves_in_its_group_is_ended(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["interrupted", "killed"])
+def test_what_a_run_leaves_in_its_group_is_ended_when_it_was_stopped_or_killed(how: str, tmp_path: Path) -> None:
     asked = tmp_path / "asked"
+
+    def parent_of(child: int) -> int:
+        return int(Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
     def once() -> None:
         wait_for(lambda: asked.exists() and asked.read_text() != "")
-        os.kill(os.getpid(), signal.SIGINT)
+        if how == "interrupted":
+            os.kill(os.getpid(), signal.SIGINT)
+        else:
+            os.kill(parent_of(int(asked.read_text())), signal.SIGKILL)
 
     thread = _in_background(once)
     ended = _follow(tmp_path, PARENT)
     thread.join()
-    assert ended.why == "interrupted"
+    assert (ended.why, ended.status) == (("interrupted", ended.status) if how == "interrupted" else ("", -signal.SIGKILL))
     child = int(asked.read_text())
 
     def is_gone() -> bool:

@@ -167,11 +167,27 @@ BITS = [
 
 @pytest.mark.parametrize("bit", BITS, ids=[str(i) for i in range(len(BITS))])
 def test_no_text_takes_long(bit: str) -> None:
-    text = bit * (300_000 // len(bit))
+    text = bit * (150_000 // len(bit))
     begin = time.process_time()
     reads = [TextFile(path=p, text=text) for p in ("a.cu", "b.py", "c.yaml", "requirements.txt", "Dockerfile")]
     gather(BOOK, "gfx942", reads).findings(NOW)
     convert(text, BOOK.names)
+    assert time.process_time() - begin < 10
+
+
+DEEP = "[" * 200_000
+NESTED = [
+    ("config.json", DEEP), ("Pipfile.lock", '{"default":' + DEEP), ("pyproject.toml", "a=" + DEEP), ("uv.lock", "a=" + "{a=" * 50_000),
+    ("environment.yml", "dependencies: " + DEEP), ("setup.py", "x=" + "(" * 100_000), ("hf_quant_config.json", '{"a":' * 100_000),
+    ("Pipfile.lock", json.dumps({"default": {f"\u00e9{n}".replace("\u00e9", "a"): {} for n in range(60_000)}}).replace('"a', '"\\u0061')),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "text"), NESTED, ids=[f"{n}-{p}" for n, (p, _) in enumerate(NESTED)])
+def test_data_nested_deeply_or_spelled_oddly_is_read_or_stated_soon(path: str, text: str) -> None:
+    begin = time.process_time()
+    found = gather(BOOK, "gfx942", [TextFile(path=path, text=text)]).findings(NOW)
+    assert {f.rule for f in found} <= {"R088"}
     assert time.process_time() - begin < 10
 
 

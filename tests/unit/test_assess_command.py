@@ -119,6 +119,29 @@ def test_what_holds_nothing_to_judge_gets_no_verdict(tmp_path: Path, name: str, 
     assert why in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("argv", "exit_code", "why"),
+    [
+        (("registry.example.com/own:1",), 1, "error[assess.unknown_image]"),
+        (("typo/kernels",), 1, "Name a path that is there"),
+        (("tree/typo.cu",), 2, "error[usage.no_path]"),
+        (("./typo",), 2, "error[usage.no_path]"),
+        (("tree", "--target", "mi300x"), 2, "Add: --target gfx942 (MI300X)"),
+        (("tree", "--target", "gfx942 --evil"), 2, "error[usage.target]"),
+        (("nvidia/cuda:12.4.1-devel-ubuntu22.04",), 0, "R008"),
+        (("tree", "registry.example.com/own:1"), 0, "R089"),
+    ],
+)
+def test_what_was_mistyped_gets_no_verdict(
+    tmp_path: Path, tree: Path, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...], exit_code: int, why: str
+) -> None:
+    assert tree.parent == tmp_path
+    monkeypatch.chdir(tmp_path)
+    result = fleetctl("-C", str(tmp_path), "assess", *argv)
+    assert (result.exit_code, bool(result.stdout)) == (exit_code, exit_code == 0)
+    assert why in " ".join(result.output.split())
+
+
 def test_a_part_that_could_not_be_read_is_a_risk_that_is_shown(tmp_path: Path, tree: Path) -> None:
     (tree / "vendor.tar.gz").write_bytes(b"\x1f\x8b" + b"junk" * 50)
     result = fleetctl("-C", str(tmp_path), "assess", str(tree))
@@ -210,6 +233,9 @@ def test_a_translated_tree_with_patch_and_rest(desk: Desk, tree: Path, tmp_path:
     assert "hipMalloc(p, 4); /* cudaFree */" in text
     assert "-#include <cuda_runtime.h>" in (out / "hipify.patch").read_text("utf-8")
     assert "left.cu:2: cudaLaunchKernelEx" in (out / "BY-HAND.md").read_text("utf-8")
+    inside = desk.run("assess", str(tree), "--convert", str(tree / "hip"))
+    assert (inside.exit_code, (tree / "hip").exists()) == (2, False)
+    assert "lies in the tree that is read" in inside.stderr
     again = desk.run("assess", str(tree), "--convert", str(out))
     assert again.exit_code == 2
     assert "usage.folder_used" in again.output

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,15 @@ import pytest
 from fleetctl.adapters.clock.system import SystemClock
 from fleetctl.adapters.store.sqlite import SqliteStore
 from fleetctl.catalog.matrix import load_matrix
+from fleetctl.domain.ids import HostId, PoolId
+from fleetctl.domain.model_files import ModelFile, ModelStore
 from fleetctl.domain.people import Actor
-from fleetctl.domain.provision import Progress
+from fleetctl.domain.provision import HostResult, Progress
 from fleetctl.errors import ConfigInvalid, ConfigureFailed
 from fleetctl.formats.nodes_file import NodesFile, read_nodes
 from fleetctl.usecases.capacity import CapacityPorts
 from fleetctl.usecases.configure_nodes import PLAYS, ConfigureDone, Nodes, check_nodes, chosen_hosts, configure_nodes, variables_of
+from fleetctl.usecases.ready_time import Stopwatch, TimeToReady
 from tests.fakes.configurator import FakeConfigurator
 
 TODAY = date(2026, 11, 30)
@@ -146,7 +150,7 @@ def test_what_the_matrix_does_not_know_never_starts_a_run(nodes: Nodes, ports: C
         run(replace(nodes, wanted=wanted), ports)
     assert caught.value.code == "config.matrix"
     assert "nothing was changed" in caught.value.message
-    assert any("fingerprint" in d and "pins file" in d for d in caught.value.details)
+    assert any("fingerprint" in d and "pins of the nodes file" in d for d in caught.value.details)
     assert fake.runs == []
 
 
@@ -189,3 +193,39 @@ def test_a_key_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         read_nodes(write(tmp_path, FILE.replace("own.asc", "none.asc")))
     assert "none.asc" in caught.value.message
+
+
+def test_how_long_hosts_took_to_be_ready_is_kept_and_a_run_that_changes_nothing_says_nothing() -> None:
+    seen: list[Progress] = []
+    watch = Stopwatch(seen.append)
+    for host, step, seconds in (("a", "rocm : Install", 60.0), ("a", "model_store : Fetch", 30.0), ("b", "rocm : Install", 70.0)):
+        watch(Progress(subject=host, step=step, state="changed", seconds=seconds))
+    now = datetime(2026, 11, 30, tzinfo=UTC)
+    done = [HostResult(host=HostId(h), state="ok", ok=2, changed=n, failed=0, skipped=0) for h, n in (("a", 2), ("b", 1))]
+    took = watch.record(PoolId("p"), "site", done, now)
+    assert took == TimeToReady(pool=PoolId("p"), hosts=2, seconds=90.0, models_seconds=30.0, at=now)
+    assert len(seen) == 3
+    assert watch.record(PoolId("p"), "drain", done, now) is None
+    assert watch.record(PoolId("p"), "site", [replace(r, changed=0) for r in done], now) is None
+
+
+def test_the_way_back_and_a_look_at_health_ask_for_no_credential(nodes: Nodes, ports: CapacityPorts, fake: FakeConfigurator) -> None:
+    file = ModelFile(store="share", key="w", path="w", sha256="0" * 64)
+    store = ModelStore(name="share", kind="path", place="/mnt")
+    mine = replace(nodes, models=(file,), stores={"share": store})
+    pinned, _ = check_nodes(mine, load_matrix(), TODAY)
+    variables = variables_of(mine, pinned, "c0ffee")
+    asked: list[str] = []
+
+    def values(found: Mapping[str, object]) -> Mapping[str, object]:
+        asked.append("values")
+        return {**found, "model_store_files": ["signed"]}
+
+    for play in ("uninstall", "drain", "health_gate"):
+        configure_nodes(mine, play, variables, ports, ignore, values=values)
+        assert "model_store_files" not in fake.runs[-1].variables
+    assert asked == []
+    configure_nodes(mine, "site", variables, ports, ignore, values=values)
+    assert fake.runs[-1].variables["model_store_files"] == ["signed"]
+    assert configure_nodes(mine, "site", variables, ports, ignore, values=values, resume=True) == ()
+    assert asked == ["values"], "nothing is signed where nothing is left to do"

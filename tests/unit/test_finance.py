@@ -76,6 +76,14 @@ def test_realised_cost_runs_until_now_while_the_source_is_held() -> None:
     assert chat.amounts.realised_kwh > 0
 
 
+def test_from_its_sources_release_on_a_cell_saves() -> None:
+    data = data_of(lab_fleet(), "complete")
+    freed = Event(at=NOW + 4 * H, kind="release.done", actor=ANA, text="", data={"pool": "nvidia-lab"})
+    chat = finance(replace(data, events=(*data.events, freed)))[0]
+    assert (chat.state, chat.ended, chat.amounts.hours_both) == ("complete, source released", NOW + 4 * H, Decimal(4))
+    assert chat.amounts.realised_saving == chat.amounts.saving
+
+
 def test_a_cell_that_came_home_stops_costing_double() -> None:
     chat = finance(data_of(lab_fleet(), "rolled_back"))[0]
     assert (chat.state, chat.ended, chat.amounts.hours_both) == ("rolled back", NOW + 5 * H, Decimal(5))

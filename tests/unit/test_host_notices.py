@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
+import socket
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,7 +111,7 @@ def test_hosts_are_asked_once_in_two_seconds_whoever_asks(
     for _ in range(5):
         source.read(POOL)
     assert relay.asked == 2
-    at[0] += 2.1
+    at[0] += 2.1  # past KEEP_S, and short of what a silent host is kept for
     source.read(POOL)
     assert relay.asked == 4
 
@@ -136,6 +140,30 @@ def test_a_host_that_hangs_holds_nobody_up(relay: Relay, read: Callable[[], Host
     found = read().read(POOL)
     relay.hold.set()
     assert {s.kind for s in found} == {"notices.silent"}
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_relay_of_the_how_to_hands_the_document_on(relay: Relay) -> None:
+    """What the two systemd units do, by hand: curl's whole answer goes to whoever connects."""
+    relay.answer = (200, json.dumps(PREEMPT).encode())
+    page = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "provision-on-azure.md").read_text()
+    line = next(line for line in page.splitlines() if "ExecStart=" in line)
+    argv = line.split("ExecStart=", 1)[1].split()
+    argv[0], argv[-1] = "curl", f"http://127.0.0.1:{relay.server.server_address[1]}/metadata/scheduledevents"
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                subprocess.run(argv, stdin=connection.fileno(), stdout=connection.fileno(), check=True, timeout=10)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        hosts = (Host(id=HostId("mi300x-a-2"), pool=POOL, address="127.0.0.1"),)
+        url = f"http://{{address}}:{listening.getsockname()[1]}/"
+        (signal,) = HostNotices({POOL: NoticeSource(url=url, parse=_parse_notices)}, lambda _: hosts, lambda: NOW).read(POOL)
+        thread.join(timeout=10)
+    assert (signal.kind, signal.deadline) == ("azure.preempt", NOW + timedelta(seconds=30))
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "relay", "ftp://{address}/x", "http://"])

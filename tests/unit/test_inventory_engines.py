@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +13,7 @@ import pytest
 
 from fleetctl.adapters.engines.discovery import EngineDiscovery
 from fleetctl.adapters.engines.exposition import engine_of, sums
-from fleetctl.adapters.engines.wire import engine_id
+from fleetctl.adapters.engines.wire import Server, Silent, engine_id
 from fleetctl.domain.people import Facts, Gap
 from tests.fakes.json_double import json_double
 
@@ -117,6 +120,36 @@ def test_lies_do_not_break_the_scan() -> None:
         found = look(double.url)
     assert isinstance(found, Facts)
     assert set(found.values) == {"engine", "address", "software", "model", "served_as"}
+
+
+def test_counts_that_no_server_can_have_are_left_out() -> None:
+    page = "vllm:num_requests_running 1e308\nvllm:num_requests_running 1e308\nvllm:request_success_total 3e15\nvllm:prompt_tokens_total 7\n"
+    with json_double({"/metrics": page, "/v1/models": {"data": [{"id": "m"}]}}) as double:
+        found = look(double.url)
+    assert isinstance(found, Facts)
+    assert not {"running", "requests_per_s"} & set(found.values)
+
+
+@pytest.mark.parametrize("said", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n"], ids=["headers", "body"])
+def test_a_server_that_drips_is_cut_off(said: bytes) -> None:
+    ended = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        link, _ = listener.accept()
+        with link, contextlib.suppress(OSError):
+            link.sendall(said)
+            while not ended.wait(0.05):
+                link.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener,), daemon=True)
+        thread.start()
+        server = Server(f"127.0.0.1:{listener.getsockname()[1]}", deadline_s=0.5)
+        with pytest.raises(Silent, match=r"in time|too slow"):
+            server.get("/metrics")
+        ended.set()
+        thread.join(10)
+    assert not thread.is_alive()
 
 
 def test_a_silent_or_impossible_address_is_a_gap() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sqlite3
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +18,7 @@ from fleetctl.adapters.scans import KEPT, ScanFile
 from fleetctl.domain.ids import as_id, is_id
 from fleetctl.domain.merge import merge
 from fleetctl.domain.people import Facts, Gap
-from fleetctl.domain.scan import Scan
+from fleetctl.domain.scan import PartScan, Scan
 from fleetctl.domain.units import Scalar
 from fleetctl.errors import CredentialsMissing, InventoryFailed, StoreUnavailable
 from fleetctl.formats.example import EXAMPLE_LINEAGE, fleet_text
@@ -185,6 +186,34 @@ def test_found_machines_become_pools_hosts_and_rows() -> None:
     assert {h.id for h in hosts} >= {"gpu-0", "gpu-1", "gpu-2"}
     assert ("gpu-3" in {h.id for h in hosts}, without) == (False, 0)
     assert list_inventory(FLEET, lambda w, p: None, found=found).rows[0].conflicts == ()
+
+
+def test_ctrl_c_begins_nothing_more() -> None:
+    cloud = Cloud({f"r{n:02}": [f"i-{n}"] for n in range(40)})
+
+    def interrupt(part: PartScan) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        scan_sources([Slow(cloud)], None, Clock(), ScanRequest(workers=1), on=interrupt)
+    assert len(cloud.asked) < 10
+
+
+class Slow:
+    """Gives a cloud's facts, each after a moment."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self.cloud = cloud
+        self.name = cloud.name
+
+    def parts(self) -> tuple[str, ...]:
+        """Return its regions."""
+        return self.cloud.parts()
+
+    def scan(self, scope: str) -> Iterator[Facts | Gap]:
+        """Yield its facts."""
+        threading.Event().wait(0.05)
+        yield from self.cloud.scan(scope)
 
 
 @given(st.text(max_size=80))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from fleetctl.catalog import load_catalog
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.plan import Fit, Speed
+from fleetctl.errors import ConfigInvalid
+from fleetctl.formats.fleet_file import parse_fleet
 from fleetctl.planning.candidates import Choice, sites
 from fleetctl.planning.conflict import Limit, conflict
 from fleetctl.views.plan import render_plan
@@ -88,3 +91,24 @@ def test_no_smaller_set_conflicts_and_every_line_is_needed(loads: list[tuple[int
             rest = tuple(c for c in cells if c != gone)
             held = [sum(pins[c].padded for c in rest if pins[c].pool == q) for q in (0, 1)]
             assert sum(8 * -(-h // 8) for h in held) <= cap
+
+
+def test_bad_rows_are_named_with_their_line() -> None:
+    """A price of 0, a quota below what exists: mistakes of the file; a workload without traffic: a blocked cell that says so."""
+    text = (
+        "name: x\nlineage: 3f0c2b9e-7d41-4c55-9a5e-1b6f2a7d8e90\nworkloads: {}\ncells: {}\npools:\n"
+        "  free: {vendor: amd, sku: lab-mi300x, region: lab, count: 0, limit: 1, price_usd_per_hour: 0}\n"
+        "  over: {vendor: amd, sku: lab-mi300x, region: lab, count: 3, limit: 1}\n"
+    )
+    with pytest.raises(ConfigInvalid) as caught:
+        parse_fleet(text, file="fleet.yaml")
+    assert [d.split(";")[0] for d in caught.value.details] == [
+        "fleet.yaml:6: pools.free.price_usd_per_hour: must be above 0",
+        "fleet.yaml:7: pools.over.count: 3 is above the limit of 1",
+    ]
+    quiet = pinned(4)
+    none = replace(quiet.workloads[0].traffic, requests_per_s=0.0)
+    quiet = replace(quiet, workloads=(replace(quiet.workloads[0], traffic=none), *quiet.workloads[1:]))
+    outcome = plan_of(quiet).outcomes[0]
+    assert (outcome.kind, outcome.reason.code) == ("infeasible", "lane.too_slow")
+    assert "0 requests/s" in outcome.reason.text

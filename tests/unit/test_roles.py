@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import time
 from pathlib import Path
@@ -79,9 +80,11 @@ def test_a_role_uses_builtin_modules_or_its_own_and_no_shell(role: Path) -> None
 
 def test_uninstall_undoes_every_role_that_changes_something_last_first() -> None:
     (play,) = load(PLAYBOOKS / "uninstall.yml")
-    undone = [r["role"] for r in play["roles"]]
+    first, *roles = play["roles"]
+    assert (first["role"], first["vars"]) == ("apt_packages", {"apt_packages_state": "mended"})
+    undone = [r["role"] for r in roles]
     assert set(undone) == {r.name for r in ROLES} - ASIDE
-    assert all(r["vars"] == {f"{r['role']}_state": "absent"} for r in play["roles"])
+    assert all(r["vars"] == {f"{r['role']}_state": "absent"} for r in roles)
     assert undone[-1] == "node_manifest"
     assert undone.index("model_server") < undone.index("gpu_exporter") < undone.index("amdgpu_driver") < undone.index("apt_ready")
     assert all((PLAYBOOKS / "roles" / r / "tasks" / "absent.yml").exists() for r in undone)
@@ -145,3 +148,32 @@ def test_a_check_that_hangs_is_ended_with_its_children(gate: ModuleType) -> None
     row = gate.result_of({"name": "c", "argv": ["sh", "-c", "sleep 30 & sleep 30"], "pattern": "x", "equals": 0, "timeout": 0.3})
     assert (row["state"], row["text"]) == ("unknown", "no answer within 0.3 s")
     assert time.monotonic() - begun < 10
+
+
+def test_the_deep_part_runs_at_the_first_join_and_after_a_fault_and_never_before_the_quick_part_is_good(
+    gate: ModuleType, tmp_path: Path
+) -> None:
+    quick = {"name": "quick", "argv": ["cat", str(tmp_path / "gpus")], "pattern": "^gfx942$", "take": "count", "equals": 2}
+    deep = {"name": "deep", "tier": "deep", "argv": ["printf", "320\\n"], "pattern": r"^(\d+)$", "at_least": 314}
+    records = str(tmp_path / "records")
+
+    def judged() -> tuple[bool, str, list[str]]:
+        verdict = gate.judged([quick, deep], gate.chosen("auto", records), records)
+        assert json.loads((tmp_path / "records" / "health.json").read_text()) == verdict
+        return verdict["ok"], verdict["tier"], [r["name"] for r in verdict["checks"]]
+
+    (tmp_path / "gpus").write_text("gfx942\n")
+    assert judged() == (False, "deep", ["quick"])
+    (tmp_path / "gpus").write_text("gfx942\ngfx942\n")
+    assert judged() == (True, "deep", ["quick", "deep"])
+    assert judged() == (True, "quick", ["quick"])
+    (tmp_path / "gpus").write_text("gfx942\n")
+    assert judged() == (False, "quick", ["quick"])
+    (tmp_path / "gpus").write_text("gfx942\ngfx942\n")
+    assert judged() == (True, "deep", ["quick", "deep"]), "after a fault it is deep again"
+
+
+def test_output_without_proof_is_no_pass(gate: ModuleType) -> None:
+    check = {"name": "c", "pattern": "FALSE", "proof": "TRUE|FALSE", "take": "count", "equals": 0}
+    assert gate.result_of({**check, "argv": ["printf", "pass: TRUE"]})["state"] == "ok"
+    assert gate.result_of({**check, "argv": ["true"]})["state"] == "unknown"

@@ -264,6 +264,24 @@ def test_wheels_and_encrypted_or_damaged_zips(tmp_path: Path) -> None:
     assert "a member's name leaves the archive" in reasons(found)
 
 
+def test_a_list_of_members_that_would_fill_memory_is_refused(tmp_path: Path) -> None:
+    record = b"PK\x05\x06" + b"\0" * 8 + struct.pack("<II", 2**30, 0) + b"\0\0"
+    (tmp_path / "x.zip").write_bytes(b"PK\x03\x04" + b"\0" * 100 + record)
+    assert reasons(read(tmp_path)) == ["archive: its list of members is larger than is read"]
+
+
+def test_names_that_lie_about_archives_and_requirements_too_large_are_stated(tmp_path: Path) -> None:
+    put(tmp_path, x_DOT_whl=b"\0" * 20_000, big_DOT_txt=b"", notes_DOT_txt=b"")
+    for name in ("requirements.txt", "config.json", "big.txt", "data.json"):
+        with (tmp_path / name).open("wb") as stream:
+            stream.truncate(20 * MIB)
+    assert {(r.path, r.reason) for r in read(tmp_path) if isinstance(r, Skipped)} == {
+        ("x.whl", "not a zip archive, though its name says so"),
+        ("requirements.txt", "larger than 8 MiB"),
+        ("config.json", "larger than 1 MiB"),
+    }
+
+
 def layer(members: dict[str, bytes]) -> tuple[str, bytes]:
     data = gzip.compress(tar(members), mtime=0)
     return hashlib.sha256(data).hexdigest(), data

@@ -56,7 +56,7 @@ def test_what_no_source_gives_is_refused_and_the_text_says_how_to_fill_it() -> N
     assert {d.severity for d in found} == {"error"}
     assert {d.code for d in found} == {"matrix.unknown_value"}
     assert {d.path for d in found} == {f"{where}.{field}" for where, of in PINS.items() for field in of}
-    assert all("pins file" in d.text for d in found)
+    assert all("pins of the nodes file" in d.text for d in found)
 
 
 def test_pins_make_a_release_whole_and_it_becomes_role_variables() -> None:

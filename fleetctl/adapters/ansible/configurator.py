@@ -15,7 +15,15 @@ from typing import cast
 from fleetctl.adapters.ansible.child import Child
 from fleetctl.adapters.ansible.events import EventFile, Outcome
 from fleetctl.adapters.ansible.inventory import LocalPlace, Variables, inventory_yaml
-from fleetctl.adapters.ansible.settings import SshFiles, close_connections, environment, find_program, write_private, write_settings
+from fleetctl.adapters.ansible.settings import (
+    SshFiles,
+    close_connections,
+    end_tasks,
+    environment,
+    find_program,
+    write_private,
+    write_settings,
+)
 from fleetctl.domain.ids import HostId, PoolId, Token, is_id
 from fleetctl.domain.pool import Host, Vendor
 from fleetctl.domain.provision import HostResult, Progress
@@ -118,6 +126,8 @@ class AnsibleConfigurator:
             # It may hold secrets of units; `fleetctl inventory export` makes it again.
             inventory.unlink(missing_ok=True)
             if control:
+                if outcome.stats is None:
+                    end_tasks(control)
                 close_connections(control)
         if outcome.stats is None and not self._cancelled:
             raise ConfigureFailed(

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -143,6 +144,40 @@ def close_connections(control: Path) -> None:
             argv = ["ssh", "-O", "exit", "-o", f"ControlPath={socket}", "host"]
             subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=5)
     shutil.rmtree(control, ignore_errors=True)
+
+
+END_TASKS_S = 4.0
+"""How long the hosts' ends are waited for, all at once. Source: this program's promise that a cancelled run is gone within 5 s."""
+
+
+def end_tasks(control: Path) -> None:
+    """End what a run that is over has still going on its hosts: sshd lets a command go on when its connection ends."""
+    program = (Path(__file__).parent / "remote_end.py").read_bytes()
+    asked = []
+    for socket in [*control.glob("*")]:
+        argv = ["ssh", "-o", f"ControlPath={socket}", "-o", "ControlMaster=no", "-o", "BatchMode=yes", "host"]
+        with suppress(OSError):
+            asked.append(
+                subprocess.Popen(
+                    [*argv, "sudo -n python3 -I - || python3 -I -"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            )
+    for process in asked:
+        if process.stdin is not None:
+            with suppress(OSError):
+                process.stdin.write(program)
+                process.stdin.close()
+    until = time.monotonic() + END_TASKS_S
+    for process in asked:
+        try:
+            process.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def write_private(path: Path, text: str) -> None:

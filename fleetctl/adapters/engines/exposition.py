@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 
@@ -52,6 +51,10 @@ triton docs/user_guide/metrics.md (after v2.71.0), llama.cpp of October 2026; lo
 """
 
 
+MOST_COUNT = 1e15
+"""A larger number is a lie: more tokens than all servers of the world wrote so far."""
+
+
 def engine_of(page: str) -> str:
     """Return the engine that writes such a page, "" for none that is known."""
     for line in page.splitlines():
@@ -91,4 +94,4 @@ def _number(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) and value >= 0 else None
+    return value if 0 <= value <= MOST_COUNT else None

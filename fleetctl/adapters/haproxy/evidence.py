@@ -7,26 +7,28 @@ token nor per token, so streaming cells are counted for errors only.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import re
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from math import log, sqrt
 from pathlib import Path
 
-from fleetctl.adapters.haproxy.log import Attempt, LogTail, newest_lines, parse, read_position
-from fleetctl.adapters.haproxy.tally import Tally, quantiles
-from fleetctl.analysis.guardrails import CONFOUNDED_SCALE
+from fleetctl.adapters.haproxy.log import LogTail, newest_lines, parse, read_position
+from fleetctl.analysis.freeze import FREEZE_MOST, frozen
+from fleetctl.analysis.tally import Tally
 from fleetctl.domain.evidence import ARMS, Cursor, Evidence, Series, Thresholds
 from fleetctl.domain.ids import CellId
+from fleetctl.domain.records import Attempt
 from fleetctl.domain.units import Instant
 from fleetctl.errors import EvidenceUnavailable
 
-FREEZE_MOST = 3_000
-"""Newest baseline requests that thresholds are frozen from."""
 FREEZE_LINES = 1_000_000
 """Newest lines of the log in which they are looked for: other cells wait meanwhile, and a log grows for as long as HAProxy runs."""
-MOST_CLASSES = 4
-LEAST_PER_CLASS = 200
+LEAST_FOR_ERRORS = 200
+"""Baseline requests from which a streaming cell's error ratio is taken; its times come from elsewhere."""
+LOOKED_BACK_FOR = 64
+"""Cells whose newest requests are looked for in one go."""
+_CELL = re.compile(rb'\{"c":"([a-z0-9-]{1,63})"')
 _TALLIES_PER_CELL = 3
 _DESCRIBE_LINES = 5_000
 
@@ -36,6 +38,7 @@ class HaproxyEvidence:
 
     Args:
         streaming: cells whose answers are server-sent events; slo_latency_ms: promised latency per cell; now: the clock.
+        cells: of this router; their newest requests are looked for together, so that a log is read back once and not once per cell.
     """
 
     def __init__(
@@ -45,7 +48,10 @@ class HaproxyEvidence:
         now: Callable[[], Instant],
         streaming: Iterable[CellId] = (),
         slo_latency_ms: Mapping[CellId, float] | None = None,
+        cells: Iterable[CellId] = (),
     ) -> None:
+        self._cells = tuple(cells)
+        self._newest: dict[CellId, deque[Attempt]] = {}
         self._folder = log_folder
         self._now = now
         self._streaming = frozenset(streaming)
@@ -62,22 +68,14 @@ class HaproxyEvidence:
     def freeze(self, c: CellId, scales: tuple[float, ...], least: int) -> Thresholds | None:
         """Take the baseline's quantiles from its newest requests (up to 3,000); None where fewer than `least` are there."""
         with _Reading(self._folder):
-            newest = [a for a in _newest(self._folder, c, lines=FREEZE_LINES, baseline=FREEZE_MOST) if a.arm == "baseline"]
-        timed = [a for a in newest if a.latency_ms is not None]
-        streaming = c in self._streaming
-        if len(newest) < max(1, least) or (not streaming and len(timed) < max(1, least // 2)):
-            return None
-        edges = () if streaming else class_edges([a.prompt_tokens for a in timed])
-        rows = [] if streaming else _by_class(timed, edges)
-        return Thresholds(
-            class_edges=edges,
-            latency_ms=tuple(quantiles(row) for row in rows),
-            scales=() if streaming else tuple(sorted({1.0, CONFOUNDED_SCALE, *scales})),
-            baseline_n=len(newest),
-            baseline_error_ratio=sum(a.failed for a in newest) / len(newest),
-            log_sd=_log_sd(rows),
-            slo_latency_ms=self._slo.get(c),
-        )
+            self._pump()
+            if c not in self._newest:
+                self._look_back(c)
+        newest = list(self._newest[c])
+        metrics: tuple[str, ...] = ("latency",)
+        if c in self._streaming:  # errors alone need no tail
+            metrics, least = (), min(least, LEAST_FOR_ERRORS)
+        return frozen(newest, metrics, scales, least, slo_latency_ms=self._slo.get(c))
 
     def read(self, c: CellId, since: Cursor) -> Evidence:
         """Return cumulative counts since the cursor; the same cursor and log give the same counts."""
@@ -122,12 +120,33 @@ class HaproxyEvidence:
             if isinstance(found, Attempt):
                 for tally in self._tallies.get(CellId(found.cell), {}).values():
                     tally.add(found)
+                if found.arm == "baseline" and found.cell in self._newest:
+                    self._newest[CellId(found.cell)].append(found)
             else:
                 for cell, tallies in self._tallies.items():
                     if _concerns(line, cell):
                         for tally in tallies.values():
                             tally.skip(found)
         return self._tail
+
+    def _look_back(self, c: CellId) -> None:
+        """Read the newest lines once for this cell and the router's others; from now on new lines are added as they are read."""
+        wanted = [c, *(other for other in self._cells if other != c and other not in self._newest)][:LOOKED_BACK_FOR]
+        found: dict[str, list[Attempt]] = {cell: [] for cell in wanted}
+        missing = set(found)
+        for line in islice(newest_lines(self._folder), FREEZE_LINES):
+            named = _CELL.match(line)
+            if named is None or (cell := named[1].decode()) not in missing:
+                continue
+            attempt = parse(line)
+            if isinstance(attempt, Attempt) and attempt.arm == "baseline":
+                found[cell].append(attempt)
+                if len(found[cell]) == FREEZE_MOST:
+                    missing.discard(cell)
+                    if not missing:
+                        break
+        for cell in wanted:
+            self._newest[cell] = deque(reversed(found[cell]), maxlen=FREEZE_MOST)
 
     def _catch_up(self, c: CellId, since: Cursor, tail: LogTail) -> Tally:
         tally = Tally(c, since, streaming=c in self._streaming, slo_latency_ms=self._slo.get(c))
@@ -171,47 +190,9 @@ def _concerns(line: bytes, cell: CellId) -> bool:
     return _names(line, cell) or not (line.startswith(b'{"c":"') and line.endswith(b"}"))
 
 
-def _newest(folder: Path, cell: CellId, *, lines: int, baseline: int | None = None) -> Iterator[Attempt]:
-    """Yield a cell's attempts among the newest `lines`, newest first, until `baseline` of them are of the baseline (None: all)."""
-    found_baseline = 0
+def _newest(folder: Path, cell: CellId, *, lines: int) -> Iterator[Attempt]:
+    """Yield a cell's attempts among the newest `lines`, newest first."""
     for line in islice(newest_lines(folder), lines):
         found = parse(line) if _names(line, cell) else "other"
         if isinstance(found, Attempt) and found.cell == cell:
             yield found
-            found_baseline += found.arm == "baseline"
-            if found_baseline == baseline:
-                return
-
-
-def class_edges(prompt_tokens: list[int]) -> tuple[int, ...]:
-    """Return the upper bounds of up to four prompt-length classes with at least 200 requests each; () where one class is all."""
-    n = len(prompt_tokens)
-    wanted = min(MOST_CLASSES, n // LEAST_PER_CLASS)
-    ordered = sorted(prompt_tokens)
-    edges: list[int] = []
-    below = 0
-    for i in range(1, wanted):
-        edge = ordered[i * n // wanted]
-        under = sum(t < edge for t in ordered)
-        if under - below >= LEAST_PER_CLASS and n - under >= LEAST_PER_CLASS and edge > 0:
-            edges.append(edge)
-            below = under
-    return tuple(edges)
-
-
-def _by_class(timed: list[Attempt], edges: tuple[int, ...]) -> list[list[float]]:
-    rows: list[list[float]] = [[] for _ in range(len(edges) + 1)]
-    for a in timed:
-        rows[sum(a.prompt_tokens >= edge for edge in edges)].append(a.latency_ms or 0.0)
-    return [sorted(row) for row in rows]
-
-
-def _log_sd(rows: list[list[float]]) -> float:
-    """Return the standard deviation of log latency within classes; 0 of fewer than two requests."""
-    total, squares = 0, 0.0
-    for row in rows:
-        logs = [log(max(v, 0.5)) for v in row]
-        mean = sum(logs) / len(logs)
-        squares += sum((v - mean) ** 2 for v in logs)
-        total += len(logs)
-    return sqrt(squares / (total - 1)) if total > 1 else 0.0

@@ -19,32 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fleetctl.domain.evidence import Arm
+from fleetctl.domain.records import Attempt
 
 Skipped = Literal["pinned", "aborted", "mislabelled", "broken", "other"]
 _NAME = re.compile(r"haproxy-(\d{1,9})\.log\Z")
 _POSITION = re.compile(r"(\d{1,9}):(\d{1,15})\Z")
 _CHUNK = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """One try of one request at one replica.
-
-    Args:
-        started_ms: epoch milliseconds of its start; ended_ms: of its end.
-        failed: counts as an error of `arm`; latency_ms: None where it must not be timed.
-        prompt_tokens, cached_tokens: -1 where the answer did not tell.
-    """
-
-    cell: str
-    arm: Arm
-    started_ms: int
-    ended_ms: int
-    failed: bool
-    latency_ms: float | None
-    prompt_tokens: int = -1
-    cached_tokens: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

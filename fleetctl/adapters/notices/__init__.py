@@ -26,6 +26,8 @@ WAIT_S = 1.5
 """Longest that all hosts of a pool are waited for."""
 KEEP_S = 2.0
 """How long an answer is good for: every cell of a pool asks, and a notice may leave 30 s."""
+KEEP_SILENT_S = 5.0
+"""The same where a host was waited for in vain: other cells wait for this tick."""
 MOST_BYTES = 256 * 1024
 _AT_ONCE = 16
 Parse = Callable[[object, str, Mapping[str, str], Instant], tuple[Signal, ...]]
@@ -80,7 +82,7 @@ class HostNotices:
         if source is None:
             return ()
         kept = self._kept.get(pool)
-        if kept is not None and time.monotonic() - kept[0] < KEEP_S:
+        if kept is not None and time.monotonic() < kept[0]:
             return kept[1]
         hosts = tuple(self._hosts(pool))
         names: dict[str, str] = {str(h.id): str(h.id) for h in hosts}
@@ -94,7 +96,8 @@ class HostNotices:
             signals = (_silent(host, self._now()),) if document is None else source.parse(document, host.id, names, self._now())
             for s in signals:
                 found.setdefault((s.subject, s.kind), _of_pool(s, pool))
-        self._kept[pool] = (time.monotonic(), tuple(found.values()))
+        keep_s = KEEP_SILENT_S if any(s.kind == "notices.silent" for s in found.values()) else KEEP_S
+        self._kept[pool] = (time.monotonic() + keep_s, tuple(found.values()))
         return self._kept[pool][1]
 
 
@@ -106,6 +109,20 @@ def _silent(host: Host, now: Instant) -> Signal:
     return Signal(subject=host.id, kind="notices.silent", severity="info", seen_at=now, source="relay")
 
 
+def _read(answer: Any) -> bytes:
+    """Return the body; one that trickles is cut off, so that no thread lives on.
+
+    Raises:
+        OSError: it is longer, or takes longer, than a document does.
+    """
+    deadline, whole = time.monotonic() + WAIT_S, b""
+    while part := answer.read1(65536):
+        whole += part
+        if len(whole) > MOST_BYTES or time.monotonic() > deadline:
+            raise OSError("too long")
+    return whole
+
+
 def _ask(source: NoticeSource, host: Host) -> object:
     """Return the document, {} where there is none (404), None where nobody answers with JSON."""
     url = source.url.replace("{address}", f"[{host.address}]" if ":" in host.address else host.address)
@@ -115,7 +132,7 @@ def _ask(source: NoticeSource, host: Host) -> object:
     request = urllib.request.Request(url, headers={"User-Agent": "fleetctl", "Metadata": "true"})  # noqa: S310 - http(s) only, checked above
     try:
         with urllib.request.build_opener(*handlers).open(request, timeout=WAIT_S) as answer:
-            found: object = json.loads(answer.read(MOST_BYTES))
+            found: object = json.loads(_read(answer))
     except urllib.error.HTTPError as e:
         return {} if e.code == 404 else None
     except (OSError, ValueError):

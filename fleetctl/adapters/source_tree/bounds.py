@@ -14,6 +14,7 @@ class Bounds:
     Args:
         ratio: decompressed to compressed, judged once `ratio_from` bytes came out. Source: layers of public images stay under 20;
             deflate can reach 1,032.
+        zip_directory: of a zip archive's list of members, which is held in memory: about 300,000 of them.
         spool: of one member of an archive kept in memory at a time; unpacked_image: of an image archive that is compressed as a whole, on
             disk while it is read, and never more than half of what is free.
     """
@@ -30,6 +31,7 @@ class Bounds:
     ratio: int = 100
     ratio_from: int = 64 * MIB
     nesting: int = 3
+    zip_directory: int = 32 * MIB
 
 
 @dataclass(slots=True)

@@ -9,6 +9,8 @@ from fleetctl.adapters.source_tree.blob import Blob
 from fleetctl.adapters.source_tree.bounds import MIB, Bounds
 from fleetctl.adapters.source_tree.elf import MAGIC, NotElf, read_elf
 from fleetctl.adapters.source_tree.model_headers import BadHeader, read_gguf, read_onnx, read_safetensors
+from fleetctl.assess.models import CONFIG_NAMES
+from fleetctl.assess.requirements import is_requirement_file
 from fleetctl.domain.portability import ModelFile, Read, Skipped, TextFile
 
 SOURCE = (
@@ -123,7 +125,7 @@ def _model(path: str, lower: str, head: bytes, blob: Blob) -> Read:
 def _text(path: str, lower: str, blob: Blob, bounds: Bounds, installed: bool) -> Iterator[Read]:
     most = bounds.json if lower.endswith(".json") else bounds.text
     if blob.size > most:
-        if not lower.endswith((".json", ".txt")):
+        if not lower.endswith((".json", ".txt")) or is_requirement_file(lower) or lower.rpartition("/")[2] in CONFIG_NAMES:
             yield Skipped(path=path, reason=f"larger than {most // MIB} MiB")
         return
     data = blob.read(0, most)

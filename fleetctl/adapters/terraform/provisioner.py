@@ -21,6 +21,7 @@ from fleetctl.domain.provision import Progress, Provisioned, ProvisionFailure, P
 from fleetctl.errors import ProvisionFailed, ToolMissing
 
 _CHANGES = 2
+_LOCAL_STATE = "terraform.tfstate"
 _IDLE = frozenset({("no-op",), ("read",)})
 
 
@@ -203,13 +204,15 @@ class TerraformProvisioner:
         return ids_of(pulled.out)
 
     def _has_state(self, pool: PoolId) -> bool:
-        """Tell whether there can be a state; a remote one is made readable first."""
+        """Tell whether there can be a state, and make it readable: a run may have died, or failed, before it was."""
         folder = self._folder(pool)
-        if self._backend is not None:
-            if not folder.is_dir():
-                files.copy_stack(self._stack_folder, folder, pool, backend=self._backend)
-            self._init(pool)
-        return folder.is_dir()
+        if self._backend is None:
+            if not (folder / _LOCAL_STATE).exists():
+                return False
+        elif not folder.is_dir():
+            files.copy_stack(self._stack_folder, folder, pool, backend=self._backend)
+        self._init(pool)
+        return True
 
     def _folder(self, pool: PoolId) -> Path:
         return self._work_folder / require_id(pool)

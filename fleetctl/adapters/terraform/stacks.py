@@ -65,7 +65,9 @@ def cloud_variables(stack: str, settings: Mapping[str, str]) -> Callable[[PoolSp
                     continue
                 if name in OWNED:
                     raise ConfigInvalid(
-                        "config.terraform_variable", f"{key}: fleetctl gives {name} itself.", hint="Remove it from the fleet file"
+                        "config.terraform_variable",
+                        f"{key}: fleetctl gives {name} itself.",
+                        hint="Remove it from the fleet file",
                     )
                 given[name] = _value(text)
         tags = {"fleetctl-pool": spec.pool, **({"fleetctl-intent": spec.intent} if spec.intent else {})}
@@ -87,7 +89,7 @@ def cloud_variables(stack: str, settings: Mapping[str, str]) -> Callable[[PoolSp
     return of
 
 
-PLACE_SETTINGS = frozenset({"zones", "sizes", "regions", "on_demand", "zone", "partial", "notices"})
+PLACE_SETTINGS = frozenset({"zones", "sizes", "regions", "on_demand", "partial", "notices"})
 """Settings of a pool (pool.NAME.zones, ...) that say where else it may be made, and how it tells of its end; they are no variables."""
 
 

@@ -94,7 +94,7 @@ def follow(
             lines.close()
     if status is None:
         _left_running.append(run)
-    elif why:
+    elif why or status < 0:  # killed by somebody: its providers would live on
         _end_leftovers(run.pid)
     if lines.error is not None:
         raise lines.error
@@ -165,7 +165,7 @@ class _Output:
 
 
 def _end_leftovers(group: int) -> None:
-    """End what an interrupted run left in its process group; the state is written, and what means to live has its own session."""
+    """End what an interrupted or killed run left in its process group; the state is written, and what means to live has its own session."""
     deadline = time.monotonic() + _LEFTOVER_S
     try:
         os.killpg(group, signal.SIGTERM)

@@ -19,16 +19,18 @@ def command(app: App, plan_id: str, note: str, dry_run: bool) -> None:
     from fleetctl.usecases.approve import approvable, approve
 
     w = app.wiring
-    if plan_id.startswith("r") and not dry_run:
-        from fleetctl.usecases.release import approve_release
+    if plan_id.startswith("r"):
+        from fleetctl.usecases.release import approve_release, open_release
 
+        if dry_run:
+            app.out(f"Would approve release {open_release(plan_id, w.store).id} as {w.actor.name}\nNothing was changed.")
+            return
         release = approve_release(plan_id, w.store, w.store, w.clock, w.actor, note)
         app.out(f"release/{release.id} of pool {release.pool} approved by {w.actor.name} (sha256 {release.digest[:16]}...)")
         app.note(f"Next: fleetctl release {release.pool}{' --handoff' if release.kind == 'handoff' else ''}")
         return
     if dry_run:
-        if not plan_id.startswith("r"):
-            approvable(plan_id, w.fleet, w.store)
+        approvable(plan_id, w.fleet, w.store)
         app.out(f"Would approve plan {plan_id} as {w.actor.name}\nNothing was changed.")
         return
     plan, approval, more = approve(plan_id, w.fleet, w.store, w.store, w.clock, w.actor, note)

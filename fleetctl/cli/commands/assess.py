@@ -70,6 +70,7 @@ def command(
         return
     from fleetctl.usecases.assess import assess, save
 
+    _check_target(target)
     subject = _subject(app, subjects, workload, target)
     found = assess(subject, ports, waivers=tuple(_waiver(text, ports) for text in waived))
     if workload is not None or (waived and found.workload and ports.records is not None):
@@ -82,6 +83,15 @@ def command(
     if workload is not None:
         app.note(f"Kept as the assessment of {workload}. Next: fleetctl plan")
     sys.exit(EXIT_CHANGES if detailed_exitcode and (found.blocking or found.route == "stay") else EXIT_DONE)
+
+
+def _check_target(target: str) -> None:
+    import re
+
+    from fleetctl.errors import UsageError
+
+    if not re.fullmatch(r"gfx[0-9a-f]{3,4}", target):
+        raise UsageError("usage.target", f"{target[:40]!r} is no AMD architecture.", hint="Add: --target gfx942 (MI300X)")
 
 
 def _has_store(app: App) -> bool:
@@ -102,7 +112,7 @@ def _subject(app: App, subjects: tuple[str, ...], save_as: str | None, target: s
         if Path(word).exists():
             paths.append(Path(word))
         elif "/" in word or ":" in word:
-            if word.startswith(("/", ".", "~")):
+            if word.startswith(("/", ".", "~")) or (":" not in word and Path(word).parent.is_dir()):
                 raise UsageError("usage.no_path", f"there is nothing at {word!r}.", hint="Name a file, a folder, an image or a workload")
             images.append(word)
         elif named is None or named == word:
@@ -149,6 +159,8 @@ def _convert(app: App, subject: Subject, folder: Path, found: Assessment, ports:
 
     if len(subject.paths) != 1:
         raise UsageError("usage.convert", "--convert needs exactly one path.", hint="Run: fleetctl assess PATH --convert NEWFOLDER")
+    if folder.resolve().is_relative_to(subject.paths[0].resolve()):
+        raise UsageError("usage.convert", f"{folder} lies in the tree that is read.", hint="Name a new folder beside it")
     done = convert_tree(subject.paths[0], folder, found, ports, app.wiring.copy_writer())
     app.note(f"{folder}: {done.files} files, {done.replaced} names replaced; {done.by_hand} names left, in {BY_HAND_NAME}; {PATCH_NAME}.")
 

@@ -106,7 +106,15 @@ def _nodes(
     file = read_nodes(path)
     matrix = parse_matrix(file.matrix.read_text("utf-8"), app.shown(file.matrix)) if file.matrix else load_matrix()
     nodes = Nodes(
-        pool=file.pool, hosts=file.hosts, wanted=file.wanted, roles=file.roles, by_host=file.by_host, pins=file.pins, keys=file.keys
+        pool=file.pool,
+        hosts=file.hosts,
+        wanted=file.wanted,
+        roles=file.roles,
+        by_host=file.by_host,
+        pins=file.pins,
+        keys=file.keys,
+        stores=file.stores,
+        models=file.models,
     )
     pinned, warnings = check_nodes(nodes, matrix, w.clock.now().date())
     for d in warnings:
@@ -115,7 +123,17 @@ def _nodes(
     run = w.run_folder("configure")
     ports = w.capacity_ports(run, w.node_configurator(run, file, check=check, diff=diff, tags=tags, timeout_s=timeout_s))
     with ProgressView(live=app.live and output != "json", title=f"configure {play}") as on:
-        results = configure_nodes(nodes, play, variables, ports, on, limit=limit, resume=resume, check=check)
+        results = configure_nodes(
+            nodes,
+            play,
+            variables,
+            ports,
+            on,
+            limit=limit,
+            resume=resume,
+            check=check,
+            values=w.node_values(path.parent, nodes, timeout_s),
+        )
     if not results:
         app.out("Nothing to do: every host has been brought to the end of this play. Without --resume it is run again.")
         return

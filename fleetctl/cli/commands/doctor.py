@@ -129,11 +129,39 @@ def _evidence_found(app: App, cell: Cell) -> Found:
         return Found("not configured", "the cell stays")
     absent = [f"{s.arm} {s.name}" for s in series if not s.present]
     there = [f"{s.arm} {s.name}" for s in series if s.present]
+    wrong = [s.detail for s in series if s.name.rpartition(".")[2] == "names"]
+    if wrong:
+        return Found("missing", "; ".join(wrong)[:400], "name the engine and its version: docs/how-to/choose-evidence.md")
     if not there:
         return Found("warn", "no request of this cell was seen yet", "send it traffic, then: fleetctl doctor")
+    if cell.evidence != ("log",):
+        return _guardrails_told(app, cell, {(s.arm, s.name.rpartition(".")[2]) for s in series if s.present})
     if any(s.arm == "baseline" and not s.present for s in series):
         return Found("warn", f"absent: {', '.join(absent)}", "compare the log with docs/how-to/bring-your-own-router.md")
     return Found("ok", f"{', '.join(there)}" + (f"; not yet: {', '.join(absent)}" if absent else ""))
+
+
+TOLD_BY = {
+    "errors": ("attempts", "requests_total"),
+    "latency": ("latency", "e2e_seconds"),
+    "ttft": ("ttft", "ttft_seconds"),
+    "token_time": ("token_time", "time_per_output_token_seconds"),
+    "nll": ("nll",),
+}
+"""Series by which a source tells a guardrail."""
+
+
+def _guardrails_told(app: App, cell: Cell, told: set[tuple[str, str]]) -> Found:
+    """Hold what the sources show per arm against what the cell's workload is judged on."""
+    from fleetctl.adapters.needs import Found
+
+    judged = [g for g in app.wiring.fleet.workload(cell.workload).guardrails if g in TOLD_BY]
+    absent = {arm: [g for g in judged if not any((arm, name) in told for name in TOLD_BY[g])] for arm in ("baseline", "canary")}
+    sides = ", ".join(f"{arm} {' '.join(g for g in judged if g not in absent[arm]) or 'nothing'}" for arm in absent)
+    if absent["baseline"]:
+        wanting = f"not told of the baseline: {', '.join(absent['baseline'])}; told: {sides}"
+        return Found("warn", wanting, "docs/how-to/choose-evidence.md")
+    return Found("ok", f"{sides} (from {', '.join(cell.evidence)})")
 
 
 def _fleet(app: App) -> tuple[Fleet | None, FleetctlError | None]:

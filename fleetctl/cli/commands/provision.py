@@ -48,7 +48,9 @@ def command(app: App, pools: tuple[str, ...], plan_id: str | None, check: bool, 
     if unknown:
         raise UsageError("usage.pool", f"plan {plan.id} makes no pool {', '.join(unknown)}.", hint=f"Run: fleetctl show {plan.id}")
     if not plan.pools:
-        app.out("Nothing to make: every target exists already.")
+        blocked = sum(o.kind == "infeasible" for o in plan.outcomes)
+        why = f"{blocked} cells are blocked, see: fleetctl show {plan.id}" if blocked else "every target exists already"
+        app.out(f"Nothing to make: {why}.")
         return
     sys.exit(EXIT_CHANGES if _run(app, plan, pools, check=check, dry_run=dry_run, output=output) and check else EXIT_DONE)
 

@@ -34,6 +34,7 @@ FIELDS = {
     "timeout",
     "pattern",
     "take",
+    "proof",
     "at_least",
     "at_most",
     "equals",
@@ -44,6 +45,7 @@ FIELDS = {
 }
 TAKES = {"count": len, "min": min, "max": max, "sum": sum}
 OUTPUT_LIMIT = 4_194_304
+DEEP_PASSED = "deep-passed"
 
 
 def number_of(output: str, check: dict[str, Any]) -> float | None:
@@ -90,6 +92,8 @@ def run(argv: list[str], timeout: float) -> tuple[str, str]:
 def result_of(check: dict[str, Any]) -> dict[str, Any]:
     """Run one check and return its row of the verdict."""
     output, why = run([str(a) for a in check["argv"]], float(check.get("timeout", 60)))
+    if not why and "proof" in check and not re.search(check["proof"], output, re.MULTILINE):
+        why = "the output does not show that it ran"
     number = None if why else number_of(output, check)
     state, text = ("unknown", why) if why else verdict_of(number, check)
     return {
@@ -116,9 +120,42 @@ def mistakes(checks: list[dict[str, Any]]) -> list[str]:
             found.append(f"{name}: it has no threshold")
         try:
             re.compile(str(c.get("pattern", "")))
+            re.compile(str(c.get("proof", "")))
         except re.error as e:
             found.append(f"{name}: pattern: {e}")
     return found
+
+
+def chosen(tier: str, records: str) -> str:
+    """Return quick or deep; auto is deep at the first join and after a fault."""
+    if tier != "auto":
+        return tier
+    return "quick" if os.path.exists(os.path.join(records, DEEP_PASSED)) else "deep"
+
+
+def good(rows: list[dict[str, Any]]) -> bool:
+    """Tell whether nothing is bad, and nothing that is required unknown."""
+    return all(r["state"] == "ok" or (r["state"] == "unknown" and not r["required"]) for r in rows)
+
+
+def judged(checks: list[dict[str, Any]], tier: str, records: str) -> dict[str, Any]:
+    """Run the checks of a tier, the deep ones only once the quick ones are good; keep and return the verdict."""
+    begun = time.monotonic()
+    rows = [result_of(c) for c in checks if c.get("tier", "quick") == "quick"]
+    if tier == "deep" and good(rows):
+        rows += [result_of(c) for c in checks if c.get("tier") == "deep"]
+    ok = good(rows)
+    verdict = {"ok": ok, "tier": tier, "seconds": round(time.monotonic() - begun, 1), "checks": rows}
+    os.makedirs(records, mode=0o755, exist_ok=True)
+    path, deep_passed = os.path.join(records, "health.json"), os.path.join(records, DEEP_PASSED)
+    with open(path + ".new", "w", encoding="utf-8") as f:
+        json.dump(verdict, f, indent=2, sort_keys=True)
+    os.replace(path + ".new", path)
+    if ok and tier == "deep":
+        open(deep_passed, "w").close()
+    elif not ok and os.path.exists(deep_passed):
+        os.unlink(deep_passed)  # after a fault the next gate is deep
+    return verdict
 
 
 def main() -> None:
@@ -134,24 +171,9 @@ def main() -> None:
     checks, tier, records = module.params["checks"], module.params["tier"], module.params["records"]
     if wrong := mistakes(checks):
         module.fail_json(msg="health.thresholds: " + "; ".join(wrong))
-    deep_passed = os.path.join(records, "deep-passed")
-    if tier == "auto":
-        tier = "quick" if os.path.exists(deep_passed) else "deep"
     if module.check_mode:
-        module.exit_json(changed=False, ok=True, tier=tier, checks=[])
-    begun = time.monotonic()
-    rows = [result_of(c) for c in checks if c.get("tier", "quick") == "quick" or tier == "deep"]
-    ok = all(r["state"] == "ok" or (r["state"] == "unknown" and not r["required"]) for r in rows)
-    verdict = {"ok": ok, "tier": tier, "seconds": round(time.monotonic() - begun, 1), "checks": rows}
-    os.makedirs(records, mode=0o755, exist_ok=True)
-    path = os.path.join(records, "health.json")
-    with open(path + ".new", "w", encoding="utf-8") as f:
-        json.dump(verdict, f, indent=2, sort_keys=True)
-    os.replace(path + ".new", path)
-    if ok and tier == "deep":
-        open(deep_passed, "w").close()
-    elif not ok and os.path.exists(deep_passed):
-        os.unlink(deep_passed)  # after a fault the next gate is deep
+        module.exit_json(changed=False, ok=True, tier=chosen(tier, records), checks=[])
+    verdict = judged(checks, chosen(tier, records), records)
     module.exit_json(changed=False, **verdict)
 
 

@@ -1,4 +1,4 @@
-"""Evidence, adapter layer: attempts of one cell since one cursor, counted as they come. Never reads a file, never judges.
+"""Judge, pure layer: attempts of one cell since one cursor, counted as they come. Never reads a file, never judges.
 
 The same attempts in the same order give the same counts, however they were cut into reads.
 """
@@ -9,11 +9,23 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from math import ceil
 
-from fleetctl.adapters.haproxy.log import Attempt
-from fleetctl.domain.evidence import ARMS, LADDER, Arm, ClusterSums, Counts, Cursor, Evidence, SignalState, ladder_key
+from fleetctl.analysis.freeze import quantiles
+from fleetctl.domain.evidence import (
+    ARMS,
+    LADDER,
+    LADDER_METRICS,
+    Arm,
+    ClusterSums,
+    Counts,
+    Cursor,
+    Evidence,
+    Quantiles,
+    SignalState,
+    ladder_key,
+)
 from fleetctl.domain.ids import CellId
+from fleetctl.domain.records import Attempt
 from fleetctl.domain.units import FULL_BP, Instant
 
 RECENT_S = 10.0
@@ -30,6 +42,19 @@ _LATENCIES_KEPT = 2_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+SHOWN = ("output_tokens", "tokens_per_s", "ttft", "token_time", "nll")
+"""What is shown as a mean beside the ladders."""
+_FINISHES_KEPT = 12
+
+
+@dataclass(slots=True, kw_only=True)
+class MetricTally:
+    """Running sums of one ladder metric of one arm; `rungs` per ladder key: how many fell between two rungs."""
+
+    n: int = 0
+    rungs: dict[str, list[int]] = field(default_factory=dict)
+
+
 @dataclass(slots=True, kw_only=True)
 class ArmTally:
     """Running sums of one arm."""
@@ -37,7 +62,6 @@ class ArmTally:
     attempts: int = 0
     errors: int = 0
     misses: int = 0
-    timed: int = 0
     clusters: int = 0
     sum_sq: int = 0
     cached: int = 0
@@ -46,30 +70,50 @@ class ArmTally:
     first_ms: int | None = None
     last_ms: int | None = None
     seconds: dict[int, int] = field(default_factory=dict)
-    rungs: dict[str, list[int]] = field(default_factory=dict)
+    metrics: dict[str, MetricTally] = field(default_factory=dict)
     latencies: deque[float] = field(default_factory=lambda: deque(maxlen=_LATENCIES_KEPT))
+    sums: dict[str, tuple[float, int]] = field(default_factory=dict)
+    finishes: dict[str, int] = field(default_factory=dict)
+    finished: int = 0
+
+    @property
+    def timed(self) -> int:
+        """Return the attempts whose latency was counted."""
+        return self.metrics["latency"].n if "latency" in self.metrics else 0
 
 
 class Tally:
-    """Counts of one cell since one cursor."""
+    """Counts of one cell since one cursor.
+
+    Args:
+        streaming: a whole answer's time is not evidence; slo_latency_ms: unless the cursor's thresholds hold one.
+    """
 
     def __init__(self, cell: CellId, cursor: Cursor, *, streaming: bool, slo_latency_ms: float | None) -> None:
         self._cell = cell
         self._cursor = cursor
         self._streaming = streaming
-        frozen = cursor.thresholds
-        self._slo = frozen.slo_latency_ms if frozen is not None and frozen.slo_latency_ms is not None else slo_latency_ms
+        thresholds = cursor.thresholds
+        self._slo = thresholds.slo_latency_ms if thresholds is not None and thresholds.slo_latency_ms is not None else slo_latency_ms
         self._since_ms = milliseconds(cursor.since)
-        self._edges = frozen.class_edges if frozen is not None else ()
-        self._ladders: list[tuple[str, tuple[tuple[float, ...], ...]]] = []
-        if frozen is not None and frozen.latency_ms and not streaming:
-            for scale in sorted({1.0, *frozen.scales}):
-                self._ladders.append((ladder_key(scale), tuple(tuple(q * scale for q in row) for row in frozen.latency_ms)))
+        self._frozen: dict[str, Quantiles] = {}
+        self._ladders: dict[str, list[tuple[str, tuple[tuple[float, ...], ...]]]] = {}
+        for metric in LADDER_METRICS:
+            own = thresholds.quantiles(metric) if thresholds is not None and not (streaming and metric == "latency") else None
+            if thresholds is not None and own is not None and not own.edges_only:
+                self._frozen[metric] = own
+                self._ladders[metric] = [
+                    (ladder_key(scale, metric), tuple(tuple(q * scale for q in row) for row in own.rows))
+                    for scale in sorted({1.0, *thresholds.scales})
+                ]
         self._arms: dict[Arm, ArmTally] = {arm: ArmTally() for arm in ARMS}
         for arm in self._arms.values():
-            arm.rungs = {key: [0] * (len(LADDER) + 1) for key, _ in self._ladders}
+            arm.metrics = {m: MetricTally() for m in LADDER_METRICS}
+            for metric, ladders in self._ladders.items():
+                arm.metrics[metric].rungs = {key: [0] * (len(LADDER) + 1) for key, _ in ladders}
         self._outcomes: deque[str] = deque(maxlen=OUTCOMES)
         self._recent: deque[tuple[int, Arm, bool]] = deque()
+        self._faults: dict[str, int] = {}
         self.skipped: dict[str, int] = {}
         self.was_reset = False
 
@@ -92,11 +136,32 @@ class Tally:
             self._outcomes.append("x" if a.failed else ".")
         if a.failed:
             self._fail(arm, a.started_ms // 1_000)
-        elif a.latency_ms is not None and not self._streaming:
-            self._time(arm, a, a.latency_ms)
+        else:
+            for metric in LADDER_METRICS:
+                value = a.measured(metric)
+                if value is not None and not (self._streaming and metric == "latency"):
+                    self._time(arm, metric, value, a.prompt_tokens)
+        self._show(arm, a)
+
+    def _show(self, arm: ArmTally, a: Attempt) -> None:
+        """Add to what is shown, and to finish reasons and hard faults."""
         if a.prompt_tokens >= 0 and a.cached_tokens >= 0:
             arm.prompt += a.prompt_tokens
             arm.cached += a.cached_tokens
+        if a.fault and a.arm == "canary":
+            self._faults[a.fault] = self._faults.get(a.fault, 0) + 1
+        if a.failed:
+            return
+        if a.finish:
+            arm.finished += 1
+            if a.finish in arm.finishes or len(arm.finishes) < _FINISHES_KEPT:
+                arm.finishes[a.finish] = arm.finishes.get(a.finish, 0) + 1
+        speed = 1_000 / a.token_ms if a.token_ms else None
+        length = float(a.output_tokens) if a.output_tokens >= 0 else None
+        for name, value in zip(SHOWN, (length, speed, a.ttft_ms, a.token_ms, a.nll), strict=True):
+            if value is not None:
+                total, n = arm.sums.get(name, (0.0, 0))
+                arm.sums[name] = (total + value, n + 1)
 
     def _fail(self, arm: ArmTally, second: int) -> None:
         arm.errors += 1
@@ -108,15 +173,18 @@ class Tally:
             if len(arm.seconds) > _SECONDS_KEPT:
                 del arm.seconds[min(arm.seconds)]
 
-    def _time(self, arm: ArmTally, a: Attempt, latency_ms: float) -> None:
-        arm.timed += 1
-        arm.latency_sum += latency_ms
-        arm.latencies.append(latency_ms)
-        if self._slo is not None and latency_ms > self._slo:
-            arm.misses += 1
-        class_ = bisect_right(self._edges, a.prompt_tokens)
-        for key, rows in self._ladders:
-            arm.rungs[key][bisect_left(rows[class_], latency_ms)] += 1
+    def _time(self, arm: ArmTally, metric: str, value: float, prompt_tokens: int) -> None:
+        counted = arm.metrics[metric]
+        counted.n += 1
+        if metric == "latency":
+            arm.latency_sum += value
+            arm.latencies.append(value)
+            if self._slo is not None and value > self._slo:
+                arm.misses += 1
+        if metric in self._frozen:
+            class_ = bisect_right(self._frozen[metric].class_edges, prompt_tokens)
+            for key, rows in self._ladders[metric]:
+                counted.rungs[key][bisect_left(rows[class_], value)] += 1
 
     def evidence(self, at: Instant) -> Evidence:
         """Return what has been counted, as seen at `at`."""
@@ -139,6 +207,7 @@ class Tally:
             baseline_recent=len(baseline),
             baseline_recent_errors=sum(1 for r in baseline if r[2]),
             detail=self._detail(),
+            faults=tuple(sorted(self._faults)),
         )
 
     def _state(self, arm: ArmTally, at: Instant) -> SignalState:
@@ -162,12 +231,15 @@ class Tally:
 
 def _counts(arm: ArmTally) -> Counts:
     ladders: dict[str, tuple[int, ...]] = {}
-    for key, histogram in arm.rungs.items():
-        slower, above = [], 0
-        for count in reversed(histogram[1:]):
-            above += count
-            slower.append(above)
-        ladders[key] = tuple(reversed(slower))
+    for metric, counted in arm.metrics.items():
+        if not counted.n and metric != "latency":
+            continue  # another source may measure it
+        for key, histogram in counted.rungs.items():
+            slower, above = [], 0
+            for count in reversed(histogram[1:]):
+                above += count
+                slower.append(above)
+            ladders[key] = tuple(reversed(slower))
     return Counts(
         attempts=arm.attempts,
         errors=arm.errors,
@@ -179,15 +251,10 @@ def _counts(arm: ArmTally) -> Counts:
         prompt_tokens=arm.prompt,
         mean_latency_ms=arm.latency_sum / arm.timed if arm.timed else 0.0,
         quantiles_ms=quantiles(sorted(arm.latencies)),
+        timed_of={m: t.n for m, t in arm.metrics.items() if t.n and m != "latency"},
+        shares={f"finish_{reason}": (arm.finished, k) for reason, k in sorted(arm.finishes.items())},
+        means={name: total / n for name, (total, n) in arm.sums.items()},
     )
-
-
-def quantiles(ordered: list[float]) -> tuple[float, ...]:
-    """Return the rungs of the ladder of an ascending list: the smallest value that at least that share does not exceed; () of nothing."""
-    if not ordered:
-        return ()
-    n = len(ordered)
-    return tuple(ordered[max(0, ceil(rung * n) - 1)] for rung in LADDER)
 
 
 def milliseconds(at: Instant) -> float:

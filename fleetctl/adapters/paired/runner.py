@@ -1,0 +1,167 @@
+"""Evidence, adapter layer: keeps paired probes of a cell going while somebody reads its evidence. Never in a user's path.
+
+A thread per cell sends pairs at a steady rate, both sides of a pair at the same moment, and appends one record per side to the cell's
+recording. It ends by itself when nobody has asked for `idle_s`, and with the process. Pairs that would pile up are left out and counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from fleetctl.adapters.paired.prompts import body_of, pick
+from fleetctl.adapters.paired.stream import Answer, Api, Side, ask
+from fleetctl.analysis.faults import is_hard
+from fleetctl.domain.evidence import ARMS, Arm
+from fleetctl.domain.ids import CellId
+from fleetctl.domain.records import Attempt
+
+IDLE_S = 60.0
+MOST_OPEN = 8
+"""Pairs that may be on their way at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairSpec:
+    """How one cell is probed.
+
+    Args:
+        sides: per arm, each replica or the router; taken in turn.
+        per_s: pairs per second, above 0; max_tokens: of an answer, at least 2 so that time per token can be told.
+        limit_s: longest wait for an answer; prompts: of the fleet file's own, () for the built-in ones.
+        logprobs: ask for them.
+    """
+
+    sides: Mapping[Arm, tuple[Side, ...]]
+    model: str
+    api: Api = "chat"
+    per_s: float = 1.0
+    max_tokens: int = 32
+    limit_s: float = 30.0
+    prompts: Sequence[str] = ()
+    logprobs: bool = True
+
+
+@dataclass(slots=True)
+class _Running:
+    """One cell's thread."""
+
+    thread: threading.Thread
+    stop: threading.Event = field(default_factory=threading.Event)
+    asked_at: float = field(default_factory=time.monotonic)
+    sent: int = 0
+    left_out: int = 0
+    logprobs: bool = True
+
+
+class PairedProbes:
+    """Sends pairs and hands records of them on.
+
+    Args:
+        specs: asked for when a cell is first kept going; add: gets the records of a pair, baseline first.
+        idle_s: after which a cell that nobody keeps going ends.
+    """
+
+    def __init__(self, specs: Callable[[CellId], PairSpec], add: Callable[[Sequence[Attempt]], None], *, idle_s: float = IDLE_S) -> None:
+        self._specs, self._add, self._idle_s = specs, add, idle_s
+        self._running: dict[CellId, _Running] = {}
+        self._lock = threading.Lock()
+        self._seed = int.from_bytes(os.urandom(4))
+
+    def keep(self, c: CellId) -> None:
+        """Begin, or go on, probing a cell."""
+        with self._lock:
+            running = self._running.get(c)
+            if running is not None and running.thread.is_alive() and not running.stop.is_set():
+                running.asked_at = time.monotonic()
+                return
+            spec = self._specs(c)
+            running = _Running(thread=threading.Thread(target=lambda: self._run(c, spec), name=f"probes {c}", daemon=True))
+            self._running[c] = running
+            running.thread.start()
+
+    def close(self) -> None:
+        """End every thread and wait for the pairs that are on their way."""
+        with self._lock:
+            for running in self._running.values():
+                running.stop.set()
+        for running in self._running.values():
+            running.thread.join()
+
+    def query(self, c: CellId) -> str:
+        """Say what is sent."""
+        spec, running = self._specs(c), self._running.get(c)
+        sent = f", {running.sent} sent, {running.left_out} left out" if running is not None else ""
+        return f"paired probes, {spec.per_s:g}/s, {spec.api}, max_tokens {spec.max_tokens}, temperature 0, streamed{sent}"
+
+    def _run(self, c: CellId, spec: PairSpec) -> None:
+        running = self._running[c]
+        gate = threading.BoundedSemaphore(MOST_OPEN)
+        due = time.monotonic()
+        with ThreadPoolExecutor(2 * MOST_OPEN, thread_name_prefix=f"probe {c}") as pool:
+            for index in itertools.count():
+                if running.stop.wait(max(0.0, due - time.monotonic())) or time.monotonic() - running.asked_at > self._idle_s:
+                    running.stop.set()
+                    return
+                due = max(due + 1 / spec.per_s, time.monotonic() - 1.0)
+                if not gate.acquire(blocking=False):
+                    running.left_out += 1
+                    continue
+                running.sent += 1
+                self._pair(pool, gate, c, spec, index)
+
+    def _pair(self, pool: ThreadPoolExecutor, gate: threading.BoundedSemaphore, c: CellId, spec: PairSpec, index: int) -> None:
+        """Send both sides at once; the later one hands both records on."""
+        running = self._running[c]
+        has_logprobs = spec.logprobs and running.logprobs
+        prompt = pick(spec.prompts, self._seed, index)
+        body = body_of(prompt, spec.api, model=spec.model, max_tokens=spec.max_tokens, logprobs=has_logprobs)
+        both: dict[Arm, Answer] = {}
+        lock = threading.Lock()
+
+        def one(arm: Arm) -> None:
+            sides = spec.sides[arm]
+            answer = ask(sides[index % len(sides)], body, spec.api, limit_s=spec.limit_s)
+            with lock:
+                both[arm] = answer
+                is_whole = len(both) == len(ARMS)
+            if not is_whole:
+                return
+            try:
+                if has_logprobs and all(a.why in ("status 400", "status 422") for a in both.values()):
+                    running.logprobs = False  # neither server knows them: the pair is no evidence of anything else
+                else:
+                    self._add([record_of(both[a], c, a, (self._seed << 24) + index) for a in ARMS])
+            finally:
+                gate.release()
+
+        for arm in ARMS if index % 2 else reversed(ARMS):  # neither side is always the second to be sent
+            pool.submit(one, arm)
+
+
+def record_of(a: Answer, c: CellId, arm: Arm, pair: int) -> Attempt:
+    """Return a probe's record."""
+    gaps = a.tokens - 1
+    token_ms = 1_000 * (a.last_s - (a.first_s or 0.0)) / gaps if not a.failed and gaps > 0 and a.first_s is not None else None
+    return Attempt(
+        cell=c,
+        arm=arm,
+        started_ms=a.started_ms,
+        ended_ms=a.started_ms + round(1_000 * a.whole_s),
+        failed=a.failed,
+        latency_ms=None if a.failed else 1_000 * a.whole_s,
+        prompt_tokens=a.prompt_tokens,
+        cached_tokens=a.cached_tokens,
+        output_tokens=a.tokens if not a.failed else -1,
+        ttft_ms=1_000 * a.first_s if a.first_s is not None and not a.failed else None,
+        token_ms=token_ms,
+        nll=-sum(a.logprobs) / len(a.logprobs) if a.logprobs and not a.failed else None,
+        finish=a.finish if not a.failed else "",
+        pair=pair,
+        fault=a.fault if is_hard(a.fault) else "",
+    )

@@ -1,0 +1,333 @@
+"""Judge, pure layer: the judge's processes for many runs at once, on numpy arrays. Never a verdict, never I/O, never imported by `judge`.
+
+For what needs thousands of runs or streams: benchmarks, calibration, re-judging with other settings, a look over a whole fleet. The
+formulas, priors, alternatives and weights are those of `guardrails`, `clusters` and `breaker`; tests/unit/test_batch.py proves that both
+give the same numbers look by look. Runs lie on the last axis. Where the judge keeps a snapshot per step, the sum over restarts is carried
+along instead (log-sum-exp of the restarted processes), which is the same number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log, log1p, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleetctl.analysis import breaker as br
+from fleetctl.analysis import clusters as cl
+from fleetctl.analysis import eprocess as ep
+from fleetctl.analysis import guardrails as g
+from fleetctl.domain.evidence import LADDER
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+_NOMINAL = 1.0 - np.array(LADDER)[:, None]
+_MOST = 700.0
+
+
+def log_sum(values: Floats, weights: Floats) -> Floats:
+    """Return the log of the weighted sum of exp(values) over the first axis; weights broadcast against values."""
+    top = values.max(axis=0)
+    return np.asarray(top + np.log((weights * np.exp(values - top)).sum(axis=0)))
+
+
+def nearest_null(n0: Floats, n1: Floats, q0: Floats, q1: Floats, shift: float) -> tuple[Floats, Floats]:
+    """Return `eprocess.nearest_null` element by element; arrays of one shape."""
+    if shift == 0.0:
+        pooled = (n0 * q0 + n1 * q1) / (n0 + n1)
+        return pooled, pooled
+    floor, ceiling = max(1e-12, 1e-12 - shift), min(1.0, 1.0 - shift) - 1e-12
+    a, b = np.clip(q0, floor, ceiling), np.clip(q1 - shift, floor, ceiling)
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    for _ in range(50):
+        middle = 0.5 * (low + high)
+        other = middle + shift
+        above = n0 * (middle - q0) / (middle * (1 - middle)) + n1 * (other - q1) / (other * (1 - other)) > 0
+        high = np.where(above, middle, high)
+        low = np.where(above, low, middle)
+    p0 = 0.5 * (low + high)
+    return p0, p0 + shift
+
+
+def _log_ratio(n: Floats, k: Floats, q: Floats, p: Floats) -> Floats:
+    return np.asarray((n - k) * (np.log1p(-q) - np.log1p(-p)) + k * np.log(q / p))
+
+
+def _log_e(n0: Floats, k0: Floats, n1: Floats, k1: Floats, q0: Floats, q1: Floats, shift: float, *, worse: bool) -> Floats:
+    q0, q1 = _clip(q0), _clip(q1)
+    q0, q1 = np.broadcast_arrays(q0, q1)
+    p0, p1 = nearest_null(n0, n1, q0, q1, shift)
+    value = _log_ratio(n0, k0, q0, p0) + _log_ratio(n1, k1, q1, p1)
+    return np.asarray(np.where(q1 > q0 + shift if worse else q1 < q0 + shift, value, 0.0))
+
+
+def _clip(rate: Floats) -> Floats:
+    return np.clip(rate, ep.LEAST_RATE, 1 - ep.LEAST_RATE)
+
+
+class Restarts:
+    """FAIL processes with the mixture over steps: per alternative the log of the sum of the processes restarted at each step so far.
+
+    Args:
+        shape: alternatives first, runs last; steps: that share the capital.
+    """
+
+    def __init__(self, shape: tuple[int, ...], steps: int) -> None:
+        self.log_sums, self.steps, self.started = np.zeros(shape), steps, 1
+
+    def new_step(self) -> None:
+        """Start one more process, as long as there is capital."""
+        if self.started < self.steps:
+            self.started += 1
+            self.log_sums = np.logaddexp(self.log_sums, 0.0)
+
+    def log_mean(self, weights: Sequence[float]) -> Floats:
+        """Return the log of the mean over steps (those not started count 1) of the mixture over alternatives."""
+        column = np.array(weights).reshape(-1, *([1] * (self.log_sums.ndim - 1)))
+        mixed = log_sum(self.log_sums, column)
+        return np.asarray(np.logaddexp(mixed, log(self.steps - self.started)) if self.steps > self.started else mixed) - log(self.steps)
+
+
+class Shares:
+    """Share guardrails of many runs: the FAIL and PASS processes of `guardrails.feed_share`.
+
+    Args:
+        prior, weight: as the judge's, per run; margin None feeds no PASS, fail_margin None no FAIL.
+        exact_effect: keep a snapshot per step, so that log-likelihoods can be divided by an effect that changes.
+    """
+
+    def __init__(
+        self, prior: Floats, weight: Floats, *, steps: int = 1, margin: float | None = None, fail_margin: float | None = 0.0
+    ) -> None:
+        runs = len(prior)
+        self.prior, self.weight, self.steps, self.margin, self.fail_margin = prior, weight, steps, margin, fail_margin
+        self.seen = np.zeros((4, runs))
+        self.fail = np.zeros((len(g.RATIOS), runs))
+        self.marks = [self.fail.copy()]
+        self.pass_llr = np.zeros((3, runs))
+        self.best = np.zeros(runs)
+        self.reached = np.zeros(runs, dtype=bool)
+
+    @classmethod
+    def of_errors(cls, frozen_ratio: Floats, frozen_n: float, **more: Any) -> Shares:
+        """Return error guardrails whose prior is the frozen baseline, as `feed_share` takes it."""
+        prior = (frozen_ratio * frozen_n + 0.5) / (frozen_n + 1)
+        return cls(prior, np.full(len(prior), min(float(frozen_n), g._PRIOR_BASELINE)), **more)
+
+    def feed(self, block: Floats) -> None:
+        """Feed blocks of shape (4, runs): n0, k0, n1, k1; an arm without attempts says nothing."""
+        n0, k0, n1, k1 = block
+        m0, j0, m1, j1 = self.seen
+        baseline = (j0 + self.prior * self.weight) / (m0 + self.weight)
+        ok = (n0 > 0) & (n1 > 0)
+        n0, n1 = np.where(ok, n0, 1.0), np.where(ok, n1, 1.0)
+        if self.fail_margin is not None:
+            q1 = np.minimum((baseline + self.fail_margin) * np.array(g.RATIOS)[:, None], 0.97)
+            self.fail += np.where(ok, _log_e(n0, k0, n1, k1, baseline, q1, self.fail_margin, worse=True), 0.0)
+        if self.margin is not None:
+            pooled = (j0 + j1 + self.prior * self.weight) / (m0 + m1 + self.weight)
+            own = (j1 + pooled * 100.0) / (m1 + 100.0)
+            q0 = np.stack([pooled, pooled, baseline])
+            q1 = np.stack([pooled, pooled + self.margin / 2, own])
+            self.pass_llr += np.where(ok, _log_e(n0, k0, n1, k1, q0, q1, self.margin, worse=False), 0.0)
+        self.seen += block
+
+    def note_pass(self, effect: Floats | float = 1.0) -> None:
+        """Latch what PASS has reached at this look."""
+        value = log_sum(self.pass_llr / effect, np.array(g._PASS_WEIGHTS)[:, None])
+        self.best = np.maximum(self.best, value)
+        self.reached |= value >= log(g.PASS_BOUND)
+
+    def log_fail(self, effect: Floats | float = 1.0) -> Floats:
+        """Return the log FAIL e-value of each run."""
+        weights = np.array(g._RATIO_WEIGHTS)[:, None]
+        total = np.full(self.fail.shape[1], float(self.steps - len(self.marks)))
+        for mark in self.marks:
+            total += np.exp(np.minimum(log_sum((self.fail - mark) / effect, weights), _MOST))
+        return np.log(total / self.steps)
+
+    def new_step(self, *, margin: float | None = None, fail_margin: float | None = None) -> None:
+        """Begin a step: PASS afresh, FAIL beside a restart, counts from zero."""
+        if len(self.marks) < self.steps:
+            self.marks.append(self.fail.copy())
+        self.pass_llr[:], self.seen[:], self.best[:], self.reached[:] = 0.0, 0.0, 0.0, False
+        self.margin = self.margin if margin is None else margin
+        self.fail_margin = self.fail_margin if fail_margin is None else fail_margin
+
+    def keep(self, mask: Mask) -> None:
+        """Drop the runs that are not in the mask."""
+        for name in ("prior", "weight", "best", "reached"):
+            setattr(self, name, getattr(self, name)[mask])
+        self.seen, self.fail, self.pass_llr = self.seen[:, mask], self.fail[:, mask], self.pass_llr[:, mask]
+        self.marks = [m[:, mask] for m in self.marks]
+
+
+class LadderFails:
+    """Latency's FAIL processes of many runs, all rungs: `guardrails._feed_fail_rung` and the mean over rungs."""
+
+    def __init__(self, runs: int, *, steps: int = 1) -> None:
+        self.seen_n, self.seen_k = np.zeros(runs), np.zeros((len(LADDER), runs))
+        self.restarts = Restarts((len(g.ODDS), len(LADDER), runs), steps)
+
+    def feed(self, n0: Floats, k0: Floats, n1: Floats, k1: Floats) -> None:
+        """Feed blocks: n0, n1 of shape (runs,), k0 over the plain ladder and k1 over the scaled one of shape (rungs, runs)."""
+        q0 = _clip((self.seen_k + _NOMINAL * g._PRIOR_RUNG) / (self.seen_n + g._PRIOR_RUNG))
+        self.seen_n, self.seen_k = self.seen_n + n0, self.seen_k + k0
+        ok = (n0 > 0) & (n1 > 0)
+        events, total = k0 + k1, np.where(ok, n0 + n1, 1.0)
+        none = total - events
+        log_q, log_not = np.log(q0), np.log1p(-q0)
+        base = events * log_q + none * log_not
+        for i, odds in enumerate(g.ODDS):
+            spread = 1 + (odds - 1) * q0
+            pooled = q0 * (n0 + n1 * odds / spread) / total
+            pooled = np.where(ok, pooled, 0.5)
+            step = base + k1 * log(odds) - n1 * np.log(spread) - events * np.log(pooled) - none * np.log1p(-pooled)
+            self.restarts.log_sums[i] += np.where(ok, step, 0.0)
+
+    def log_fail(self) -> Floats:
+        """Return the log FAIL e-value of each run: the mean over rungs."""
+        rungs = self.restarts.log_mean(g._ODDS_WEIGHTS)
+        return log_sum(rungs, np.full((len(LADDER), 1), 1 / len(LADDER)))
+
+    def new_step(self) -> None:
+        """Begin a step: FAIL beside a restart, counts from zero."""
+        self.restarts.new_step()
+        self.seen_n, self.seen_k = np.zeros_like(self.seen_n), np.zeros_like(self.seen_k)
+
+    def keep(self, mask: Mask) -> None:
+        """Drop the runs that are not in the mask."""
+        self.seen_n, self.seen_k = self.seen_n[mask], self.seen_k[:, mask]
+        self.restarts.log_sums = self.restarts.log_sums[..., mask]
+
+
+class LadderPasses:
+    """Latency's PASS processes of one step of many runs, every rung: `guardrails._feed_pass_rung`.
+
+    Args:
+        margins: per rung, above 0; log_sd: of the baseline's latency.
+    """
+
+    def __init__(self, runs: int, margins: Sequence[float], log_sd: float) -> None:
+        shape = (len(LADDER), runs)
+        self.guess = np.array(
+            [[ep.slowed(1 - rung, -log1p(m), max(log_sd, g._LEAST_LOG_SD))] for rung, m in zip(LADDER, margins, strict=True)]
+        )
+        self.n0, self.n1 = np.zeros(runs), np.zeros(runs)
+        self.plain, self.scaled, self.canary = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        self.llr = np.zeros((3, *shape))
+        self.best, self.reached = np.zeros(shape), np.zeros(shape, dtype=bool)
+
+    def feed(self, n0: Floats, k0: Floats, s0: Floats, n1: Floats, k1: Floats) -> None:
+        """Feed blocks: k0 over the plain ladder, s0 (baseline) and k1 (canary) over the one scaled by 1 + margin; (rungs, runs)."""
+        w = g._PRIOR_SLOWED
+        q0 = _clip((self.plain + _NOMINAL * g._PRIOR_RUNG) / (self.n0 + g._PRIOR_RUNG))
+        faster = (self.scaled + self.guess * w) / (self.n0 + w)
+        own = (self.canary + faster * w) / (self.n1 + w)
+        ok = (n0 > 0) & (n1 > 0)
+        m0, m1 = np.where(ok, n0, 1.0), np.where(ok, n1, 1.0)
+        for i, q1 in enumerate((faster, between(q0, faster), own)):
+            self.llr[i] += np.where(ok, _log_e(m0, k0, m1, k1, q0, _clip(q1), 0.0, worse=False), 0.0)
+        self.n0, self.n1 = self.n0 + n0, self.n1 + n1
+        self.plain, self.scaled, self.canary = self.plain + k0, self.scaled + s0, self.canary + k1
+
+    def note_pass(self) -> None:
+        """Latch what PASS has reached at this look."""
+        value = log_sum(self.llr, np.array(g._PASS_WEIGHTS)[:, None, None])
+        self.best = np.maximum(self.best, value)
+        self.reached |= value >= log(g.PASS_BOUND)
+
+    def keep(self, mask: Mask) -> None:
+        """Drop the runs that are not in the mask."""
+        self.n0, self.n1 = self.n0[mask], self.n1[mask]
+        for name in ("plain", "scaled", "canary", "best", "reached"):
+            setattr(self, name, getattr(self, name)[:, mask])
+        self.llr = self.llr[..., mask]
+
+
+def between(a: Floats, b: Floats) -> Floats:
+    """Return `eprocess.between` element by element."""
+    a, b = _clip(a), _clip(b)
+    odds = np.sqrt(a / (1 - a) * (b / (1 - b)))
+    return np.asarray(odds / (1 + odds))
+
+
+class Effects:
+    """Design effects of many runs: `clusters` for looks that all runs share.
+
+    Feed cumulative sums since the step began, of shape (arms, runs).
+    """
+
+    def __init__(self, runs: int) -> None:
+        self.spread, self.errors, self.seconds = np.zeros(runs), np.zeros(runs), 0.0
+        self.opened = self.now = 0.0
+        self.then, self.last = np.zeros((2, 2, runs)), np.zeros((2, 2, runs))
+
+    def note(self, errors: Floats, squares: Floats, elapsed_s: float) -> None:
+        """Take in both arms' cumulative sums `elapsed_s` seconds after the step's cursor."""
+        self.last = np.stack([errors, squares])
+        self.now = max(self.now, elapsed_s)
+        if self.now - self.opened >= cl.WINDOW_S:
+            self._close()
+
+    def new_step(self) -> None:
+        """Close the open window; sums count from 0 again."""
+        self._close()
+        self.then, self.last = np.zeros_like(self.then), np.zeros_like(self.last)
+        self.opened = self.now = 0.0
+
+    def effect(self) -> Floats:
+        """Return what log-likelihoods of errors are divided by, at least 1."""
+        spread, errors, seconds = self._open_part()
+        found = (self.spread + spread + cl._PRIOR) / (self.errors + errors + cl._PRIOR)
+        return np.maximum(1.0, found - sqrt(2 / max(2.0, self.seconds + seconds)))
+
+    def keep(self, mask: Mask) -> None:
+        """Drop the runs that are not in the mask."""
+        self.spread, self.errors = self.spread[mask], self.errors[mask]
+        self.then, self.last = self.then[..., mask], self.last[..., mask]
+
+    def _open_part(self) -> tuple[Floats, Floats, float]:
+        seconds = self.now - self.opened
+        errors, squares = self.last - self.then
+        if seconds >= cl._LEAST_WINDOW_S:
+            squares = np.maximum(0.0, squares - errors * errors / seconds) * seconds / (seconds - 1)
+        return squares.sum(axis=0), errors.sum(axis=0), seconds * 2
+
+    def _close(self) -> None:
+        spread, errors, seconds = self._open_part()
+        self.spread, self.errors, self.seconds = self.spread + spread, self.errors + errors, self.seconds + seconds
+        self.opened, self.then = self.now, self.last.copy()
+
+
+class Breakers:
+    """The one-arm breaker of many runs, request by request: `breaker.note_outcomes`.
+
+    Args:
+        null: per run, the canary error rate that is tolerated.
+    """
+
+    def __init__(self, null: Floats) -> None:
+        rates = np.array(br._RATES)[:, None]
+        rates = np.where(rates > 1.5 * null, rates, np.minimum(0.97, 2.0 * null))
+        self.failed, self.good = np.log(rates / null), np.log1p(-rates) - np.log1p(-null)
+        self.capital = np.full((len(br._RATES), len(null)), -np.inf)
+        self.total = 0
+        self.peak = np.zeros(len(null))
+
+    @property
+    def tripped(self) -> Mask:
+        """Tell which have tripped by now."""
+        return np.asarray(self.peak >= log(br.BREAKER_BOUND))
+
+    def note(self, failed: Mask) -> None:
+        """Take in one more request of every run."""
+        if self.total % br.RESTART_EVERY == 0:
+            self.capital = np.logaddexp(self.capital, br._log_share(self.total // br.RESTART_EVERY + 1))
+        self.total += 1
+        self.capital = self.capital + np.where(failed, self.failed, self.good)
+        if failed.any():
+            value = log_sum(self.capital, np.full((len(br._RATES), 1), 1 / len(br._RATES)))
+            self.peak = np.where(failed, np.maximum(self.peak, value), self.peak)

@@ -1,0 +1,384 @@
+"""Judge, pure layer: scraped counters of one cell since one cursor as evidence. Never a percentage, never a scrape, never a verdict.
+
+Counters tell of requests when they end, so counting begins once the slowest normal request of the step before is over. Bounds of buckets
+near to the baseline's quantiles make a ladder that can show a regression; a canary's request must be over the first bound that is at
+least (1 + margin) times as high. What an engine does not export is absent, never zero. Source: evidence.md 6 (traps 1 and 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf, isfinite, log
+
+from fleetctl.analysis.guardrails import CONFOUNDED_SCALE
+from fleetctl.analysis.tally import instant, milliseconds
+from fleetctl.domain.evidence import (
+    ARMS,
+    LADDER,
+    Arm,
+    ClusterSums,
+    Counts,
+    Cursor,
+    Evidence,
+    Quantiles,
+    SignalState,
+    Thresholds,
+    ladder_key,
+)
+from fleetctl.domain.ids import CellId
+from fleetctl.domain.metrics import MetricTable, Totals, is_counter
+from fleetctl.domain.records import Scrape
+from fleetctl.domain.units import FULL_BP, Instant
+
+METRICS: Mapping[str, str] = {"latency": "e2e_seconds", "ttft": "ttft_seconds", "token_time": "time_per_output_token_seconds"}
+"""Ladder metrics by the canonical histogram that tells them."""
+LEAST_ABOVE, MOST_ABOVE = 0.004, 0.90
+"""Share of requests over a bound between which it can be used. Source: evidence.md 6, trap 4."""
+STALE_S = 15.0
+STALE_SCRAPES = 3.0
+HARD_XIDS = frozenset({48, 63, 64, 74, 79, 92, 94, 95, 119, 120})
+"""XIDs of the hardware: double-bit ECC, row remapping, NVLink, off the bus, ECC contained or not, GSP. Others come from programs.
+Source: NVIDIA, XID errors (GPU deployment and management documentation)."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Replica:
+    """What one replica's counters were when counting began, when they could last be used, and its newest scrape of any kind."""
+
+    base: Scrape | None = None
+    good: Scrape | None = None
+    last: Scrape | None = None
+    reset: bool = False
+    gap_ms: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Grown:
+    """How much an arm's counters have grown since counting began."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    buckets: dict[str, dict[float, float]] = field(default_factory=dict)
+
+
+class BucketTally:
+    """Counts of one cell since one cursor, out of scrapes.
+
+    Args:
+        settle_s: how long after the cursor counting begins: the slowest normal request of the step before must be over.
+    """
+
+    def __init__(self, cell: CellId, cursor: Cursor, *, settle_s: float, slo_latency_ms: float | None = None) -> None:
+        self._cell = cell
+        self._cursor = cursor
+        self._start_ms = milliseconds(cursor.since) + settle_s * 1_000
+        frozen = cursor.thresholds
+        self._slo = frozen.slo_latency_ms if frozen is not None and frozen.slo_latency_ms is not None else slo_latency_ms
+        self._replicas: dict[tuple[Arm, str], _Replica] = {}
+
+    @property
+    def start_ms(self) -> float:
+        """Return when counting begins, epoch milliseconds."""
+        return self._start_ms
+
+    def bases(self) -> tuple[Scrape, ...]:
+        """Return what was there when counting began, to go on from in another process."""
+        return tuple(r.base for r in self._replicas.values() if r.base is not None)
+
+    def add(self, s: Scrape) -> None:
+        """Use one scrape; those before counting begins, or older than the newest one of that replica, are left out."""
+        if s.cell != self._cell or s.at_ms < self._start_ms:
+            return
+        replica = self._replicas.setdefault((s.arm, s.replica), _Replica())
+        if replica.last is not None and s.at_ms <= replica.last.at_ms:
+            return
+        if s.up and not s.is_nan and not s.trouble:
+            replica.base = replica.base or s
+            replica.reset = replica.reset or s.reset or (replica.good is not None and went_back(replica.good, s))
+            replica.good = s
+        if replica.last is not None:
+            replica.gap_ms = (
+                max(replica.gap_ms, float(s.at_ms - replica.last.at_ms)) if replica.gap_ms else float(s.at_ms - replica.last.at_ms)
+            )
+        replica.last = s
+
+    def evidence(self, at: Instant, query: str = "") -> Evidence:
+        """Return what has been counted, as seen at `at`."""
+        grown = {arm: self._grown(arm) for arm in ARMS}
+        common = _common(grown)
+        counts = {arm: self._counts(grown[arm], common) for arm in ARMS}
+        state = {arm: self._state(arm, at, counts[arm]) for arm in ARMS}
+        if self._arms_share_a_replica():
+            state = dict.fromkeys(ARMS, "same_series")
+        total = sum(c.attempts for c in counts.values())
+        seen = [r.last.at_ms for r in self._replicas.values() if r.last is not None and r.last.up]
+        return Evidence(
+            cell=self._cell,
+            at=at,
+            arms=counts,
+            state=state,
+            cursor=self._cursor,
+            served_bp=round(FULL_BP * counts["canary"].attempts / total) if total else None,
+            first_canary_at=instant(self._start_ms) if counts["canary"].attempts else None,
+            last_at=instant(max(seen)) if seen else None,
+            detail=self._detail(at, grown),
+            faults=self._faults(),
+            query=query,
+        )
+
+    def _of(self, arm: Arm) -> list[_Replica]:
+        return [r for (a, _), r in self._replicas.items() if a == arm]
+
+    def _arms_share_a_replica(self) -> bool:
+        names = [{name for (arm, name) in self._replicas if arm == a} for a in ARMS]
+        return bool(names[0] & names[1])
+
+    def _grown(self, arm: Arm) -> _Grown:
+        out = _Grown()
+        for r in self._of(arm):
+            if r.base is None or r.good is None:
+                continue
+            for key, value in r.good.values.items():
+                if is_counter(key):
+                    out.values[key] = out.values.get(key, 0.0) + value - r.base.values.get(key, 0.0)
+            for key, edges in r.good.buckets.items():
+                mine, then = out.buckets.setdefault(key, {}), r.base.buckets.get(key, {})
+                for edge, count in edges.items():
+                    mine[edge] = mine.get(edge, 0.0) + count - then.get(edge, 0.0)
+        return out
+
+    def _counts(self, grown: _Grown, common: Mapping[str, tuple[str, tuple[float, ...]]]) -> Counts:
+        requests, errors = _requests(grown)
+        attempts = int(max(requests, 0.0))
+        failed = min(int(max(errors, 0.0)), attempts)
+        ladders: dict[str, tuple[int, ...]] = {}
+        timed_of: dict[str, int] = {}
+        misses = 0
+        for metric, (key, edges) in common.items():
+            above = _above(grown.buckets.get(key, {}))
+            timed_of[metric] = above.get(0.0, 0)
+            ladders |= self._ladders(metric, above, edges)
+            if metric == "latency" and self._slo is not None:
+                over = next((e for e in edges if e * 1_000 >= self._slo), None)
+                misses = above.get(over, 0) if over is not None else 0
+        n, outputs = max(attempts - failed, 0), grown.values.get("output_tokens_total")
+        return Counts(
+            attempts=attempts,
+            errors=failed,
+            misses=misses,
+            timed=timed_of.pop("latency", 0),
+            ladders=ladders,
+            clusters=ClusterSums(clusters=failed, errors=failed, sum_sq=failed),
+            cached_tokens=int(grown.values.get("cached_tokens_total", 0.0)),
+            prompt_tokens=int(grown.values.get("prompt_tokens_total", 0.0)) if "cached_tokens_total" in grown.values else 0,
+            timed_of=timed_of,
+            shares=_shares(grown),
+            means={"output_tokens": outputs / n} if outputs is not None and n else {},
+        )
+
+    def _ladders(self, metric: str, above: Mapping[float, int], edges: Sequence[float]) -> dict[str, tuple[int, ...]]:
+        thresholds = self._cursor.thresholds
+        own = thresholds.quantiles(metric) if thresholds is not None else None
+        if thresholds is None or own is None or not own.edges_only:
+            return {}
+        wanted = [ms / 1_000 for ms in own.rows[0]]
+        if any(_at(edges, edge) is None for edge in wanted):
+            return {}
+        out = {}
+        for scale in sorted({1.0, *thresholds.scales}):
+            counts = []
+            for edge in wanted:
+                over = _at(edges, edge) if scale == 1.0 else next((e for e in edges if e >= edge * scale * (1 - 1e-9)), None)
+                counts.append(above.get(over, 0) if over is not None else 0)
+            out[ladder_key(scale, metric)] = tuple(counts)
+        return out
+
+    def _state(self, arm: Arm, at: Instant, counts: Counts) -> SignalState:
+        replicas = self._of(arm)
+        newest = [r.last for r in replicas if r.last is not None]
+        if not newest:
+            return "empty"
+        if any(not s.up for s in newest):
+            return "down"
+        if any(s.trouble for s in newest):
+            return "mislabelled"
+        if any(s.is_nan for s in newest):
+            return "nan"
+        if any(r.reset for r in replicas):
+            return "reset"
+        late = max(STALE_S * 1_000, STALE_SCRAPES * max(r.gap_ms for r in replicas))
+        if milliseconds(at) - min(s.at_ms for s in newest) > late:
+            return "stale"
+        return "ok" if counts.attempts or any(counts.timed_for(m) for m in METRICS) else "empty"
+
+    def _faults(self) -> tuple[str, ...]:
+        """Return hard faults of the canary's GPUs: unhealthy, uncorrected ECC since counting began, an XID of the hardware."""
+        out = []
+        for (arm, name), r in self._replicas.items():
+            if arm != "canary" or r.base is None or r.good is None:
+                continue
+            now, then = r.good.values, r.base.values
+            if now.get("gpu_health") == 0.0:
+                out.append(f"{name} GPU is unhealthy")
+            for key, value in now.items():
+                if key.startswith("gpu_ecc_uncorrected_total") and key in then and value > then[key]:
+                    out.append(f"{name} uncorrected ECC errors")
+            xid = now.get("gpu_xid/last_code")
+            if xid is not None and xid != then.get("gpu_xid/last_code") and int(xid) in HARD_XIDS and "afid" not in name:
+                out.append(f"{name} XID {int(xid)}")
+        return tuple(sorted(set(out)))
+
+    def _detail(self, at: Instant, grown: Mapping[Arm, _Grown]) -> str:
+        parts = []
+        left = (self._start_ms - milliseconds(at)) / 1_000
+        if left > 0:
+            parts.append(f"waiting {left:.0f} s for requests of the step before to end")
+        for (arm, name), r in sorted(self._replicas.items()):
+            if r.last is not None and (not r.last.up or r.last.trouble):
+                parts.append(f"{arm} {name}: {r.last.trouble or 'does not answer'}")
+            if r.last is not None and r.last.unknown:
+                parts.append(f"{arm} {name} exports unknown series: {', '.join(r.last.unknown[:5])}")
+        return "; ".join(dict.fromkeys(parts))[:600]
+
+
+def scrape_of(
+    table: MetricTable,
+    totals: Totals,
+    *,
+    system: str,
+    version: str,
+    needs: Iterable[str],
+    cell: str,
+    arm: Arm,
+    replica: str,
+    at_ms: int,
+) -> Scrape:
+    """Return what one page says; a metric that is needed and not there is trouble, with what carries it in which version."""
+    missing = [c for c in needs if totals.first(c) is None]
+    trouble = "; ".join(table.explain(system, version, c) for c in missing)
+    if trouble and totals.unknown:
+        trouble += f"; it exports unknown series: {', '.join(totals.unknown[:5])}"
+    elif trouble and totals.odd:
+        trouble += f"; it exports series of another version: {', '.join(totals.odd[:5])}"
+    return Scrape(
+        cell=cell,
+        arm=arm,
+        replica=replica,
+        at_ms=at_ms,
+        values=totals.values,
+        buckets=totals.buckets,
+        unknown=totals.unknown[:20],
+        is_nan=totals.is_nan,
+        trouble=trouble if not totals.is_nan else "",
+    )
+
+
+def went_back(before: Scrape, now: Scrape) -> bool:
+    """Tell whether a counter or bucket of a replica is lower than in the scrape before."""
+    for key, value in before.values.items():
+        if is_counter(key) and key in now.values and now.values[key] < value:
+            return True
+    return any(
+        now.buckets[key].get(edge, inf) < count
+        for key, edges in before.buckets.items()
+        if key in now.buckets
+        for edge, count in edges.items()
+    )
+
+
+def _requests(grown: _Grown) -> tuple[float, float]:
+    """Return requests and errors told by the same kind of series; requests alone where nothing tells errors."""
+    keys = [k for k in grown.values if k.partition("/")[0] == "requests_total"]
+    for key in keys:
+        errors = key.replace("requests_total", "errors_total")
+        if errors in grown.values:
+            return grown.values[key], grown.values[errors]
+    return (grown.values[keys[0]], 0.0) if keys else (0.0, 0.0)
+
+
+def _shares(grown: _Grown) -> dict[str, tuple[int, int]]:
+    """Return the fleet file's own counters: events among all."""
+    out = {}
+    for key, n in grown.values.items():
+        if key.startswith("counter.") and key.endswith("/of"):
+            name = key.removeprefix("counter.").removesuffix("/of")
+            out[f"counter_{name}"] = int(n), min(int(n), int(grown.values.get(f"counter.{name}/events", 0.0)))
+    return out
+
+
+def _common(grown: Mapping[Arm, _Grown]) -> dict[str, tuple[str, tuple[float, ...]]]:
+    """Return per ladder metric the series that both arms have, of the same statistic, and their common bounds in seconds."""
+    out = {}
+    for metric, canonical in METRICS.items():
+        keys = [k for k in grown["baseline"].buckets if k.partition("/")[0] == canonical and k in grown["canary"].buckets]
+        if keys:
+            edges = set(grown["baseline"].buckets[keys[0]]) & set(grown["canary"].buckets[keys[0]])
+            out[metric] = keys[0], tuple(sorted(e for e in edges if isfinite(e)))
+    return out
+
+
+def _above(cumulative: Mapping[float, float]) -> dict[float, int]:
+    """Return how many were over each bound; 0.0: all of them."""
+    if not cumulative:
+        return {}
+    everything = cumulative.get(inf, max(cumulative.values()))
+    return {0.0: int(everything), **{edge: int(everything - count) for edge, count in cumulative.items() if isfinite(edge)}}
+
+
+def _at(edges: Iterable[float], wanted: float) -> float | None:
+    return next((e for e in edges if abs(e - wanted) <= 1e-9 * max(1.0, wanted)), None)
+
+
+def freeze_edges(
+    scrapes: Iterable[Scrape], scales: Iterable[float], least: int, *, slo_latency_ms: float | None = None
+) -> Thresholds | None:
+    """Choose the bounds nearest to the baseline's quantiles out of each replica's newest scrape; None under `least` requests.
+
+    A metric without a bound that 0.4 to 90 % of requests are over has no ladder.
+    """
+    newest: dict[tuple[Arm, str], Scrape] = {}
+    for s in scrapes:
+        if s.up and not s.is_nan and not s.trouble:
+            newest[s.arm, s.replica] = s
+    sums: dict[Arm, _Grown] = {arm: _Grown() for arm in ARMS}
+    for (arm, _), s in newest.items():
+        for key, value in s.values.items():
+            sums[arm].values[key] = sums[arm].values.get(key, 0.0) + value
+        for key, edges in s.buckets.items():
+            mine = sums[arm].buckets.setdefault(key, {})
+            for edge, count in edges.items():
+                mine[edge] = mine.get(edge, 0.0) + count
+    base = sums["baseline"]
+    requests, errors = _requests(base)
+    n = max([int(requests), *(_above(b).get(0.0, 0) for b in base.buckets.values())], default=0)
+    if n < max(1, least):
+        return None
+    common = _common(sums if sums["canary"].buckets else {"baseline": base, "canary": base})
+    found = {}
+    for metric, (key, bounds) in common.items():
+        chosen = _rungs(_above(base.buckets[key]), bounds)
+        if chosen:
+            found[metric] = Quantiles(class_edges=(), rows=(chosen,), n=_above(base.buckets[key])[0.0], log_sd=0.0, edges_only=True)
+    return Thresholds(
+        class_edges=(),
+        latency_ms=(),
+        scales=tuple(sorted({1.0, CONFOUNDED_SCALE, *scales})),
+        baseline_n=n,
+        baseline_error_ratio=errors / requests if requests else 0.0,
+        log_sd=0.0,
+        slo_latency_ms=slo_latency_ms,
+        others=tuple(sorted(found.items())),
+    )
+
+
+def _rungs(above: Mapping[float, int], edges: Sequence[float]) -> tuple[float, ...]:
+    """Return per rung the usable bound whose share is nearest (in log odds), in milliseconds; () where no bound can be used."""
+    n = above.get(0.0, 0)
+    usable = {e: above[e] / n for e in edges if n and e in above and LEAST_ABOVE <= above[e] / n <= MOST_ABOVE}
+    if not usable:
+        return ()
+
+    def odds(p: float) -> float:
+        return log(p / (1 - p))
+
+    return tuple(1_000 * min(usable, key=lambda e: (abs(odds(usable[e]) - odds(1 - rung)), e)) for rung in LADDER)

@@ -1,0 +1,153 @@
+"""Analyze, shell layer: a recording, settings, use case, view. Never moves a weight."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fleetctl.cli.app import App
+from fleetctl.cli.options import output_option, pass_app
+from fleetctl.errors import EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_ROLLED_BACK
+
+if TYPE_CHECKING:
+    from fleetctl.domain.ids import CellId
+    from fleetctl.domain.records import Attempt, Scrape
+    from fleetctl.domain.units import Instant
+    from fleetctl.domain.workload import GuardrailSpec
+    from fleetctl.usecases.analyze import AnalyzeSettings
+
+EXITS = {"PASS": EXIT_DONE, "FAIL": EXIT_ROLLED_BACK}
+
+
+@click.command("analyze")
+@click.argument("recording", type=click.Path(exists=True, path_type=Path))
+@click.option("--cell", default="", help="Which cell, where the recording tells of several.")
+@click.option(
+    "-g",
+    "--guardrail",
+    "guardrails",
+    multiple=True,
+    metavar="NAME=MARGIN[/FAIL]",
+    help='Such as errors=0.5points or latency="10%/5%". Left out: errors, and the times that are recorded, with default margins.',
+)
+@click.option("--every", default="10s", show_default=True, help="Time between looks.")
+@click.option("--warm-up", default="0s", show_default=True, help="Left out after the canary's first request.")
+@click.option("--since", default="", help="Where evidence begins, such as 2026-11-30T12:00:00Z.")
+@click.option("--until", default="", help="The last look.")
+@click.option(
+    "--alpha", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.01, show_default=True, help="Chance of a false FAIL."
+)
+@click.option(
+    "--beta", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05, show_default=True, help="Chance of a false PASS."
+)
+@click.option("--steps", type=click.IntRange(1, 20), default=1, show_default=True, help="Steps that share the FAIL capital.")
+@click.option("--slo", default="", help="Promised latency, for slo_misses.")
+@click.option("--all-looks", is_flag=True, help="Every look, not only where a verdict changed.")
+@output_option()
+@pass_app
+def command(
+    app: App, /, recording: Path, cell: str, guardrails: tuple[str, ...], all_looks: bool, output: str, **given: str | float
+) -> int:
+    """Judge recorded evidence again, with any settings, look by look.
+
+    RECORDING is a router's log (a file or its folder) or JSON lines of attempts and scrapes. Ends with 0 for PASS, 5 for FAIL, else 6.
+    Nothing is moved and nothing is stored.
+    """
+    from fleetctl.usecases.analyze import analyze
+    from fleetctl.views.analyze import analyze_table
+
+    records, notes = app.wiring.recorded(recording)
+    chosen = _cell(records, cell)
+    settings = _settings(records, chosen, guardrails, given)
+    found = analyze(records, chosen, settings, query=f"{app.shown(recording)} {chosen}", notes=notes)
+    app.show(output, "analysis", found, analyze_table(found, every_look=all_looks or output == "wide"), (f"verdict/{found.kind}",))
+    return EXITS.get(found.kind, EXIT_INCONCLUSIVE)
+
+
+def _cell(records: list[Attempt | Scrape], asked: str) -> CellId:
+    from fleetctl.domain.ids import CellId
+    from fleetctl.errors import UsageError
+    from fleetctl.usecases.analyze import cells_of
+
+    known = cells_of(records)
+    if not known:
+        raise UsageError(
+            "analyze.empty", "the recording holds no attempt and no scrape.", hint="Give a router's log, or JSON lines of attempts"
+        )
+    if asked and asked not in known:
+        raise UsageError("analyze.cell", f"the recording tells nothing of {asked!r}.", hint=f"Add: --cell {'|'.join(known[:8])}")
+    if not asked and len(known) > 1:
+        raise UsageError("analyze.cell", f"the recording tells of {len(known)} cells.", hint=f"Add: --cell {'|'.join(known[:8])}")
+    return CellId(asked or known[0])
+
+
+def _settings(records: list[Attempt | Scrape], c: CellId, guardrails: tuple[str, ...], given: dict[str, str | float]) -> AnalyzeSettings:
+    from fleetctl.errors import UsageError
+    from fleetctl.formats.quantities import parse_duration, parse_instant
+    from fleetctl.usecases.analyze import AnalyzeSettings
+
+    def duration(name: str) -> timedelta:
+        try:
+            return parse_duration(str(given[name]))
+        except ValueError as e:
+            raise UsageError("usage.bad", f"--{name.replace('_', '-')}: {e}.", hint="Write it as 10s, 5m or 2h") from e
+
+    def instant(name: str) -> Instant | None:
+        try:
+            return parse_instant(str(given[name])) if given[name] else None
+        except ValueError as e:
+            raise UsageError("usage.bad", f"--{name}: {e}.", hint="Write it as 2026-11-30T12:00:00Z") from e
+
+    every = duration("every")
+    if every < timedelta(milliseconds=100):
+        raise UsageError("usage.bad", "--every is under 100ms.", hint="Write it as 10s")
+    return AnalyzeSettings(
+        guardrails=_guardrails(records, c, guardrails),
+        look_every=every,
+        warm_up=duration("warm_up"),
+        since=instant("since"),
+        until=instant("until"),
+        alpha=float(given["alpha"]),
+        beta=float(given["beta"]),
+        steps=int(given["steps"]),
+        slo_latency_ms=duration("slo").total_seconds() * 1_000 if given["slo"] else None,
+    )
+
+
+def _guardrails(records: list[Attempt | Scrape], c: CellId, texts: tuple[str, ...]) -> tuple[GuardrailSpec, ...]:
+    """Return the named guardrails, or errors and every recorded time with the margins that the recorded share can afford."""
+    from fleetctl.domain.evidence import LADDER_METRICS
+    from fleetctl.domain.records import Attempt
+    from fleetctl.domain.workload import Guardrail, GuardrailSpec
+    from fleetctl.errors import UsageError
+    from fleetctl.formats.fleet_checks import read_margin
+    from fleetctl.formats.presets import default_fail_margin, default_guardrail
+
+    attempts = [r for r in records if isinstance(r, Attempt) and r.cell == c]
+    if not texts:
+        share_bp = round(10_000 * sum(a.arm == "canary" for a in attempts) / max(1, len(attempts))) if attempts else 5_000
+        told = [m for m in LADDER_METRICS if any(a.measured(m) is not None for a in attempts)]
+        return tuple(default_guardrail(Guardrail(name), share_bp) for name in ("errors", *told))
+    out = []
+    for text in texts:
+        name, _, margins = text.partition("=")
+        margin_text, _, fail_text = margins.partition("/")
+        try:
+            margin = read_margin(name, _spaced(margin_text))
+            fail = read_margin(name, _spaced(fail_text)) if fail_text else default_fail_margin(Guardrail(name), margin)
+        except ValueError as e:
+            raise UsageError("usage.bad", f"--guardrail {text}: {e}.", hint="Write it as errors=0.5points or latency=10%/5%") from e
+        if margin <= 0 or not 0 <= fail <= margin:
+            raise UsageError(
+                "usage.bad", f"--guardrail {text}: the margin must be above 0, and FAIL not above it.", hint="See: fleetctl help"
+            )
+        out.append(GuardrailSpec(name=Guardrail(name), margin=margin, fail_margin=fail))
+    return tuple(out)
+
+
+def _spaced(text: str) -> str:
+    plain = text.strip()
+    return plain.replace("points", " points").replace("  ", " ") if plain.endswith("points") else plain

@@ -1,0 +1,215 @@
+"""Analyze, use-case layer: recorded evidence judged again, with any settings, look by look. Never imports an adapter, never moves a weight.
+
+It judges as a rollout of one step would have: quantiles frozen from the baseline before the canary's first request, warm-up left out,
+attempts by their start, a look at steady times. What differs from a rollout: no gate, no orders, and one step only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from fleetctl.analysis.buckets import BucketTally, freeze_edges
+from fleetctl.analysis.freeze import FREEZE_MOST, frozen
+from fleetctl.analysis.judge import fresh, judge, needed_scales
+from fleetctl.analysis.tally import Tally
+from fleetctl.domain.evidence import LADDER_METRICS, Cursor, Evidence, JudgeState, LookRow, Thresholds, Verdict, VerdictKind
+from fleetctl.domain.ids import CellId
+from fleetctl.domain.records import Attempt, Scrape
+from fleetctl.domain.units import Instant
+from fleetctl.domain.workload import GuardrailSpec
+from fleetctl.errors import UsageError
+from fleetctl.usecases.evidence import merged
+
+LEAST_BASELINE = 200
+"""Baseline attempts (or scraped requests) from which quantiles are frozen here; a rollout asks for 1,000."""
+MOST_LOOKS = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalyzeSettings:
+    """With what recorded evidence is judged.
+
+    Args:
+        guardrails: with their margins.
+        look_every: time between looks, above 0; warm_up: left out after the canary's first request; settle: after which counters count.
+        since: where evidence begins, None for the canary's first request plus warm-up; until: the last look, None for the end.
+        alpha: chance of a false FAIL, the bound is 1/alpha; beta: of a false PASS; both above 0 and below 1.
+        steps: that share the FAIL capital, as in a rollout of that many steps; 1 uses all of it.
+        slo_latency_ms: promised latency, for slo_misses.
+    """
+
+    guardrails: tuple[GuardrailSpec, ...]
+    look_every: timedelta = timedelta(seconds=10)
+    warm_up: timedelta = timedelta(0)
+    settle: timedelta = timedelta(seconds=30)
+    since: Instant | None = None
+    until: Instant | None = None
+    alpha: float = 0.01
+    beta: float = 0.05
+    steps: int = 1
+    slo_latency_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """What came out.
+
+    Args:
+        kind: at the end: FAIL and PASS as soon as their bound was reached at some look.
+        decided_at: that look's time, None where nothing was decided; decided_n: canary attempts by then.
+        looks: every one, with all counts; state: of the judge after the last one.
+        thresholds: what was frozen, and `frozen_from`: how it was.
+    """
+
+    cell: CellId
+    kind: VerdictKind
+    decided_at: Instant | None
+    decided_n: int
+    looks: tuple[LookRow, ...]
+    state: JudgeState
+    thresholds: Thresholds | None
+    frozen_from: str
+    attempts: int = 0
+    scrapes: int = 0
+    notes: tuple[str, ...] = field(default_factory=tuple)
+
+
+def cells_of(records: Iterable[Attempt | Scrape]) -> tuple[str, ...]:
+    """Return the cells that a recording tells of."""
+    return tuple(sorted({r.cell for r in records}))
+
+
+def analyze(
+    records: Sequence[Attempt | Scrape], c: CellId, settings: AnalyzeSettings, *, query: str = "", notes: tuple[str, ...] = ()
+) -> Analysis:
+    """Judge one cell's records.
+
+    Args:
+        query: where they are from; notes: what was found wrong while they were read.
+
+    Raises:
+        UsageError: analyze.no_canary, analyze.no_baseline, analyze.too_many_looks.
+    """
+    own = sorted((r for r in records if r.cell == c), key=_visible_ms)
+    attempts = [r for r in own if isinstance(r, Attempt)]
+    scrapes = [r for r in own if isinstance(r, Scrape)]
+    begin = _begin(attempts, scrapes, settings)
+    end = min(settings.until or _instant(_visible_ms(own[-1])), _instant(_visible_ms(own[-1])))
+    scales = needed_scales(settings.guardrails)
+    thresholds, frozen_from = _thresholds(attempts, scrapes, begin, scales, settings)
+    cursor = Cursor(position="", since=begin, thresholds=thresholds)
+    looks = int((end - begin) / settings.look_every) + 1
+    if looks > MOST_LOOKS:
+        raise UsageError("analyze.too_many_looks", f"{looks} looks are too many.", hint="Add: --every with a longer time")
+    tally = Tally(c, cursor, streaming=False, slo_latency_ms=settings.slo_latency_ms) if attempts else None
+    counters = BucketTally(c, cursor, settle_s=settings.settle.total_seconds(), slo_latency_ms=settings.slo_latency_ms) if scrapes else None
+    state, rows, done = fresh(settings.steps), [], 0
+    kind: VerdictKind = "NO_DATA"
+    decided: LookRow | None = None
+    for i in range(1, looks + 1):
+        at = min(begin + i * settings.look_every, end)
+        while done < len(own) and _visible_ms(own[done]) <= at.timestamp() * 1_000:
+            r = own[done]
+            if isinstance(r, Attempt) and tally is not None:
+                tally.add(r)
+            elif isinstance(r, Scrape) and counters is not None:
+                counters.add(r)
+            done += 1
+        evidence = _evidence(tally, counters, at, query)
+        state, verdicts = judge(state, evidence, settings.guardrails)
+        verdicts = tuple(_bounded(v, settings) for v in verdicts)
+        rows.append(_row(c, at, evidence, verdicts))
+        if decided is None:
+            kind = verdicts[0].kind
+            decided = rows[-1] if kind in ("FAIL", "PASS") else None
+        elif kind == "PASS" and verdicts[0].kind == "FAIL":
+            kind, decided = "FAIL", rows[-1]
+    return Analysis(
+        cell=c,
+        kind=kind,
+        decided_at=decided.at if decided else None,
+        decided_n=decided.verdicts[0].look.canary_n if decided else 0,
+        looks=tuple(rows),
+        state=state,
+        thresholds=thresholds,
+        frozen_from=frozen_from,
+        attempts=len(attempts),
+        scrapes=len(scrapes),
+        notes=notes,
+    )
+
+
+def _visible_ms(r: Attempt | Scrape) -> int:
+    return r.ended_ms if isinstance(r, Attempt) else r.at_ms
+
+
+def _instant(ms: float) -> Instant:
+    return datetime.fromtimestamp(ms / 1_000, UTC)
+
+
+def _begin(attempts: Sequence[Attempt], scrapes: Sequence[Scrape], settings: AnalyzeSettings) -> Instant:
+    if settings.since is not None:
+        return settings.since
+    canary = [a.started_ms for a in attempts if a.arm == "canary"] or [s.at_ms for s in scrapes if s.arm == "canary"]
+    if not canary:
+        raise UsageError("analyze.no_canary", "the recording holds nothing of the canary.", hint="Look: head of the recording")
+    return _instant(min(canary)) + settings.warm_up
+
+
+def _thresholds(
+    attempts: Sequence[Attempt], scrapes: Sequence[Scrape], begin: Instant, scales: tuple[float, ...], settings: AnalyzeSettings
+) -> tuple[Thresholds | None, str]:
+    """Freeze quantiles from the baseline before evidence begins; where too little was recorded then, from its first part after."""
+    wanted = [g.name for g in settings.guardrails if g.name in LADDER_METRICS]
+    baseline = [a for a in attempts if a.arm == "baseline"]
+    begin_ms = begin.timestamp() * 1_000
+    before = [a for a in baseline if a.ended_ms < begin_ms][-FREEZE_MOST:]
+    for chosen, how in ((before, "before the canary"), (baseline[:FREEZE_MOST], "from the same time as the evidence")):
+        measured = [m for m in wanted if any(a.measured(m) is not None for a in chosen)]
+        found = frozen(chosen, measured, scales, LEAST_BASELINE, slo_latency_ms=settings.slo_latency_ms)
+        if found is not None:
+            return found, f"{len(chosen)} baseline attempts {how}"
+    early = [s for s in scrapes if s.at_ms < begin_ms + settings.settle.total_seconds() * 1_000]
+    edges = freeze_edges(early or scrapes, scales, LEAST_BASELINE, slo_latency_ms=settings.slo_latency_ms)
+    if edges is not None:
+        return edges, "bounds of buckets near to the baseline's quantiles"
+    if wanted and not baseline and not scrapes:
+        raise UsageError("analyze.no_baseline", "the recording holds nothing of the baseline.", hint="Look: head of the recording")
+    return None, "nothing: too few baseline requests"
+
+
+def _evidence(tally: Tally | None, counters: BucketTally | None, at: Instant, query: str) -> Evidence:
+    if tally is None:
+        if counters is None:
+            raise UsageError("analyze.no_canary", "the recording is empty.", hint="Look: head of the recording")
+        return counters.evidence(at, query)
+    first = replace(tally.evidence(at), query=query)
+    return first if counters is None else merged(first, counters.evidence(at), "scrapes", is_tolerated=True)
+
+
+def _bounded(v: Verdict, settings: AnalyzeSettings) -> Verdict:
+    """Hold e-values against these bounds instead of the judge's own; the breaker has its own."""
+    if v.guardrail == "breaker":
+        return v
+    fail, passed = 1 / settings.alpha, 1 / settings.beta
+    kind = v.kind
+    by_breaker = kind == "FAIL" and "breaker" in v.detail
+    if kind in ("FAIL", "PASS", "INCONCLUSIVE") and not by_breaker:
+        kind = "FAIL" if v.e_value >= fail else "PASS" if _passes(v, passed) else "INCONCLUSIVE"
+    return replace(v, kind=kind, fail_bound=fail, pass_bound=passed)
+
+
+def _passes(v: Verdict, bound: float) -> bool:
+    is_blocked = v.kind == "INCONCLUSIVE" and v.pass_e_value >= v.pass_bound  # confounded, too few requests, or waiting for another
+    return not is_blocked and v.pass_e_value >= bound
+
+
+def _row(c: CellId, at: Instant, e: Evidence, verdicts: tuple[Verdict, ...]) -> LookRow:
+    total = sum(a.attempts for a in e.arms.values())
+    share = round(10_000 * e.arms["canary"].attempts / total) if total else None
+    why = verdicts[0].detail or verdicts[0].kind
+    return LookRow(
+        cell=c, at=at, phase="analyze", target_bp=share or 0, served_bp=share, arms=e.arms, verdicts=verdicts, why=why, query=e.query
+    )

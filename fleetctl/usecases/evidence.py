@@ -1,0 +1,249 @@
+"""Evidence, use-case layer: sources made of ports: one of counters, and one that puts several together. Never imports an adapter."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from fleetctl.analysis.buckets import METRICS, BucketTally, freeze_edges
+from fleetctl.domain.evidence import ARMS, Arm, Counts, Cursor, Evidence, Series, SignalState, Thresholds
+from fleetctl.domain.ids import CellId
+from fleetctl.domain.units import Instant
+from fleetctl.errors import ConfigInvalid, EvidenceUnavailable
+from fleetctl.ports.traffic import EvidenceSource, Probes, Scraper
+
+_TALLIES_PER_CELL = 3
+WORST: tuple[SignalState, ...] = ("same_series", "mislabelled", "down", "nan", "reset", "stale", "empty", "ok")
+"""States from the worst to the best; of several sources the worst counts."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Kept:
+    """A tally and the newest scrape that it has seen."""
+
+    tally: BucketTally
+    after: Instant | None = None
+
+
+class CounterEvidence:
+    """EvidenceSource over scraped counters: detection and shares over bounds, never a percentage.
+
+    Args:
+        settle_s: of the slowest normal request; counting begins that much after a cursor.
+        slo_latency_ms: promised latency per cell; now: the clock.
+    """
+
+    def __init__(
+        self, scraper: Scraper, *, now: Callable[[], Instant], settle_s: float = 30.0, slo_latency_ms: Mapping[CellId, float] | None = None
+    ) -> None:
+        self._scraper = scraper
+        self._now = now
+        self._settle_s = settle_s
+        self._slo = dict(slo_latency_ms or {})
+        self._kept: dict[CellId, OrderedDict[Cursor, _Kept]] = {}
+
+    def mark(self, c: CellId) -> Cursor:
+        """Return a cursor at now, without thresholds."""
+        return Cursor(position="", since=self._now())
+
+    def freeze(self, c: CellId, scales: tuple[float, ...], least: int) -> Thresholds | None:
+        """Take the bounds nearest to the baseline's quantiles; None where fewer than `least` requests are there.
+
+        Raises:
+            ConfigInvalid: config.series: a series that is needed is unknown, or both arms are read from the same replica.
+        """
+        scrapes = tuple(self._scraper.newest(c))
+        wrong = sorted({f"{s.arm} {s.replica}: {s.trouble}" for s in scrapes if s.up and s.trouble})
+        arms = [{s.replica for s in scrapes if s.arm == arm} for arm in ARMS]
+        wrong += [f"both arms are read from {name}" for name in sorted(arms[0] & arms[1])]
+        if wrong:
+            text = f"the evidence of {c} cannot be read as the fleet file says: {'; '.join(wrong)[:500]}."
+            raise ConfigInvalid("config.series", text, hint="Look: fleetctl doctor")
+        return freeze_edges(scrapes, scales, least, slo_latency_ms=self._slo.get(c))
+
+    def read(self, c: CellId, since: Cursor) -> Evidence:
+        """Return cumulative counts since the cursor."""
+        kept = self._kept.setdefault(c, OrderedDict())
+        if since not in kept:
+            kept[since] = _Kept(tally=BucketTally(c, since, settle_s=self._settle_s, slo_latency_ms=self._slo.get(c)))
+        kept.move_to_end(since)
+        while len(kept) > _TALLIES_PER_CELL:
+            kept.popitem(last=False)
+        mine = kept[since]
+        start = datetime.fromtimestamp(mine.tally.start_ms / 1_000, UTC)
+        for scrape in self._scraper.scrapes(c, start, mine.after):
+            mine.tally.add(scrape)
+            at = datetime.fromtimestamp(scrape.at_ms / 1_000, UTC)
+            mine.after = at if mine.after is None else max(mine.after, at)
+        return mine.tally.evidence(self._now(), self._scraper.query(c))
+
+    def describe(self, c: CellId) -> tuple[Series, ...]:
+        """List what the newest scrape of each arm holds."""
+        out: list[Series] = []
+        scrapes = tuple(self._scraper.newest(c))
+        for arm in ARMS:
+            own = [s for s in scrapes if s.arm == arm]
+            up = [s for s in own if s.up and not s.is_nan]
+            keys = {key.partition("/")[0] for s in up for key in (*s.values, *s.buckets)}
+            silent = ", ".join(s.replica for s in own if s not in up)
+            out.append(
+                Series(
+                    arm=arm,
+                    name="scrapes",
+                    present=bool(up),
+                    detail=f"{len(up)} of {len(own)} answer" + (f"; not {silent}" if silent else ""),
+                )
+            )
+            for name in ("requests_total", "errors_total", *METRICS.values(), "cached_tokens_total", "gpu_health"):
+                out.append(Series(arm=arm, name=name, present=name in keys))
+            unknown = sorted({name for s in up for name in s.unknown})
+            trouble = sorted({s.trouble for s in up if s.trouble})
+            if unknown or trouble:
+                out.append(
+                    Series(arm=arm, name="names", present=False, detail="; ".join([*trouble, *(f"unknown {n}" for n in unknown[:5])])[:300])
+                )
+        return tuple(out)
+
+
+class Probed:
+    """EvidenceSource over what probes have recorded; the probes are kept going for as long as somebody reads.
+
+    Args:
+        recorded: what they write to; least: pairs from which quantiles are frozen, since a probe's rate is low.
+    """
+
+    def __init__(self, probes: Probes, recorded: EvidenceSource, *, least: int = 200) -> None:
+        self._probes, self._recorded, self._least = probes, recorded, least
+
+    def mark(self, c: CellId) -> Cursor:
+        """Return a cursor at now, without thresholds."""
+        self._probes.keep(c)
+        return self._recorded.mark(c)
+
+    def freeze(self, c: CellId, scales: tuple[float, ...], least: int) -> Thresholds | None:
+        """Take the baseline's quantiles from its newest probes; None where too few are there."""
+        self._probes.keep(c)
+        return self._recorded.freeze(c, scales, min(least, self._least))
+
+    def read(self, c: CellId, since: Cursor) -> Evidence:
+        """Return cumulative counts since the cursor."""
+        self._probes.keep(c)
+        return replace(self._recorded.read(c, since), query=self._probes.query(c))
+
+    def describe(self, c: CellId) -> tuple[Series, ...]:
+        """List what the newest probes hold per arm."""
+        return self._recorded.describe(c)
+
+
+class Combined:
+    """EvidenceSource of several: the first tells attempts, errors and the share, the others what it does not measure.
+
+    Args:
+        sources: by name, the first is the leading one; one that cannot be read makes all of it unreadable.
+        tolerant: names of sources whose silence is no lost evidence (shown, and judged while it is there).
+    """
+
+    def __init__(self, sources: Mapping[str, EvidenceSource], *, tolerant: Sequence[str] = ()) -> None:
+        self._sources = dict(sources)
+        self._tolerant = frozenset(tolerant)
+
+    def mark(self, c: CellId) -> Cursor:
+        """Return a cursor at now that holds the place in every source."""
+        marks = {name: source.mark(c) for name, source in self._sources.items()}
+        return Cursor(position=json.dumps({name: m.position for name, m in marks.items()}), since=max(m.since for m in marks.values()))
+
+    def freeze(self, c: CellId, scales: tuple[float, ...], least: int) -> Thresholds | None:
+        """Take the quantiles of every source; None until each has enough."""
+        whole: Thresholds | None = None
+        for source in self._sources.values():
+            own = source.freeze(c, scales, least)
+            if own is None:
+                return None
+            whole = own if whole is None else _joined(whole, own)
+        return whole
+
+    def read(self, c: CellId, since: Cursor) -> Evidence:
+        """Return what all of them have counted since the cursor."""
+        whole: Evidence | None = None
+        for name, source in self._sources.items():
+            try:
+                own = source.read(c, replace(since, position=_position(since, name)))
+            except EvidenceUnavailable:
+                if whole is None or name not in self._tolerant:
+                    raise
+                continue
+            own = replace(own, query=f"{name}: {own.query}" if own.query else name, detail=f"{name}: {own.detail}" if own.detail else "")
+            whole = own if whole is None else merged(whole, own, name, is_tolerated=name in self._tolerant)
+        if whole is None:
+            raise EvidenceUnavailable("evidence.down", f"{c} has no source of evidence.", hint="Run: fleetctl doctor")
+        return replace(whole, cursor=since)
+
+    def describe(self, c: CellId) -> tuple[Series, ...]:
+        """List what there is per arm, by source."""
+        return tuple(replace(s, name=f"{name}.{s.name}") for name, source in self._sources.items() for s in source.describe(c))
+
+
+def _position(cursor: Cursor, name: str) -> str:
+    try:
+        return str(json.loads(cursor.position)[name])
+    except (ValueError, KeyError, TypeError):
+        return cursor.position
+
+
+def _joined(whole: Thresholds, own: Thresholds) -> Thresholds:
+    has_latency = whole.quantiles("latency") is not None
+    latency = own.quantiles("latency")
+    known = dict(whole.others)
+    more = {name: q for name, q in own.others if name not in known and not (name == "latency" and has_latency)}
+    if not has_latency and latency is not None:
+        more["latency"] = latency
+    return replace(
+        whole,
+        others=tuple(sorted({**known, **more}.items())),
+        scales=tuple(sorted({*whole.scales, *own.scales})),
+    )
+
+
+def merged(first: Evidence, other: Evidence, name: str, *, is_tolerated: bool) -> Evidence:
+    """Return the first source's evidence with what the other one measures besides; a tolerated one's state does not count."""
+    state = dict(first.state)
+    if not is_tolerated:
+        state = {arm: min(first.state[arm], other.state[arm], key=WORST.index) for arm in ARMS}
+    detail = "; ".join(d for d in (first.detail, other.detail) if d)
+    return replace(
+        first,
+        arms={arm: _both(first.arms[arm], other.arms[arm], name) for arm in ARMS},
+        state=state,
+        detail=detail,
+        faults=tuple(sorted({*first.faults, *other.faults})),
+        query=" | ".join(q for q in (first.query, other.query) if q),
+    )
+
+
+def _both(first: Counts, other: Counts, name: str) -> Counts:
+    """Add what the first does not measure; nothing is counted twice. The other's errors are a share of their own, `errors_<name>`."""
+    has_latency = first.timed > 0 or any(key.startswith("latency@") for key in first.ladders)
+    ladders = {k: v for k, v in other.ladders.items() if k not in first.ladders and not (has_latency and k.startswith("latency@"))}
+    has_cache = first.prompt_tokens > 0
+    return replace(
+        first,
+        ladders={**ladders, **first.ladders},
+        timed=first.timed if has_latency else other.timed,
+        misses=first.misses if has_latency else other.misses,
+        mean_latency_ms=first.mean_latency_ms if has_latency else other.mean_latency_ms,
+        quantiles_ms=first.quantiles_ms if has_latency else other.quantiles_ms,
+        timed_of={**other.timed_of, **first.timed_of},
+        shares={f"errors_{name}": (other.attempts, other.errors), **other.shares, **first.shares},
+        means={**other.means, **first.means},
+        cached_tokens=first.cached_tokens if has_cache else other.cached_tokens,
+        prompt_tokens=first.prompt_tokens if has_cache else other.prompt_tokens,
+    )
+
+
+def measures(e: Evidence, arm: Arm) -> tuple[str, ...]:
+    """Return the ladder metrics that an arm has values of."""
+    counts = e.arms[arm]
+    return tuple(m for m in ("latency", "ttft", "token_time", "nll") if counts.timed_for(m))

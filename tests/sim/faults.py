@@ -1,0 +1,159 @@
+"""Simulator: what goes wrong in one seed, and when. Faults end by themselves; a regression stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from fleetctl.domain.evidence import ARMS, Arm
+from fleetctl.domain.fleet import FreezeWindow
+from fleetctl.domain.ids import CellId
+from tests.sim.traffic import Behaviour
+from tests.sim.world import SOURCE, TARGET, Controller, World
+
+STATES = ("nan", "down", "mislabelled", "same_series", "reset", "stale", "empty")
+ORDERS = ("pause", "resume", "abort", "rollback", "fallback", "promote", "advance", "retry")
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something that happens at a time, in words, with its effect."""
+
+    at: float
+    text: str
+    act: Callable[[], None]
+
+
+class Faults:
+    """The history of one seed: drawn once, played by time.
+
+    Args:
+        until: seconds from the beginning in which faults begin; all but regressions have ended 250 s after it.
+    """
+
+    def __init__(self, world: World, until: float, how_many: int) -> None:
+        self.world, self.random = world, world.random
+        self.regressed: dict[CellId, tuple[float, str]] = {}
+        self.ordered: list[tuple[float, CellId, str]] = []
+        self.plan: list[Happening] = []
+        kinds = [self._router, self._store, self._evidence, self._state, self._replicas, self._kill, self._stop, self._freeze, self._order]
+        weights = [2, 2, 2, 3, 4, 4, 4, 1, 4]
+        for _ in range(how_many):
+            at = self.random.uniform(0, until)
+            self.random.choices(kinds, weights)[0](at)
+        for c in world.cells:
+            if self.random.random() < 0.4:
+                self._regression(c, self.random.uniform(0, until))
+        self.plan.sort(key=lambda h: h.at)
+
+    def play(self) -> None:
+        """Play everything, with the world going on in between."""
+        for h in self.plan:
+            self.world.run_until(h.at)
+            h.act()
+
+    def _add(self, at: float, text: str, act: Callable[[], None]) -> None:
+        self.plan.append(Happening(at, text, act))
+
+    def _cell(self) -> CellId:
+        return self.random.choice(self.world.cells)
+
+    def _span(self) -> float:
+        return self.random.choice([3.0, 12.0, 40.0, 110.0, 250.0])
+
+    def _router(self, at: float) -> None:
+        def down(is_: bool) -> Callable[[], None]:
+            return lambda: setattr(self.world.target, "down", is_)
+
+        self._add(at, "router down", down(True))
+        self._add(at + self._span(), "router up", down(False))
+
+    def _store(self, at: float) -> None:
+        def down(is_: bool) -> Callable[[], None]:
+            return lambda: setattr(self.world.store, "down", is_)
+
+        self._add(at, "store down", down(True))
+        if self.random.random() < 0.3:
+            c = self._cell()
+            self._add(at + 1, f"{c} taken home without the store", lambda: self._home(c))
+        end = at + self._span()
+        self._add(end, "store up", down(False))
+        self._add(end + self.random.uniform(0, 30), "reconciled", self._reconcile)
+
+    def _home(self, c: CellId) -> None:
+        if self.world.store.down and not self.world.target.down:
+            self.world.go_home_without_store(c)
+
+    def _reconcile(self) -> None:
+        if not self.world.store.down:
+            self.world.reconcile()
+
+    def _evidence(self, at: float) -> None:
+        def down(is_: bool) -> Callable[[], None]:
+            return lambda: setattr(self.world.traffic, "down", is_)
+
+        self._add(at, "evidence down", down(True))
+        self._add(at + self._span(), "evidence up", down(False))
+
+    def _state(self, at: float) -> None:
+        c, state = self._cell(), self.random.choice(STATES)
+        arms: tuple[Arm, ...] = self.random.choice([ARMS, ("canary",), ("baseline",)])
+
+        def begin() -> None:
+            self.world.traffic.forced.update({(c, a): state for a in arms})  # type: ignore[misc]
+
+        def end() -> None:
+            for a in arms:
+                self.world.traffic.forced.pop((c, a), None)
+
+        self._add(at, f"{c} {'/'.join(arms)} is {state}", begin)
+        self._add(at + self._span(), f"{c} {'/'.join(arms)} ok", end)
+
+    def _replicas(self, at: float) -> None:
+        c, pool, share = self._cell(), self.random.choice([SOURCE, TARGET]), self.random.choice([0.0, 0.5, 0.75])
+        self._add(at, f"{c}: {share:.0%} of {pool} answers", lambda: self.world.ready.__setitem__((pool, c), share))
+        self._add(at + self._span(), f"{c}: all of {pool} answers", lambda: self.world.ready.__setitem__((pool, c), 1.0))
+
+    def _trap(self, stops_for: float) -> None:
+        k: Controller = self.random.choice(self.world.controllers)
+        k.stops_for, k.after = stops_for, self.random.random() < 0.5
+        k.trap_on = self.random.choice(["", "set", "set", "record", "fence"])
+        k.trap = self.random.randint(1, 3) if k.trap_on == "set" else self.random.randint(1, 12)
+
+    def _kill(self, at: float) -> None:
+        self._add(at, "a controller is killed in a call", lambda: self._trap(0.0))
+
+    def _stop(self, at: float) -> None:
+        seconds = self.random.uniform(16, 60)  # longer than the lease
+        self._add(at, f"a controller is stopped in a call for {seconds:.0f} s", lambda: self._trap(seconds))
+
+    def _freeze(self, at: float) -> None:
+        def begin() -> None:
+            now = self.world.clock.now()
+            self.world.freeze = (FreezeWindow(name="w", start=now, end=now + timedelta(seconds=self._span())),)
+
+        self._add(at, "freeze window", begin)
+
+    def _order(self, at: float) -> None:
+        c, kind = self._cell(), self.random.choice(ORDERS)
+
+        def give() -> None:
+            if not self.world.store.down:
+                self.ordered.append((self.world.t, c, kind))
+                self.world.order(c, kind)  # type: ignore[arg-type]
+
+        self._add(at, f"order {kind} {c}", give)
+        if kind == "pause":
+            self._add(at + 200, f"order resume {c}", lambda: None if self.world.store.down else self.world.order(c, "resume"))
+
+    def _regression(self, c: CellId, at: float) -> None:
+        worse, text = self.random.choice(
+            [(Behaviour(slower=2.0), "twice as slow"), (Behaviour(failing=0.08), "8 % errors"), (Behaviour(failing=0.5), "half fails")]
+        )
+
+        def begin() -> None:
+            self.world.traffic.behaviour[c, "canary"] = worse
+            self.regressed[c] = (self.world.t, text)
+
+        self._add(at, f"{c}: target {text}", begin)

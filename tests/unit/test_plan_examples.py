@@ -1,0 +1,69 @@
+"""The example fleets read well at 80 columns: every section in its order, every outcome with its reason, no plan that a check refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fleetctl.domain.fleet import Fleet
+from fleetctl.formats.fleet_file import read_fleet
+from fleetctl.views.plan import render_plan
+from tests.cases.generated_fleet import Shape, generated_fleet
+from tests.cases.planning_fleet import plan_of
+
+ROOT = Path(__file__).resolve().parents[2]
+SECTIONS = (
+    "Plan ",
+    "Cash (",
+    "cells: ",
+    "Cross-cloud paths",
+    "Calendar",
+    "Evidence lane",
+    "Checks: ",
+    "Who must approve",
+    "Nothing was changed. Next: fleetctl approve ",
+)
+
+
+def example(name: str) -> Fleet:
+    return read_fleet(ROOT / "inventory" / name / "fleet.yaml")
+
+
+@pytest.mark.parametrize(
+    ("made", "workloads"),
+    [
+        pytest.param(lambda: example("lab-six"), 6, id="lab-six"),
+        pytest.param(lambda: example("two-clouds"), 40, id="two-clouds"),
+        pytest.param(lambda: generated_fleet(Shape(workloads=60)), 60, id="generated"),
+        pytest.param(lambda: generated_fleet(Shape(workloads=10_000)), 10_000, id="generated-10000", marks=pytest.mark.slow),
+    ],
+)
+def test_every_section_stands_in_its_order(made: Callable[[], Fleet], workloads: int) -> None:
+    fleet = made()
+    assert len(fleet.workloads) == workloads
+    plan = plan_of(fleet)
+    lines = render_plan(plan, fleet).splitlines()
+    assert max(len(line) for line in lines) <= 80
+    assert len(lines) <= 260
+    text = "\n".join(lines)
+    places = [text.find(s.replace("Cross-cloud paths", "Paths between" if plan.paths else s)) for s in SECTIONS]
+    assert -1 not in places
+    assert places == sorted(places)
+    assert all(c.ok for c in plan.checks), [c for c in plan.checks if not c.ok]
+    assert all(o.reason.code and (o.kind == "move" or o.change) for o in plan.outcomes)
+
+
+def test_the_company_of_two_clouds_shows_every_kind_of_reason() -> None:
+    fleet = example("two-clouds")
+    codes = {o.reason.code for o in plan_of(fleet).outcomes}
+    assert {"move.cheaper", "price.dearer", "residency", "licence", "lane.too_slow", "lane.stay", "route.stay", "limit.power_kw"} <= codes
+
+
+def test_the_six_show_move_stay_and_blocked() -> None:
+    outcomes = {str(o.workload): (o.kind, o.reason.code) for o in plan_of(example("lab-six")).outcomes}
+    assert outcomes["frontier"] == ("infeasible", "fit")
+    assert outcomes["memo"] == ("infeasible", "lane.too_slow")
+    assert outcomes["kernels"] == ("infeasible", "licence")
+    assert {outcomes[w][0] for w in ("chat", "summaries", "assistant")} == {"move"}

@@ -1,0 +1,101 @@
+"""Who moves first, who waits for whom, who stands apart from whom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.ids import PoolId, WorkloadId
+from fleetctl.domain.plan import Plan
+from fleetctl.domain.workload import Workload
+from fleetctl.errors import ConfigInvalid
+from fleetctl.formats.fleet_file import parse_fleet
+from tests.cases.planning_fleet import cell, lab_fleet, plan_of, pool, workload
+
+
+def fleet_of(*works: Workload, limits: tuple[int, ...] = (9,), size: int = 1) -> Fleet:
+    pools = (
+        pool("n", "nvidia", "lab-nvidia", count=len(works), limit=len(works)),
+        *(pool(f"m{i}", "amd", "lab-mi300x", count=0, limit=n, by="x", price=str(10 + i)) for i, n in enumerate(limits)),
+    )
+    fleet = lab_fleet(pools=pools, workloads=works, cells=tuple(cell(f"{w.id}-lab", w.id, source="n") for w in works))
+    return replace(fleet, policy=replace(fleet.policy, wave_cells=size))
+
+
+def eight(name: str, **changes: object) -> Workload:
+    return workload(name, accelerators_per_replica=8, **changes)  # type: ignore[arg-type]
+
+
+def order_of(plan: Plan) -> list[tuple[str, ...]]:
+    return [w.cells for w in plan.waves]
+
+
+def test_within_a_class_simple_and_small_goes_first() -> None:
+    works = (
+        eight("a", rate=900.0),
+        eight("b", rate=150.0),
+        eight("c", rate=150.0, route="rebuild"),
+        eight("z", klass="batch", rate=2000.0),
+        eight("r", klass="realtime", rate=150.0),
+    )
+    assert order_of(plan_of(fleet_of(*works))) == [("z-lab",), ("b-lab",), ("a-lab",), ("c-lab",), ("r-lab",)]
+
+
+def test_nobody_goes_before_what_it_waits_for_nor_with_it() -> None:
+    works = (
+        eight("front", klass="batch", after=(WorkloadId("back"),)),
+        eight("back", klass="realtime"),
+        eight("free", klass="realtime"),
+        eight("last", klass="batch", after=(WorkloadId("front"),)),
+        eight("gone", after=(WorkloadId("stays"),)),
+        eight("stays", route="stay"),
+    )
+    waves = order_of(plan_of(fleet_of(*works, size=9)))
+    assert waves == [("gone-lab",), ("back-lab", "free-lab"), ("front-lab",), ("last-lab",)]
+
+
+def test_a_circle_is_a_mistake_of_the_file_and_does_not_hang() -> None:
+    text = (
+        "name: x\nlineage: 3f0c2b9e-7d41-4c55-9a5e-1b6f2a7d8e90\npools: {}\ncells: {}\nworkloads:\n"
+        "  a: {engine: vllm, class: batch, after: [b], traffic: {requests_per_s: 1, input_tokens: 1, output_tokens: 1},\n"
+        "    model: {name: m, parameters_billion: 1, precision: fp8, context_tokens: 10}}\n"
+        "  b: {engine: vllm, class: batch, after: [a, nobody], traffic: {requests_per_s: 1, input_tokens: 1, output_tokens: 1},\n"
+        "    model: {name: m, parameters_billion: 1, precision: fp8, context_tokens: 10}}\n"
+    )
+    with pytest.raises(ConfigInvalid) as caught:
+        parse_fleet(text, file="fleet.yaml")
+    assert [d.split(": ", 1)[1] for d in caught.value.details] == [
+        "workloads.a.after: 'a' waits for itself: a circle",
+        "workloads.b.after: 'b' waits for itself: a circle",
+        "workloads.b.after[1]: no workload is named 'nobody'",
+    ]
+    works = (eight("a", after=(WorkloadId("b"),)), eight("b", after=(WorkloadId("a"),)))
+    assert sorted(c for w in order_of(plan_of(fleet_of(*works))) for c in w) == ["a-lab", "b-lab"]
+
+
+def test_cells_of_a_group_never_share_a_target() -> None:
+    works = tuple(eight(f"w{i}", apart="bank") for i in range(3))
+    both = plan_of(fleet_of(*works, limits=(9, 9)))
+    assert sorted((o.target or "", o.reason.code) for o in both.outcomes) == [
+        ("", "apart"),
+        ("m0", "move.cheaper"),
+        ("m1", "move.cheaper"),
+    ]
+    assert both.certificate is not None
+    assert both.certificate.bound.amount <= both.certificate.cost.amount
+    free = plan_of(fleet_of(*(replace(w, apart="") for w in works), limits=(9, 9)))
+    assert free.certificate is not None
+    assert both.certificate.bound.amount <= free.certificate.cost.amount + Decimal("0.01")
+
+
+def test_pins_into_one_pool_do_not_break_a_group() -> None:
+    fleet = fleet_of(eight("a", apart="x"), eight("b", apart="x"), eight("c"))
+    fleet = replace(fleet, cells=tuple(replace(c, target=PoolId("m0")) for c in fleet.cells))
+    assert [(o.kind, o.reason.code) for o in plan_of(fleet).outcomes] == [
+        ("move", "move.cheaper"),
+        ("infeasible", "apart"),
+        ("move", "move.cheaper"),
+    ]
