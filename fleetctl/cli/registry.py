@@ -44,6 +44,7 @@ COMMANDS: dict[str, Entry] = {
     "bench": Entry("Tools", "Drive an endpoint with your own trace; keep what it did."),
     "catalog": Entry("Tools", "GPUs, VM sizes, price books and runs, each row with source and date."),
     "doctor": Entry("Tools", "Check every need and name the command that mends it."),
+    "calibrate": Entry("Tools", "Compare a source with itself; the least margins it allows."),
     "analyze": Entry("Tools", "Judge recorded evidence again, with any settings."),
     "lab": Entry("Tools", "A local fleet on this machine: up, load, fault, down."),
     "completion": Entry("Tools", "Print the completion script for bash, zsh or fish."),
