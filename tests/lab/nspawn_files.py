@@ -45,7 +45,14 @@ def nodes_file(bench: Bench, release: str, variables: Mapping[str, object] | Non
 
 
 def fleetctl(workspace: Path, *argv: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run the program in a workspace, with little of this environment and what is given."""
+    """Run the program in a workspace, made where it is empty, with little of this environment and what is given."""
     env = {"PATH": os.environ["PATH"], "HOME": str(workspace), "PYTHONPATH": str(ROOT), "NO_COLOR": "1", **more}
-    program = [sys.executable, "-m", "fleetctl.cli", "-C", str(workspace), *argv]
-    return subprocess.run(program, env=env, cwd=workspace, capture_output=True, text=True, check=False, timeout=2400)
+
+    def run(*said: str) -> subprocess.CompletedProcess[str]:
+        program = [sys.executable, "-m", "fleetctl.cli", "-C", str(workspace), *said]
+        return subprocess.run(program, env=env, cwd=workspace, capture_output=True, text=True, check=False, timeout=2400)
+
+    if not any(workspace.iterdir()):
+        made = run("init")
+        assert made.returncode == 0, made.stderr
+    return run(*argv)
