@@ -137,7 +137,7 @@ def test_planted_secrets_are_found_nowhere_but_where_they_are_needed(bench: nb.B
     assert holding(h.folder / "upper") == {"etc/fleetctl/units/chat.env"}
     kept = (h.root / "etc/fleetctl/units/chat.env").read_text()
     assert not [m for m in MARKERS[4:] if m not in kept], "the server gets them all"
-    assert h.ssh("sudo", "stat", "-c", "%a %U", "/etc/fleetctl/units/chat.env").stdout == "600 root\n"
+    assert h.ssh("sudo", "stat", "-c", "%a:%U", "/etc/fleetctl/units/chat.env").stdout == "600:root\n"
     assert "m4rk3r" not in h.ssh("sudo", "journalctl", "--no-pager", "--output=cat").stdout
     assert bench.run("uninstall", bench.repository.variables())[0].state == "ok"
 
