@@ -41,6 +41,7 @@ COMMANDS: dict[str, Entry] = {
     "rollback": Entry("Home", "Take a cell one step lower; its evidence restarts."),
     "fallback": Entry("Home", "Everything of a workload, or --all, back home at once."),
     "init": Entry("Tools", "Write an example fleet, settings and read-only cloud policies."),
+    "bench": Entry("Tools", "Drive an endpoint with your own trace; keep what it did."),
     "catalog": Entry("Tools", "GPUs, VM sizes, price books and runs, each row with source and date."),
     "doctor": Entry("Tools", "Check every need and name the command that mends it."),
     "calibrate": Entry("Tools", "Compare a source with itself; the least margins it allows."),

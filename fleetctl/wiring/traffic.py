@@ -143,6 +143,7 @@ class Traffic(Base):
                 now=self.clock.now,
                 streaming=frozenset(c for c, w in workloads.items() if w.traffic.streaming),
                 slo_latency_ms={c: w.slo.latency_ms for c, w in workloads.items() if w.slo.latency_ms is not None},
+                cells=tuple(workloads),
             )
         return self._evidence[connection.name]
 

@@ -24,11 +24,19 @@ class Broken:
     text: str
 
 
-class Checks:
-    """Looks at every write as it happens and at every cell after each step; collects what broke."""
+class Stopped(Exception):
+    """A history that broke a promise is not lived to its end."""
 
-    def __init__(self, world: World, *, fenced: bool = True) -> None:
-        self.world, self.fenced = world, fenced
+
+class Checks:
+    """Looks at every write as it happens and at every cell after each step; collects what broke.
+
+    Args:
+        wanted: the promise at whose first breach the history ends, "" to live it to its end.
+    """
+
+    def __init__(self, world: World, *, fenced: bool = True, wanted: str = "") -> None:
+        self.world, self.fenced, self.wanted = world, fenced, wanted
         self.broken: list[Broken] = []
         self._seen = 0
         self._going_home: dict[CellId, float] = {}
@@ -51,6 +59,8 @@ class Checks:
 
     def _say(self, promise: str, text: str) -> None:
         self.broken.append(Broken(promise, f"{text} at {self.world.t:.1f} s"))
+        if promise == self.wanted:
+            raise Stopped
 
     def _write(self, w: Written) -> None:
         what = f"{w.cell} {w.was_bp} -> {w.split.target_bp} bp by {w.by} (token {w.split.token})"

@@ -20,7 +20,8 @@ from fleetctl.domain.workload import Guardrail, GuardrailSpec
 from tests.fakes.simulated_evidence import START, Setting, looks
 
 ERRORS = GuardrailSpec(name=Guardrail("errors"), margin=0.01, fail_margin=0.002)
-LATENCY = GuardrailSpec(name=Guardrail("latency"), margin=0.25, fail_margin=0.10)
+RUNGS = (0.25, 0.25, 0.25, 0.5, 0.5)
+LATENCY = GuardrailSpec(name=Guardrail("latency"), margin=0.25, fail_margin=0.10, rungs=RUNGS)
 SETTING = Setting(per_s=60, share=0.4, errors0=0.01, errors1=0.02, factor=1.05, cluster=2.0, look_s=2, looks=12)
 RUNS = 3
 
@@ -55,7 +56,7 @@ def test_every_process_of_the_batch_is_the_judges_look_by_look() -> None:
     ratio = np.array([t.baseline_error_ratio for t in frozen if t is not None])
     errors = batch.Shares.of_errors(ratio, 3000, steps=3, margin=ERRORS.margin, fail_margin=ERRORS.fail_margin)
     slow = batch.LadderFails(RUNS, steps=3)
-    passes = batch.LadderPasses(RUNS, [LATENCY.margin] * 5, SETTING.log_sd)
+    passes = batch.LadderPasses(RUNS, RUNGS, SETTING.log_sd)
     effects = batch.Effects(RUNS)
     before: dict[Arm, list[Counts]] = {}
     for i in range(2 * SETTING.looks):
@@ -63,7 +64,7 @@ def test_every_process_of_the_batch_is_the_judges_look_by_look() -> None:
             errors.new_step()
             slow.new_step()
             effects.new_step()
-            passes, before = batch.LadderPasses(RUNS, [LATENCY.margin] * 5, SETTING.log_sd), {}
+            passes, before = batch.LadderPasses(RUNS, RUNGS, SETTING.log_sd), {}
         now = {arm: [run[i].arms[arm] for run in runs] for arm in ARMS}
         old = {arm: before.get(arm) or [_none(c) for c in now[arm]] for arm in ARMS}
         block = [
@@ -74,9 +75,10 @@ def test_every_process_of_the_batch_is_the_judges_look_by_look() -> None:
         assert min(block[0] + block[2]) >= LEAST_BLOCK
         errors.feed(np.array(block))
         timed = [np.array([a.timed - b.timed for a, b in zip(now[arm], old[arm], strict=True)], dtype=float) for arm in ARMS]
-        new = {(arm, s): table(now[arm], s) - table(old[arm], s) for arm in ARMS for s in (1.0, 1.1, 1.25)}
+        new = {(arm, s): table(now[arm], s) - table(old[arm], s) for arm in ARMS for s in (1.0, 1.1, 1.25, 1.5)}
         slow.feed(timed[0], new["baseline", 1.0], timed[1], new["canary", 1.1])
-        passes.feed(timed[0], new["baseline", 1.0], new["baseline", 1.25], timed[1], new["canary", 1.25])
+        by_rung = [np.stack([new[arm, 1 + m][rung] for rung, m in enumerate(RUNGS)]) for arm in ARMS]
+        passes.feed(timed[0], new["baseline", 1.0], by_rung[0], timed[1], by_rung[1])
         sums = [[getattr(c.clusters, f) for c in now[arm]] for f in ("errors", "sum_sq") for arm in ARMS]
         effects.note(np.array(sums[:2], dtype=float), np.array(sums[2:], dtype=float), SETTING.look_s * (i % SETTING.looks + 1.0))
         effect = effects.effect()

@@ -150,6 +150,18 @@ def test_the_worst_rung_decides_a_pass() -> None:
     assert all(kinds(v)["all"] != "PASS" for v in rows)
 
 
+def test_a_rung_may_have_its_own_margin_and_every_rung_must_still_pass() -> None:
+    slower = {1.0: (500, 250, 100, 60, 40), 1.1: (350, 140, 50, 40, 25), 1.25: (186, 57, 25, 20, 12), 1.5: (52, 11, 6, 5, 2)}
+    counts = [arm(400 * i, ladders={s: tuple(k * 400 * i // 1000 for k in row) for s, row in slower.items()}) for i in range(1, 31)]
+    looks = [look(arm(400 * i), canary, second=10.0 * i) for i, canary in enumerate(counts, start=1)]
+    lenient = replace(LATENCY, fail_margin=0.25, rungs=(0.25, 0.25, 0.25, 0.25, 0.5))
+    kinds_of = [kinds(run(looks, (spec,))[1][-1])["all"] for spec in (replace(LATENCY, fail_margin=0.25), lenient)]
+    assert kinds_of == ["INCONCLUSIVE", "PASS"]
+    assert needed_scales((lenient,)) == (1.0, 1.25, 1.5)
+    assert lenient.rung_margin(4) == 0.5
+    assert LATENCY.rung_margin(4) == 0.25
+
+
 def test_a_failing_canary_fails_and_stays_failed() -> None:
     state, rows = run(steadily(600, 12, canary_errors=0.08), (ERRORS, LATENCY))
     assert kinds(rows[-1])["all"] == "FAIL"
