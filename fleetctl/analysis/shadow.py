@@ -169,8 +169,8 @@ def _detail(pairs: Sequence[Pair], good: Sequence[Pair], positions: int, mismatc
     if good:
         ties = sum(1 for p in good if p.near_tie)
         text = (
-            f"{mismatches} of {positions} token positions differ ({mismatches / positions:.1%}, at most {spec.max_mismatch_ratio:.1%} may;"
-            f" {ties} near ties; {spec.positions} positions needed)"
+            f"{mismatches} of {positions} token positions differ ({mismatches / positions:.1%}, at most {spec.max_mismatch_ratio:.1%} may,"
+            f" {ties} near ties, {spec.positions} positions needed)"
         )
     if failed:
         what, _ = failed.most_common(1)[0]
