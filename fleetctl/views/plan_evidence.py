@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from fleetctl.domain.evidence import LADDER_METRICS
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.plan import GuardrailNeed, LanePlan, Outcome, Plan, StepNeed
 from fleetctl.domain.workload import Cell, Lane, Requests
@@ -68,7 +69,7 @@ def _rows(s: StepNeed) -> Iterator[list[str]]:
         yield [
             f"{s.phase} {s.weight_bp / 100:g}%" if i == 0 else "",
             f"{g.guardrail}{'*' if g.guardrail == s.binding else ''}",
-            _margin(g.guardrail, g.margin),
+            _margin(g.guardrail, g.margin) if not g.rungs else f"{min(g.rungs) * 100:.3g}-{max(g.rungs) * 100:.3g} %",
             _pair(g.passes),
             _pair(g.half),
             _pair(g.fails) if g.fails is not None else "-",
@@ -90,7 +91,7 @@ def _short(requests: Requests) -> str:
 def _margin(guardrail: str, margin: float | None) -> str:
     if margin is None:
         return "-"
-    return f"{margin * 100:.3g} %" if guardrail == "latency" else f"{margin * 100:.3g} pt"
+    return f"{margin * 100:.3g} %" if guardrail in LADDER_METRICS else f"{margin * 100:.3g} pt"
 
 
 def lane_lines(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
