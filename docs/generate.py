@@ -275,6 +275,26 @@ def rules_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def gpu_faults_page() -> str:
+    """Return the runbook of faults that an error's text can name."""
+    from fleetctl.analysis.faults import KINDS
+
+    lines = [
+        MADE,
+        "# Runbook: faults of a GPU or its runtime",
+        "",
+        "Texts of errors that paired probes get are classified. A hard kind on the canary trips the breaker by itself and the cell goes",
+        "home; the others stay errors like any other. In `fleetctl status` and the event log a kind stands by its name.",
+        "",
+        "| kind | hard | what it usually means | what to do | pattern |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for k in KINDS:
+        pattern = k.pattern.pattern.replace("|", "\\|")
+        lines.append(f"| {k.name} | {'yes' if k.is_hard else 'no'} | {k.meaning} | {k.mend} | `{pattern}` |")
+    return "\n".join(lines) + "\n"
+
+
 def _beside(name: str) -> ModuleType:
     """Return a module that lies beside this one."""
     spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
@@ -295,6 +315,7 @@ def pages() -> dict[Path, str]:
     about_nodes: dict[Path, str] = nodes.node_pages(REFERENCE)
     return about_nodes | {
         ROOT / "docs" / "explanation" / "evidence-states.md": f"{MADE}\n{states.page()}",
+        ROOT / "docs" / "runbooks" / "gpu-faults.md": gpu_faults_page(),
         REFERENCE / "commands.md": commands_page(),
         REFERENCE / "errors.md": errors_page(),
         REFERENCE / "settings.md": settings_page(),

@@ -26,18 +26,20 @@ CACHE = ROOT / ".cache" / "full"
 FILE_LIMIT_S = 3600.0
 
 PROMISES: Mapping[str, str] = {
-    "P1 kill -9 at any step: same end": r"test_migrate_kill|test_store_kill",
+    "P1 kill -9 at any step: same end": r"test_migrate_kill|test_store_kill|test_fleetctl_killed|test_terraform_killed",
     "P3 switch in 2 s, nobody cut": r"test_the_switch_costs|test_haproxy_split",
     "P4 regressions found, A/A in peace": (
         r"test_a_regression_at_half|test_alike_sides|test_a_target_that_breaks|test_judge_simulated|test_canary_bench"
     ),
     "P5 never above the cap": r"_cap_|_cap$|_cap\[|contract/test_router",
+    "P6 nothing that serves is destroyed": r"test_release|test_provision_beside|test_check_provision|test_provision_saga",
     "P7 no evidence, no progress": r"test_haproxy_killed|test_a_dead_server|lost_evidence|lost_",
     "P9 router, controller or store down": r"test_haproxy_guard|ticker_is_killed|test_ticker_and_migrate|store_is_gone|haproxy_is_gone",
     "P11 home without the store": r"test_home|store_is_gone|ways_home",
     "P12 what was approved is what runs": r"digest|tampered|changed_plan|test_provisioner|test_terraform_runs",
     "P1-P10 in made-up histories": r"tests/sim/",
     "P13 audit finds edit, deletion, reordering": r"audit|chain|verify",
+    "P14 a second person": r"second_person|author|approv",
 }
 """Which tests prove which promise, by a pattern on the test's id; one test may count for several."""
 

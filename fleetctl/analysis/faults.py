@@ -17,16 +17,32 @@ MOST_TEXT = 8_192
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultKind:
-    """A kind of fault: its pattern, whether it is hard, and what it usually means."""
+    """A kind of fault: its pattern, whether it is hard, what it usually means, and what a person does about it."""
 
     name: str
     pattern: re.Pattern[str]
     is_hard: bool
     meaning: str
+    mend: str
+
+
+_MENDS: Mapping[str, str] = {
+    "memory_access_fault": "Go home, keep the engine's log, and look whether only long prompts fail; then another engine or image version.",
+    "no_kernel_image": "Rebuild or take an image for this gfx target (gfx942 for MI300X); `fleetctl assess` finds such builds.",
+    "invalid_device": "Look at ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES together, and at the numeric group of /dev/kfd and /dev/dri.",
+    "hsa_status_error": "Look at dmesg for amdgpu, at the driver's version against the version matrix, then reset or replace the host.",
+    "gpu_hang": "Look at dmesg, at kernel.numa_balancing (0) and the driver's version; drain the host.",
+    "ecc": "Drain the host and ask the provider for another one.",
+    "xid": "Look up the XID; those of the hardware mean another host.",
+    "hipblas_not_supported": "Take another data type or library version; the shape has no kernel.",
+    "stream_capture": "Start the engine without graph capture (eager) and price it again: decoding is slower.",
+    "out_of_memory": "Lower the memory share or the context length; `fleetctl plan` shows what was reckoned.",
+    "nccl": "Look at the links between GPUs and the RCCL version of the image.",
+}
 
 
 def _kind(name: str, pattern: str, meaning: str, *, hard: bool = True) -> FaultKind:
-    return FaultKind(name=name, pattern=re.compile(pattern, re.IGNORECASE), is_hard=hard, meaning=meaning)
+    return FaultKind(name=name, pattern=re.compile(pattern, re.IGNORECASE), is_hard=hard, meaning=meaning, mend=_MENDS[name])
 
 
 KINDS: tuple[FaultKind, ...] = (

@@ -17,14 +17,20 @@ _LEAST_VALUE = {"nll": 1e-4}
 
 
 def frozen(
-    baseline: Sequence[Attempt], metrics: Iterable[str], scales: Iterable[float], least: int, *, slo_latency_ms: float | None = None
+    baseline: Sequence[Attempt],
+    metrics: Iterable[str],
+    scales: Iterable[float],
+    least: int,
+    *,
+    slo_latency_ms: float | None = None,
+    per_class: int = LEAST_PER_CLASS,
 ) -> Thresholds | None:
     """Return the quantiles of these metrics; None where fewer than `least` attempts, or half as many measured ones, are there.
 
     Args:
         baseline: attempts of the baseline, at most 3,000.
         metrics: ladder metrics that this source measures; () for a source of errors alone.
-        scales: factors at which ladders will be counted.
+        scales: factors at which ladders will be counted; per_class: least requests of a class of prompt length.
     """
     wanted = tuple(metrics)
     if len(baseline) < max(1, least):
@@ -34,7 +40,7 @@ def frozen(
         measured = [(a.prompt_tokens, value) for a in baseline if (value := a.measured(metric)) is not None]
         if len(measured) < max(1, least // 2):
             return None
-        found[metric] = _quantiles(measured, _LEAST_VALUE.get(metric, 0.5))
+        found[metric] = _quantiles(measured, _LEAST_VALUE.get(metric, 0.5), per_class)
     latency = found.pop("latency", None)
     return Thresholds(
         class_edges=latency.class_edges if latency else (),
@@ -48,8 +54,8 @@ def frozen(
     )
 
 
-def _quantiles(measured: list[tuple[int, float]], least_value: float) -> Quantiles:
-    edges = class_edges([tokens for tokens, _ in measured])
+def _quantiles(measured: list[tuple[int, float]], least_value: float, per_class: int) -> Quantiles:
+    edges = class_edges([tokens for tokens, _ in measured], per_class)
     rows: list[list[float]] = [[] for _ in range(len(edges) + 1)]
     for tokens, value in measured:
         rows[sum(tokens >= edge for edge in edges)].append(value)
@@ -67,17 +73,17 @@ def quantiles(ordered: list[float]) -> tuple[float, ...]:
     return tuple(ordered[max(0, ceil(rung * n) - 1)] for rung in LADDER)
 
 
-def class_edges(prompt_tokens: list[int]) -> tuple[int, ...]:
-    """Return the upper bounds of up to four prompt-length classes with at least 200 requests each; () where one class is all."""
+def class_edges(prompt_tokens: list[int], per_class: int = LEAST_PER_CLASS) -> tuple[int, ...]:
+    """Return the upper bounds of up to four prompt-length classes with at least `per_class` requests each; () where one class is all."""
     n = len(prompt_tokens)
-    wanted = min(MOST_CLASSES, n // LEAST_PER_CLASS)
+    wanted = min(MOST_CLASSES, n // per_class)
     ordered = sorted(prompt_tokens)
     edges: list[int] = []
     below = 0
     for i in range(1, wanted):
         edge = ordered[i * n // wanted]
         under = sum(t < edge for t in ordered)
-        if under - below >= LEAST_PER_CLASS and n - under >= LEAST_PER_CLASS and edge > 0:
+        if under - below >= per_class and n - under >= per_class and edge > 0:
             edges.append(edge)
             below = under
     return tuple(edges)

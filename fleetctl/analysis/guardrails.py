@@ -218,9 +218,14 @@ def latency_log_fail(memory: Memory, name: str = "latency") -> float:
     return ep.log_mean(values, [1 / len(values)] * len(values))
 
 
+def pass_log(bank: PassBank, effect: float) -> float:
+    """Return the log of the PASS process as it stands."""
+    return ep.log_mean([v / effect for v in bank.llr], _PASS_WEIGHTS)
+
+
 def note_pass(bank: PassBank, effect: float) -> None:
     """Latch what the PASS process has reached at this look."""
-    value = ep.log_mean([v / effect for v in bank.llr], _PASS_WEIGHTS)
+    value = pass_log(bank, effect)
     bank.best = max(bank.best, value)
     bank.reached = bank.reached or value >= log(PASS_BOUND)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from fleetctl.domain.evidence import Look, Pair, Verdict, VerdictKind
+from fleetctl.domain.quality import Choice
 from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import Guardrail, ShadowSpec
 
@@ -24,21 +25,6 @@ LEAST_PAIRS_TO_FAIL = 20
 ODDS = (1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0, 1000.0)
 """Alternatives of the e-values: odds of a mismatch times (FAIL) or over (PASS) those at the bound, weighed alike."""
 _MOST = 1e12
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """What one side chose at one position.
-
-    Args:
-        token: names the token (id, bytes or text), the same way on both sides.
-        logprob: of that token, nat, at most 0.
-        top: the likeliest tokens with their logprobs, as many as the server gave.
-    """
-
-    token: str
-    logprob: float
-    top: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +52,7 @@ def compare(baseline: Sequence[Choice], canary: Sequence[Choice], near_tie_nat: 
         same += 1
     diverged = same < max(len(baseline), len(canary))
     both_chose = diverged and same < min(len(baseline), len(canary))
-    tied = both_chose and _is_near_tie(baseline[same], canary[same], near_tie_nat)
+    tied = both_chose and is_near_tie(baseline[same], canary[same], near_tie_nat)
     deltas = [abs(b.logprob - c.logprob) for b, c in zip(baseline[:same], canary[:same], strict=True)]
     seen = same + both_chose
     kls = [k for b, c in zip(baseline[:seen], canary[:seen], strict=True) if (k := top_kl(b, c)) is not None]
@@ -169,7 +155,8 @@ def _mean_of_exp(logs: Sequence[float]) -> float:
     return math.exp(total) if total < math.log(_MOST) else _MOST
 
 
-def _is_near_tie(baseline: Choice, canary: Choice, near_tie_nat: float) -> bool:
+def is_near_tie(baseline: Choice, canary: Choice, near_tie_nat: float) -> bool:
+    """Tell whether two different choices are at most `near_tie_nat` apart on both sides."""
     on_baseline, on_canary = dict(baseline.top).get(canary.token), dict(canary.top).get(baseline.token)
     if on_baseline is None or on_canary is None:
         return False
@@ -182,8 +169,8 @@ def _detail(pairs: Sequence[Pair], good: Sequence[Pair], positions: int, mismatc
     if good:
         ties = sum(1 for p in good if p.near_tie)
         text = (
-            f"{mismatches} of {positions} token positions differ ({mismatches / positions:.1%}, at most {spec.max_mismatch_ratio:.1%} may;"
-            f" {ties} near ties; {spec.positions} positions needed)"
+            f"{mismatches} of {positions} token positions differ ({mismatches / positions:.1%}, at most {spec.max_mismatch_ratio:.1%} may,"
+            f" {ties} near ties, {spec.positions} positions needed)"
         )
     if failed:
         what, _ = failed.most_common(1)[0]

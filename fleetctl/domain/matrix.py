@@ -13,7 +13,7 @@ Layer = Literal["native", "hip", "scale", "zluda"]
 LAYERS: tuple[Layer, ...] = ("native", "hip", "scale", "zluda")
 
 UNKNOWN = "unknown"
-"""Stands where no source gives the value. Such a value is refused when a run needs it; a pins file fills it."""
+"""Stands where no source gives the value. Such a value is refused when a run needs it; the pins of a nodes file fill it."""
 
 OF_THE_HOST = "of-the-host"
 """Stands where the value comes with the host's own distribution, such as Debian's archive keyring."""

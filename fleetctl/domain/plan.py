@@ -13,7 +13,7 @@ from fleetctl.domain.ids import CellId, PlanId, PoolId, Sha256, WorkloadId
 from fleetctl.domain.people import Actor, Reason
 from fleetctl.domain.pool import PoolSpec
 from fleetctl.domain.units import Instant, Money
-from fleetctl.domain.workload import Guardrail, Requests
+from fleetctl.domain.workload import Guardrail, LaneKind, Requests
 
 Route = Literal["native", "rebuild", "hipify", "scale", "zluda", "stay"]
 Grade = Literal["blocker", "rework", "risk", "perf", "info"]
@@ -155,6 +155,43 @@ class Certificate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaneOption:
+    """One way in which a cell could get a verdict.
+
+    Args:
+        hours: from the first step to the start of soak, by this lane; None where it never ends or there is no such way.
+        text: what it rests on, or what it would ask for.
+    """
+
+    kind: LaneKind
+    fits: bool
+    hours: float | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanePlan:
+    """By which lane a cell gets its verdicts, and what evidence that rests on.
+
+    Args:
+        kind: the lane it moves by; "stay" where none fits that nobody must sign.
+        fits: the first lane that would fit, of own, pooled, replay, accepted, stay.
+        binding: the guardrail and step that take longest, such as "latency at 50 %"; "" where no step needs evidence.
+        needed: canary requests there (p90 if both arms are equal); arrive: those that its own traffic brings within the limit.
+        group: the cells whose evidence counts together, itself among them; () where it stands alone.
+        options: every lane with its hours, in the order in which they are tried.
+    """
+
+    kind: LaneKind
+    fits: LaneKind
+    binding: str = ""
+    needed: Requests = 0
+    arrive: Requests = 0
+    group: tuple[CellId, ...] = ()
+    options: tuple[LaneOption, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What the plan does with one cell. Staying is a normal result.
 
@@ -162,6 +199,7 @@ class Outcome:
         cost_now, cost_then: this cell's share of its VMs by GPUs, USD per hour; None where no price is known.
         hours: planned time from the first step to the start of soak; None where no end can be planned.
         target_replicas: on the target, from `speed`; None where nothing was placed.
+        lane: how it gets its verdicts; None where it needs none, since it stays anyway.
         kw_now, kw_then: all-in draw by its GPUs, kW; None where no figure is known.
         fault_to_zero_s: planned, from the moment every request on the target fails to none being sent there, at the slowest step.
     """
@@ -180,6 +218,7 @@ class Outcome:
     hours: float | None = None
     target_replicas: int | None = None
     speed: Speed | None = None
+    lane: LanePlan | None = field(default=None, metadata=LATER)
     kw_now: float | None = field(default=None, metadata=LATER)
     kw_then: float | None = field(default=None, metadata=LATER)
     fault_to_zero_s: float | None = field(default=None, metadata=LATER)
@@ -191,13 +230,40 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GuardrailNeed:
+    """What one guardrail costs at one step, in canary requests; each pair is (median, p90 of runs).
+
+    Args:
+        margin, fail_margin: points / 100 for shares, a ratio for latency.
+        error_ratio, log_sd: of the baseline, as they were counted with; origin: measured, declared or assumed.
+        passes: to a PASS if both arms are equal; half: the same at half the margin; fails: to a FAIL where it is worse by twice the
+            margin, None where it was not worked out.
+        least_margin: the smallest that a PASS may have by the fleet's own A/A comparison; None before `fleetctl calibrate`.
+        replicas: (baseline, canary) that the evidence comes from.
+    """
+
+    guardrail: Guardrail
+    margin: float
+    fail_margin: float
+    error_ratio: float
+    log_sd: float
+    origin: str
+    passes: tuple[Requests, Requests]
+    half: tuple[Requests, Requests]
+    fails: tuple[Requests, Requests] | None = None
+    least_margin: float | None = None
+    replicas: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepNeed:
     """What one step of a wave needs before it can PASS.
 
     Args:
         requests: canary requests per judged guardrail (p90 if both arms are equal), of the cell that needs most.
-        hours: planned time of the slowest cell, its bake time included.
+        hours: planned time of the slowest cell, its bake time included; trough_hours: at the rate of the quietest hour, None: unknown.
         positions: shadow token positions to compare, 0 where the step has none.
+        binding: the guardrail that takes longest, "" where none is judged; guardrails: what each costs, of the cell that needs most.
     """
 
     phase: Phase
@@ -205,6 +271,9 @@ class StepNeed:
     requests: Mapping[Guardrail, Requests] = field(default_factory=dict)
     hours: float = 0.0
     positions: int = 0
+    trough_hours: float | None = field(default=None, metadata=LATER)
+    binding: str = field(default="", metadata=LATER)
+    guardrails: tuple[GuardrailNeed, ...] = field(default=(), metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

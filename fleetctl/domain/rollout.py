@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
+from fleetctl.domain.canonical import LATER
 from fleetctl.domain.evidence import Cursor, Evidence, JudgeState, Pair, Verdict
 from fleetctl.domain.fleet import Phase, PhaseSpec
+from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import CellId, PlanId, PoolId
 from fleetctl.domain.people import Actor, Reason, Signal
 from fleetctl.domain.plan import Approval
@@ -42,6 +44,8 @@ class RolloutSpec:
     Args:
         phases: one entry per step, ascending weights: preflight, shadow (if any), canary, ramp..., full, soak, complete.
         min_canary_requests: least canary attempts for a PASS of a step.
+        group: the cells whose evidence counts together with this one's (lane pooled), itself among them.
+        other_lane: what would fit where a step comes to no verdict, for a person to read.
     """
 
     source: PoolId
@@ -55,6 +59,8 @@ class RolloutSpec:
     step_deadline: timedelta
     shadow: ShadowSpec | None = None
     min_canary_requests: int = 100
+    group: tuple[CellId, ...] = field(default=(), metadata=LATER)
+    other_lane: str = field(default="", metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +78,8 @@ class Rollout:
         latched: the FAIL that ended it; never cleared.
         lost_since: since when there has been no evidence, None while there is.
         deadline: when this step becomes INCONCLUSIVE: its bake time and the policy's step_deadline after it was settled.
+        shown: steps that ended on a PASS of evidence, not on a person's word.
+        identity: what both arms were when this step's evidence began; "" where it is not known.
         hold_reason: code of what holds it here, or (once ended) why it ended; home_for: what sent it home, if no verdict did.
     """
 
@@ -97,6 +105,8 @@ class Rollout:
     orders: tuple[Order, ...] = ()
     approvals: tuple[Approval, ...] = ()
     attempt: int = 1
+    shown: tuple[int, ...] = field(default=(), metadata=LATER)
+    identity: str = field(default="", metadata=LATER)
     format_version: int = ROLLOUT_FORMAT
 
     @property
@@ -123,7 +133,8 @@ class Observation:
         source_ready, target_ready: share of replicas that answered a real completion, 0 to 1; None where not probed this tick.
         pairs: shadow comparisons so far.
         providers_lost: cells of the fleet that have no evidence now (three or more: the provider is at fault).
-        is_paged: another cell holds for the same provider already, so somebody has been paged.
+            identity: what each arm serves now; None where it was not asked or did not answer.
+            is_paged: another cell holds for the same provider already, so somebody has been paged.
     """
 
     split: Split
@@ -139,6 +150,7 @@ class Observation:
     is_paged: bool = False
     mark: Cursor | None = None
     foreign_write: str = ""
+    identity: ArmsIdentity | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

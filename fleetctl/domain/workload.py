@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Literal, NewType
 
 from fleetctl.domain.canonical import LATER
@@ -151,11 +152,16 @@ class AffinityKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """How a cell can get a verdict; anything but `own` carries a reason and an actor."""
+    """How a cell can get a verdict; anything but `own` carries a reason and an actor.
+
+    Args:
+        bake: least time at each step with traffic on the target, beside the policy's own (for `accepted`).
+    """
 
     kind: LaneKind = "own"
     reason: str = ""
     actor: Actor | None = None
+    bake: timedelta = field(default=timedelta(0), metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

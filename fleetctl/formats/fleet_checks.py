@@ -116,6 +116,8 @@ def _cell(name: str, cell: CellShape, parts: Parts) -> Iterator[Finding]:
         for key in ("reason", "actor"):
             if not getattr(cell.lane, key).strip():
                 yield (*here, "lane"), f"the lane {cell.lane.kind} needs {'a reason' if key == 'reason' else 'an actor'}: add {key}"
+    if cell.lane.bake and cell.lane.kind != "accepted":
+        yield (*here, "lane", "bake"), f"only the lane accepted has a bake time of its own, not {cell.lane.kind}"
 
 
 def _evidence(cell: CellShape, here: Path, parts: Parts) -> Iterator[Finding]:

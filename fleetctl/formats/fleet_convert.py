@@ -149,7 +149,8 @@ def _cell(name: str, c: CellShape, shape: FleetShape) -> Cell:
     router = c.router.name
     if router == EXISTING and router not in shape.routers:
         router = next(iter(shape.routers))
-    lane = Lane(kind=c.lane.kind, reason=c.lane.reason, actor=Actor(kind="person", name=c.lane.actor, via="cli") if c.lane.actor else None)
+    signer = Actor(kind="person", name=c.lane.actor, via="cli") if c.lane.actor else None
+    lane = Lane(kind=c.lane.kind, reason=c.lane.reason, actor=signer, bake=c.lane.bake)
     return Cell(
         id=CellId(name),
         workload=WorkloadId(c.workload),

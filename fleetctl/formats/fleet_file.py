@@ -1,4 +1,4 @@
-"""Inventory, formats layer: `inventory/<name>/fleet.yaml` to a Fleet, or all its mistakes at once. Never asks anything else."""
+"""Inventory, formats layer: `inventory/<name>/fleet.yaml` (or .jsonl) to a Fleet, or all its mistakes at once. Never asks anything else."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from fleetctl.formats.fleet_schema import (
     WorkloadShape,
 )
 from fleetctl.formats.fleet_schema import json_schema as json_schema
+from fleetctl.formats.lines_source import SUFFIX, read_lines
 from fleetctl.formats.presets import DEFAULT_PRESET, expand_steps
 from fleetctl.formats.yaml_source import Document, Mistake, Path, read_yaml
 
@@ -37,7 +38,7 @@ _SECTIONS = ("pools", "workloads", "cells", "routers", "sources", "evidence")
 
 
 def read_fleet(path: FilePath, *, serial: int = 1, shown_as: str = "") -> Fleet:
-    """Read a fleet file.
+    """Read a fleet file: YAML, or JSON Lines where its name ends in .jsonl.
 
     Args:
         serial: number of this state of the fleet, kept in the store, at least 1.
@@ -58,6 +59,8 @@ def read_fleet(path: FilePath, *, serial: int = 1, shown_as: str = "") -> Fleet:
         raise ConfigInvalid(
             "config.unreadable", f"the fleet file {shown} cannot be read: {e.strerror}.", hint="Run: fleetctl doctor"
         ) from None
+    if path.suffix == SUFFIX:
+        return _parsed(read_lines(text.splitlines()), shown, serial)
     return parse_fleet(text, file=shown, serial=serial)
 
 
@@ -69,7 +72,10 @@ def parse_fleet(text: str, *, file: str, serial: int = 1) -> Fleet:
     Raises:
         ConfigInvalid: config.invalid with every mistake as `file:line: text`.
     """
-    document = read_yaml(text)
+    return _parsed(read_yaml(text), file, serial)
+
+
+def _parsed(document: Document, file: str, serial: int) -> Fleet:
     mistakes = list(document.mistakes)
     shape: FleetShape | None = None
     if isinstance(document.value, dict):

@@ -248,6 +248,7 @@ class LaneShape(Shape):
     kind: Literal["own", "pooled", "replay", "accepted", "stay"]
     reason: Text = ""
     actor: Text = Field(default="", description="The person who decided it.")
+    bake: Duration = Field(default=timedelta(0), description="accepted: least time at each step that raises the weight.")
 
 
 class RouterRefShape(Shape):

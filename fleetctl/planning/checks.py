@@ -11,7 +11,7 @@ from fleetctl.domain.ids import PoolId
 from fleetctl.domain.plan import Check, Outcome, Wave
 from fleetctl.domain.provision import CapacityVerdict
 from fleetctl.planning.cost import Cost
-from fleetctl.planning.evidence_need import Baseline, baseline_of
+from fleetctl.planning.evidence_need import LANE_LIMIT_HOURS, Baseline, baseline_of
 
 
 def make_checks(
@@ -30,6 +30,7 @@ def make_checks(
         _prices(fleet, catalog, cost),
         _fit(outcomes),
         _waves(fleet, outcomes, waves),
+        _lanes(fleet, outcomes, waves),
         _margins(fleet, outcomes),
         _baselines(fleet, outcomes, baselines),
         _speed(outcomes),
@@ -136,6 +137,32 @@ def _waves(fleet: Fleet, outcomes: tuple[Outcome, ...], waves: tuple[Wave, ...])
     moving = sorted(o.cell for o in outcomes if o.kind == "move" and not o.arrived)
     ok = placed == moving and all(len(w.cells) <= max(1, fleet.policy.wave_cells) for w in waves)
     return Check(name="waves", ok=ok, detail=f"each moving cell once, at most {fleet.policy.wave_cells} cells a wave")
+
+
+def _lanes(fleet: Fleet, outcomes: tuple[Outcome, ...], waves: tuple[Wave, ...]) -> Check:
+    """Hold each pooled cell against what really moves beside it: same wave, same SKU on the target."""
+    sku = {p.id: p.sku for p in fleet.pools}
+    moves = {o.cell: o for o in outcomes if o.kind == "move" and not o.arrived}
+    wave_of = {c: w.index for w in waves for c in w.cells}
+    per_workload = {w.id: w.traffic.requests_per_s for w in fleet.workloads}
+    rate = {c.id: per_workload[c.workload] for c in fleet.cells}
+    short = []
+    for o in moves.values():
+        if o.lane is None or o.lane.kind != "pooled" or o.target is None:
+            continue
+        there = [moves[c] for c in o.lane.group if c in moves]
+        beside = [x for x in there if x.target is not None and sku[x.target] == sku[o.target] and wave_of[x.cell] == wave_of[o.cell]]
+        option = next((p for p in o.lane.options if p.kind == "pooled"), None)
+        left = sum(rate[x.cell] for x in beside) / max(1e-12, sum(rate[c] for c in o.lane.group))
+        if option is None or option.hours is None or option.hours > LANE_LIMIT_HOURS * left:
+            short.append(str(o.cell))
+    kinds = Counter(o.lane.kind for o in moves.values() if o.lane is not None)
+    text = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items())) or "nothing moves"
+    if short:
+        return Check(
+            name="lanes", ok=False, detail=f"too few equal cells move beside {_named(sorted(short))}: INCONCLUSIVE is to be expected"
+        )
+    return Check(name="lanes", ok=True, detail=text)
 
 
 def _margins(fleet: Fleet, outcomes: tuple[Outcome, ...]) -> Check:

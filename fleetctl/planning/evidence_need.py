@@ -13,14 +13,15 @@ The judge's own planner (fleetctl.analysis.power) has the same signature and is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from math import ceil, inf, log
 from statistics import NormalDist
 
 from fleetctl.domain.evidence import LADDER
 from fleetctl.domain.fleet import PhaseSpec, Policy
-from fleetctl.domain.plan import StepNeed
-from fleetctl.domain.workload import Cell, Guardrail, GuardrailSpec, Requests, Workload
+from fleetctl.domain.plan import GuardrailNeed, StepNeed
+from fleetctl.domain.workload import Cell, Guardrail, GuardrailSpec, Lane, Requests, Workload
 
 PASS_ALPHA = 0.05
 P90_FACTOR = 2.1
@@ -35,6 +36,20 @@ LANE_LIMIT_HOURS = 72.0
 
 PlannedRequests = Callable[[Guardrail, float, float, float, float], tuple[Requests, Requests]]
 """(guardrail, margin, baseline error ratio, log-sd of latency, share of the canary) -> (median, p90) canary requests to PASS."""
+RAISING = frozenset({"canary", "ramp", "full"})
+"""Phases whose end raises the weight: the longer bake time of a signed acceptance holds there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What verdicts cost in canary requests.
+
+    Args:
+        passes: as `PlannedRequests`; fails: the same to a FAIL, for a true effect beyond the FAIL margin; None: not worked out.
+    """
+
+    passes: PlannedRequests
+    fails: PlannedRequests | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +58,15 @@ class Baseline:
 
     Args:
         error_ratio: 0 to 1; log_sd: of latency, natural log; origin: "measured", "declared" or "assumed".
+        least_margins: smallest PASS margin per guardrail that the fleet's own A/A comparison allows; {} before calibration.
+        least_fail_margins: the same of FAIL margins.
     """
 
     error_ratio: float
     log_sd: float
     origin: str
+    least_margins: Mapping[str, float] = field(default_factory=dict, hash=False)
+    least_fail_margins: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 def baseline_of(workload: Workload, measured: Mapping[str, Baseline]) -> Baseline:
@@ -56,11 +75,11 @@ def baseline_of(workload: Workload, measured: Mapping[str, Baseline]) -> Baselin
         return measured[workload.id]
     if "log_sd" in workload.serving:
         try:
-            return Baseline(
-                error_ratio=float(workload.serving.get("error_ratio", "0")), log_sd=float(workload.serving["log_sd"]), origin="declared"
-            )
+            ratio, log_sd = float(workload.serving.get("error_ratio", "0")), float(workload.serving["log_sd"])
         except ValueError:
-            pass
+            ratio, log_sd = -1.0, 0.0
+        if 0 <= ratio < 1 and 0 < log_sd < inf:
+            return Baseline(error_ratio=ratio, log_sd=log_sd, origin="declared")
     return Baseline(error_ratio=ASSUMED_ERROR_RATIO, log_sd=ASSUMED_LOG_SD, origin="assumed")
 
 
@@ -120,11 +139,22 @@ def _latency_information(rung: float, log_sd: float, margin: float, share: float
     return _kl(slow_canary, null) + (1 - share) / share * _kl(slow_baseline, null)
 
 
-def phases_for(policy: Policy, workload: Workload) -> tuple[PhaseSpec, ...]:
-    """Return the policy's steps as they hold for one workload: shadow only where declared, a stream's latency shown but not judged."""
+def phases_for(policy: Policy, workload: Workload, lane: Lane | None = None) -> tuple[PhaseSpec, ...]:
+    """Return the policy's steps as they hold for one cell: shadow only where declared, a stream's latency shown but not judged.
+
+    Args:
+        lane: a longer bake time of it holds at every step whose end raises the weight.
+    """
+    longer = lane.bake if lane is not None else timedelta(0)
     steps = (s for s in policy.steps if s.phase != "shadow" or workload.shadow is not None)
     return tuple(
-        PhaseSpec(phase=s.phase, weight_bp=s.weight_bp, bake=s.bake, guardrails=_guardrails(s.guardrails, workload)) for s in steps
+        PhaseSpec(
+            phase=s.phase,
+            weight_bp=s.weight_bp,
+            bake=max(s.bake, longer) if s.phase in RAISING else s.bake,
+            guardrails=_guardrails(s.guardrails, workload),
+        )
+        for s in steps
     )
 
 
@@ -142,32 +172,95 @@ def _guardrails(specs: tuple[GuardrailSpec, ...], workload: Workload) -> tuple[G
     )
 
 
-def step_needs(cell: Cell, workload: Workload, policy: Policy, baseline: Baseline, requests_for: PlannedRequests) -> tuple[StepNeed, ...]:
-    """Return per step what one cell needs and how long that takes at its mean rate; hours may be infinite."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How fast evidence comes.
+
+    Args:
+        per_s: requests per second on both arms; trough_per_s: in the quietest hour, 0 where unknown.
+        share: of the canary where it is not the step's weight (a replay asks both arms alike); None: the step's.
+        needs_pass: False where the lane asks for no PASS (accepted): only time counts.
+    """
+
+    per_s: float
+    trough_per_s: float = 0.0
+    share: float | None = None
+    needs_pass: bool = True
+
+
+def step_needs(
+    cell: Cell,
+    workload: Workload,
+    policy: Policy,
+    baseline: Baseline,
+    costs: Costs,
+    pace: Pace | None = None,
+) -> tuple[StepNeed, ...]:
+    """Return per step what one cell needs and how long that takes; hours may be infinite.
+
+    Args:
+        pace: how fast its evidence comes; None: at its own rate, by its declared lane.
+    """
+    traffic = workload.traffic
+    pace = pace or Pace(per_s=traffic.requests_per_s, trough_per_s=traffic.trough_per_s, needs_pass=cell.lane.kind != "accepted")
     out: list[StepNeed] = []
     warm_up = policy.warm_up.total_seconds()
-    for phase in phases_for(policy, workload):
+    for phase in phases_for(policy, workload, cell.lane):
         seconds = phase.bake.total_seconds()
-        requests: dict[Guardrail, Requests] = {}
         positions = 0
         if phase.phase == "shadow" and workload.shadow is not None:
             positions = workload.shadow.positions
             seconds = max(seconds, _shadow_seconds(workload))
         if phase.weight_bp > 0 and warm_up:
             seconds, warm_up = seconds + warm_up, 0.0
-        share = phase.weight_bp / 10_000
-        if cell.lane.kind == "own":
-            requests = {g.name: requests_for(g.name, g.margin, baseline.error_ratio, baseline.log_sd, share)[1] for g in _gating(phase)}
-            rate = workload.traffic.requests_per_s * share
-            slowest = max(requests.values(), default=0)
-            seconds = max(seconds, slowest / rate if rate > 0 else (inf if slowest else 0.0))
+        gating = gating_of(phase) if pace.needs_pass else ()
+        share = phase.weight_bp / 10_000 if pace.share is None else pace.share
+        needs = tuple(_need(g, baseline, costs, share, workload) for g in gating)
+        binding = max(needs, key=lambda n: n.passes[1], default=None)
+        slowest = binding.passes[1] if binding is not None else 0
+        trough = max(seconds, _seconds(slowest, pace.trough_per_s * share)) if pace.trough_per_s > 0 else None
         out.append(
-            StepNeed(phase=phase.phase, weight_bp=phase.weight_bp, requests=requests, hours=_rounded(seconds / 3600), positions=positions)
+            StepNeed(
+                phase=phase.phase,
+                weight_bp=phase.weight_bp,
+                requests={n.guardrail: n.passes[1] for n in needs},
+                hours=_rounded(max(seconds, _seconds(slowest, pace.per_s * share)) / 3600),
+                trough_hours=None if trough is None else _rounded(trough / 3600),
+                positions=positions,
+                binding=binding.guardrail if binding is not None else "",
+                guardrails=needs,
+            )
         )
     return tuple(out)
 
 
-def _gating(phase: PhaseSpec) -> tuple[GuardrailSpec, ...]:
+def _seconds(requests: Requests, per_s: float) -> float:
+    if not requests:
+        return 0.0
+    return requests / per_s if per_s > 0 and requests < NEVER else inf
+
+
+def _need(g: GuardrailSpec, baseline: Baseline, costs: Costs, share: float, workload: Workload) -> GuardrailNeed:
+    def passes(margin: float) -> tuple[Requests, Requests]:
+        return costs.passes(g.name, margin, baseline.error_ratio, baseline.log_sd, share)
+
+    effect = 2 * g.margin - g.fail_margin
+    return GuardrailNeed(
+        guardrail=g.name,
+        margin=g.margin,
+        fail_margin=g.fail_margin,
+        error_ratio=baseline.error_ratio,
+        log_sd=baseline.log_sd,
+        origin=baseline.origin,
+        passes=passes(g.margin),
+        half=passes(g.margin / 2),
+        fails=costs.fails(g.name, effect, baseline.error_ratio, baseline.log_sd, share) if costs.fails is not None else None,
+        least_margin=baseline.least_margins.get(g.name),
+        replicas=(workload.replicas, workload.replicas),
+    )
+
+
+def gating_of(phase: PhaseSpec) -> tuple[GuardrailSpec, ...]:
     """Return what must PASS before this step may end: all that is judged up to 50 %, errors alone while the control is 5 %."""
     if not 0 < phase.weight_bp < 10_000 or phase.phase not in {"canary", "ramp", "full", "soak"}:
         return ()

@@ -33,18 +33,11 @@ from fleetctl.planning.checker import Ground, check_plan
 from fleetctl.planning.checks import make_checks
 from fleetctl.planning.conflict import Limit, conflict, conflict_check
 from fleetctl.planning.cost import Cost, fleet_cost, share
-from fleetctl.planning.evidence_need import (
-    LANE_LIMIT_HOURS,
-    Baseline,
-    PlannedRequests,
-    baseline_of,
-    hours_to_soak,
-    planned_requests,
-    step_needs,
-)
+from fleetctl.planning.evidence_need import Baseline, Costs, PlannedRequests, baseline_of, hours_to_soak, planned_requests
+from fleetctl.planning.lanes import Asking, Given, assign_lanes, what_would_fit
 from fleetctl.planning.options import DEFAULT, PlanOptions
 from fleetctl.planning.order import wave_key
-from fleetctl.planning.outcomes import apart, before_placing, full, moved, stays, too_slow, twins_of
+from fleetctl.planning.outcomes import apart, before_placing, full, moved, noisy, stays, too_slow
 from fleetctl.planning.path_use import path_uses
 from fleetctl.planning.placement import FitOf
 from fleetctl.planning.power_draw import gpu_kw
@@ -99,15 +92,13 @@ class _Inputs:
     workloads: Mapping[str, Workload]
     assessments: Mapping[str, Assessment]
     baselines: Mapping[str, Baseline]
-    requests_for: PlannedRequests
+    costs: Costs
     candidates: Candidates
-    twins: Mapping[str, int]
     options: PlanOptions
     sent: Mapping[CellId, PoolId]
     fault_time: FaultTime | None
     kw: tuple[float | None, ...]
     now: Instant
-    known_steps: dict[tuple[object, ...], tuple[StepNeed, ...]] = field(default_factory=dict)
     pins: dict[CellId, Choice] = field(default_factory=dict)
 
 
@@ -122,6 +113,7 @@ def make_plan(
     fit_of: FitOf,
     baselines: Mapping[str, Baseline] | None = None,
     requests_for: PlannedRequests = planned_requests,
+    fails_for: PlannedRequests | None = None,
     fault_time: FaultTime | None = None,
     options: PlanOptions = DEFAULT,
 ) -> Plan:
@@ -136,6 +128,7 @@ def make_plan(
         fit_of=fit_of,
         baselines=baselines,
         requests_for=requests_for,
+        fails_for=fails_for,
         fault_time=fault_time,
         options=options,
     ).plan
@@ -152,6 +145,7 @@ def work_out(
     fit_of: FitOf,
     baselines: Mapping[str, Baseline] | None = None,
     requests_for: PlannedRequests = planned_requests,
+    fails_for: PlannedRequests | None = None,
     fault_time: FaultTime | None = None,
     options: PlanOptions = DEFAULT,
 ) -> Worked:
@@ -162,6 +156,7 @@ def work_out(
         capacity: answers for more VMs of a SKU in a region; only "no" binds, "unknown" is named in the checks.
         now: aware UTC; fleet_digest: of the fleet as saved, kept in the plan so that a changed fleet is noticed.
         fit_of: `fleetctl.assess.memory_fit`; baselines: measured per workload id, else declared or assumed ones are used.
+        requests_for, fails_for: canary requests to a PASS, and to a FAIL (`fleetctl.analysis.power`).
         fault_time: (requests/s, error ratio) -> seconds from a fault to no traffic; None leaves it out.
 
     Returns:
@@ -181,9 +176,8 @@ def work_out(
         workloads={w.id: w for w in fleet.workloads},
         assessments={a.workload: a for a in assessments},
         baselines=baselines or {},
-        requests_for=cache(requests_for),
+        costs=Costs(passes=cache(requests_for), fails=cache(fails_for) if fails_for is not None else None),
         candidates=Candidates(fleet, everywhere, fit_of, _speeds(catalog, options), options, Barriers(fleet, catalog, now)),
-        twins=twins_of(fleet),
         options=options,
         sent=options.sent,
         fault_time=fault_time,
@@ -195,7 +189,7 @@ def work_out(
     moving = tuple(c for c in fleet.cells if outcomes[c.id].kind == "move" and c.id not in options.arrived)
     ends = {id(s): finite(s) for s in steps.values()}
     needs = {c.id: ends[id(steps[c.id])] for c in moving}
-    waves = make_waves(fleet, moving, needs)
+    waves = make_waves(fleet, moving, needs, {c.id: lane.group for c in moving if (lane := outcomes[c.id].lane) is not None})
     then = {s.pool.id: int(n) for s, n in zip(everywhere, placed.vms, strict=True)}
     cost = fleet_cost(everywhere, then)
     saving = cost.now.amount - cost.then.amount
@@ -308,12 +302,22 @@ def _ask(given: _Inputs) -> tuple[dict[CellId, Outcome], tuple[Asked, ...], dict
     from fleetctl.planning.assemble import Asked
 
     outcomes: dict[CellId, Outcome] = {}
+    asking: dict[CellId, Asking] = {}
+    for cell in given.fleet.cells:
+        workload = given.workloads[cell.workload]
+        base = _base(cell, workload, given)
+        early = _before_placing(cell, workload, base, given)
+        outcomes[cell.id] = early or base
+        if early is None:
+            asking[cell.id] = _asking(cell, workload, given)
+    lanes = assign_lanes(tuple(asking.values()), given.fleet.policy, given.costs)
     steps: dict[CellId, tuple[StepNeed, ...]] = {}
     asked: list[Asked] = []
     for cell in given.fleet.cells:
         workload, source = given.workloads[cell.workload], given.index[cell.source]
-        outcome, choices = _early(cell, workload, given, steps)
-        outcomes[cell.id] = outcome
+        choices: tuple[Choice, ...] = ()
+        if cell.id in asking:
+            outcomes[cell.id], choices = _early(asking[cell.id], lanes[cell.id], outcomes[cell.id], given, steps)
         hours = 0.0 if cell.id in given.options.arrived else sum(n.hours for n in steps.get(cell.id, ()) if isfinite(n.hours))
         pinned = bool(choices) and given.candidates.pinned(cell) is not None
         if pinned:
@@ -322,11 +326,11 @@ def _ask(given: _Inputs) -> tuple[dict[CellId, Outcome], tuple[Asked, ...], dict
     return outcomes, _admitted(given, outcomes, asked), steps
 
 
-def _early(cell: Cell, workload: Workload, given: _Inputs, steps: dict[CellId, tuple[StepNeed, ...]]) -> tuple[Outcome, tuple[Choice, ...]]:
+def _base(cell: Cell, workload: Workload, given: _Inputs) -> Outcome:
     site = given.sites[given.index[cell.source]]
     gpus = workload.replicas * workload.accelerators_per_replica
     kw = given.kw[given.index[cell.source]]
-    base = Outcome(
+    return Outcome(
         cell=cell.id,
         workload=workload.id,
         kind="stay",
@@ -337,30 +341,49 @@ def _early(cell: Cell, workload: Workload, given: _Inputs, steps: dict[CellId, t
         cost_now=share(site.price, gpus, site.sku.accelerators) if site.price is not None and site.sku is not None else None,
         kw_now=None if kw is None else round(kw * gpus, 4),
     )
-    early = before_placing(
-        cell,
-        workload,
-        base,
-        site,
-        given.assessments.get(workload.id),
-        may_return=given.options.both_vendors or cell.id in given.sent,
+
+
+def _before_placing(cell: Cell, workload: Workload, base: Outcome, given: _Inputs) -> Outcome | None:
+    site = given.sites[given.index[cell.source]]
+    may_return = given.options.both_vendors or cell.id in given.sent
+    early = before_placing(cell, workload, base, site, given.assessments.get(workload.id), may_return=may_return)
+    if early is None and cell.id in given.options.held:
+        return replace(base, reason=given.options.held[cell.id], cost_then=base.cost_now)
+    return early
+
+
+def _asking(cell: Cell, workload: Workload, given: _Inputs) -> Asking:
+    pinned = given.candidates.pinned(cell)
+    return Asking(
+        cell=cell,
+        workload=workload,
+        baseline=baseline_of(workload, given.baselines),
+        source_sku=given.sites[given.index[cell.source]].pool.sku,
+        target_sku=given.sites[given.index[pinned]].pool.sku if pinned is not None else "",
     )
-    if early is not None:
-        return early, ()
-    if cell.id in given.options.held:
-        return replace(base, reason=given.options.held[cell.id], cost_then=base.cost_now), ()
-    mine = _steps(cell, workload, given)
-    hours = hours_to_soak(mine)
-    if cell.lane.kind == "own" and hours > LANE_LIMIT_HOURS and cell.id not in given.options.arrived:
-        return too_slow(workload, base, hours, given.twins[workload.id] - 1), ()
-    gone = ends_too_soon(site, sum(n.hours for n in mine if isfinite(n.hours)), given.now) if site.pool.ends else None
-    if gone is not None and cell.id not in given.options.arrived:
-        return replace(base, kind="infeasible", reason=gone, change=f"Extend the capacity of {site.pool.id}, or shorten the steps."), ()
+
+
+def _early(
+    a: Asking, lane: Given, base: Outcome, given: _Inputs, steps: dict[CellId, tuple[StepNeed, ...]]
+) -> tuple[Outcome, tuple[Choice, ...]]:
+    """Return the outcome of a cell whose evidence or fit refuses it, else its choices."""
+    cell, workload = a.cell, a.workload
+    base = replace(base, lane=lane.plan)
+    if cell.id not in given.options.arrived:
+        site = given.sites[given.index[cell.source]]
+        refused = noisy(a, base, given.fleet.policy)
+        if refused is not None:
+            return refused, ()
+        if lane.plan.kind == "stay":
+            return too_slow(workload, base, lane, what_would_fit(a, given.fleet.policy, given.costs, lane.plan)), ()
+        gone = ends_too_soon(site, sum(n.hours for n in lane.steps if isfinite(n.hours)), given.now) if site.pool.ends else None
+        if gone is not None:
+            return replace(base, kind="infeasible", reason=gone, change=f"Extend the capacity of {site.pool.id}, or shorten the steps."), ()
     choices, refusals = given.candidates.look(cell, workload)
     if not choices:
         first = refusals[0]
         return replace(base, kind="infeasible", reason=first.reason, change=first.change, fit=first.fit), ()
-    steps[cell.id] = mine
+    steps[cell.id] = lane.steps
     if base.cost_now is None and given.candidates.pinned(cell) is None:
         return stays(base, choices, given.sites, {}, (), {}), ()
     return base, choices
@@ -368,14 +391,6 @@ def _early(cell: Cell, workload: Workload, given: _Inputs, steps: dict[CellId, t
 
 def _speeds(catalog: Catalog, options: PlanOptions) -> SpeedOf:
     return options.speed_of or Speeds(catalog, amd_factor=options.amd_factor)
-
-
-def _steps(cell: Cell, w: Workload, given: _Inputs) -> tuple[StepNeed, ...]:
-    baseline = baseline_of(w, given.baselines)
-    key = (cell.lane.kind, w.guardrails, w.traffic, w.shadow, baseline)
-    if key not in given.known_steps:
-        given.known_steps[key] = step_needs(cell, w, given.fleet.policy, baseline, given.requests_for)
-    return given.known_steps[key]
 
 
 def _admitted(given: _Inputs, outcomes: dict[CellId, Outcome], asked: list[Asked]) -> tuple[Asked, ...]:

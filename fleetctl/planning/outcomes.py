@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 
-from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.fleet import Policy
 from fleetctl.domain.people import Reason
 from fleetctl.domain.plan import ARRIVED, Assessment, Outcome
 from fleetctl.domain.pool import Sku
@@ -14,7 +14,8 @@ from fleetctl.domain.units import Money
 from fleetctl.domain.workload import Cell, Workload
 from fleetctl.planning.candidates import Choice, Site
 from fleetctl.planning.cost import share
-from fleetctl.planning.evidence_need import LANE_LIMIT_HOURS
+from fleetctl.planning.evidence_need import LANE_LIMIT_HOURS, gating_of, hours_to_soak, phases_for
+from fleetctl.planning.lanes import Asking, Given
 
 LICENCE_RULE = "R068"
 """The finding that a route waits for a licence."""
@@ -49,18 +50,36 @@ def before_placing(
     return None
 
 
-def too_slow(workload: Workload, base: Outcome, hours: float, twins: int) -> Outcome:
-    """Return the outcome of a cell whose own evidence would take too long; `twins`: other cells of its workload."""
-    rate = workload.traffic.requests_per_s
+def too_slow(workload: Workload, base: Outcome, lane: Given, change: str) -> Outcome:
+    """Return the outcome of a cell whose evidence would take too long by its lane, with the number missing and what would fit."""
+    rate, plan = workload.traffic.requests_per_s, lane.plan
+    hours = hours_to_soak(lane.steps)
     took = f"{hours:,.0f} h" if isfinite(hours) else "no end"
-    text = f"Own evidence at {rate:g} requests/s needs {took}, the limit is {LANE_LIMIT_HOURS:.0f} h."
-    pooled_hours = hours / (twins + 1)
-    if twins and pooled_hours <= LANE_LIMIT_HOURS:
-        change = f"Lane `pooled` with its {twins} equal cells would take {pooled_hours:,.0f} h."
-    else:
-        change = "Lane `accepted` (signed, with reason and actor) fits; so does `replay` of recorded traffic."
+    short = f" ({plan.binding}: {plan.needed:,} canary requests, {plan.arrive:,} arrive in that time)" if plan.needed else ""
+    text = f"Own evidence at {rate:g} requests/s needs {took}, the limit is {LANE_LIMIT_HOURS:.0f} h{short}."
     planned = round(hours, 6) if isfinite(hours) else None
     return replace(base, kind="infeasible", reason=Reason(code="lane.too_slow", text=text), change=change, hours=planned)
+
+
+def noisy(a: Asking, base: Outcome, policy: Policy) -> Outcome | None:
+    """Return the outcome of a cell whose margins are smaller than its own A/A comparison allows, None where they are not."""
+    if a.cell.lane.kind == "accepted":
+        return None
+    for phase in phases_for(policy, a.workload, a.cell.lane):
+        for g in gating_of(phase):
+            least, least_fail = a.baseline.least_margins.get(g.name, 0.0), a.baseline.least_fail_margins.get(g.name, 0.0)
+            if g.margin >= least and g.fail_margin >= least_fail:
+                continue
+            what, is_set, wanted = ("fail_margin", g.fail_margin, least_fail) if g.margin >= least else ("margin", g.margin, least)
+            shown = f"{phase.phase} at {phase.weight_bp / 100:g} %: the {g.name} {what} of {_in_unit(g.name, is_set)}"
+            text = f"{shown} is below {_in_unit(g.name, wanted)}, the least that two halves of its source allow."
+            change = f"Raise it in policy.steps, or calibrate again: fleetctl calibrate {a.cell.id}"
+            return replace(base, kind="infeasible", reason=Reason(code="margin.below_noise", text=text), change=change)
+    return None
+
+
+def _in_unit(guardrail: str, margin: float) -> str:
+    return f"{margin * 100:.3g} %" if guardrail == "latency" else f"{margin * 100:.3g} points"
 
 
 def moved(base: Outcome, choice: Choice, site: Site, why: str, hours: float, kw: float | None, *, there: bool = False) -> Outcome:
@@ -184,11 +203,3 @@ def _cheaper(best: Choice, site: Site, now: float) -> str:
         f"It pays below {even:.2f} USD per VM and hour (now {price:.2f}), before the move's own cost; or with a measured target_speed; "
         "or ask for it: fleetctl plan --allow-dearer, or pin a target."
     )
-
-
-def twins_of(fleet: Fleet) -> dict[str, int]:
-    """Return the number of cells per workload."""
-    count: dict[str, int] = {}
-    for cell in fleet.cells:
-        count[cell.workload] = count.get(cell.workload, 0) + 1
-    return count

@@ -8,6 +8,7 @@ from fleetctl.domain.plan import Plan
 from fleetctl.domain.rollout import RolloutSpec
 from fleetctl.errors import UsageError
 from fleetctl.planning.evidence_need import phases_for
+from fleetctl.planning.lanes import lane_of, other_lane
 
 
 def spec_for(plan: Plan, fleet: Fleet, cell: CellId) -> RolloutSpec:
@@ -23,13 +24,16 @@ def spec_for(plan: Plan, fleet: Fleet, cell: CellId) -> RolloutSpec:
     declared = fleet.cell(cell)
     workload = fleet.workload(declared.workload)
     policy = fleet.policy
+    lane = lane_of(declared.lane, outcome.lane)
     return RolloutSpec(
         source=outcome.source,
         target=outcome.target,
-        phases=phases_for(policy, workload),
+        phases=phases_for(policy, workload, lane),
         warm_up=policy.warm_up,
         cap_bp=policy.cap_bp,
-        lane=declared.lane,
+        lane=lane,
+        group=outcome.lane.group if outcome.lane is not None and lane.kind == "pooled" else (),
+        other_lane=other_lane(outcome.lane),
         weight_lease=policy.weight_lease,
         lost_evidence_home=policy.lost_evidence_home,
         step_deadline=policy.step_deadline,

@@ -109,12 +109,24 @@ class Speeds:
 
     def _own(self, workload: Workload, source: str, target: str) -> Iterator[tuple[float, str]]:
         """Yield the ratios of the user's own runs of this model in this class; two days and two engines are compared here alone."""
-        for new in self._records.get((target, workload.klass), ()):
-            for old in self._records.get((source, workload.klass), ()):
-                both = new.kind == old.kind == "own" and new.precision == old.precision
-                if both and _plain(new.model) == _plain(old.model) == _plain(workload.model.name):
-                    text = f"own runs of {new.model} {new.klass}: {new.engine} ({new.as_of}) against {old.engine} ({old.as_of})"
-                    yield new.tokens_per_s / old.tokens_per_s, text
+        for precision in {r.precision for r in self._records.get((target, workload.klass), ()) if r.kind == "own"}:
+            new = self._fastest(workload, target, precision, workload.route)
+            old = self._fastest(workload, source, precision, "native")
+            if new is not None and old is not None:
+                text = f"own runs of {new.model} {new.klass}: {new.engine} ({new.as_of}) against {old.engine} ({old.as_of})"
+                yield new.tokens_per_s / old.tokens_per_s, text
+
+    def _fastest(self, workload: Workload, gpu: str, precision: str, route: str) -> Performance | None:
+        """Return the point of the user's curve with the most tokens at which the SLO was met, by one route."""
+        mine = [
+            r
+            for r in self._records.get((gpu, workload.klass), ())
+            if r.kind == "own"
+            and r.precision == precision
+            and _plain(r.model) == _plain(workload.model.name)
+            and (r.engine.partition("; route ")[2] or "native") == route
+        ]
+        return max(mine, key=lambda r: r.tokens_per_s, default=None)
 
     def _pairs(self, source: str, target: str, klass: str) -> Iterator[tuple[float, str, str]]:
         for new in self._records.get((target, klass), ()):

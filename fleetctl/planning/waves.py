@@ -6,35 +6,71 @@ no wave mixes classes unless its cells declare it, and waves are numbered 1, 2, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import groupby
-from math import isfinite
+from math import inf, isfinite
 
 from fleetctl.domain.fleet import Fleet, PhaseSpec
 from fleetctl.domain.ids import CellId, WorkloadId
-from fleetctl.domain.plan import StepNeed, Wave
+from fleetctl.domain.plan import GuardrailNeed, StepNeed, Wave
 from fleetctl.domain.workload import Cell, Guardrail, Requests, Workload
 from fleetctl.planning.order import in_order
 
 UNKNOWN_HOURS = 0.0
 
 
-def make_waves(fleet: Fleet, moving: tuple[Cell, ...], needs: Mapping[CellId, tuple[StepNeed, ...]]) -> tuple[Wave, ...]:
+def make_waves(
+    fleet: Fleet,
+    moving: tuple[Cell, ...],
+    needs: Mapping[CellId, tuple[StepNeed, ...]],
+    groups: Mapping[CellId, tuple[CellId, ...]] | None = None,
+) -> tuple[Wave, ...]:
     """Group moving cells into waves.
 
     Args:
         moving: cells that the plan moves; needs: per cell, what each of its steps needs.
+        groups: cells whose evidence counts together, per cell: they share a wave, which is begun anew where they would not fit in.
     """
     works = {w.id: w for w in fleet.workloads}
     order = in_order(moving, works, fleet.policy)
     waves: list[Wave] = []
     size = max(1, fleet.policy.wave_cells)
     for _, group in groupby(sorted(moving, key=lambda c: order[c.id]), key=lambda c: order[c.id][0]):
-        cells = tuple(group)
-        for start in range(0, len(cells), size):
-            together = tuple(sorted(cells[start : start + size], key=lambda c: c.id))
+        for cells in _packed(tuple(group), groups or {}, size):
+            together = tuple(sorted(cells, key=lambda c: c.id))
             waves.append(_wave(len(waves) + 1, together, fleet, works, needs))
     return tuple(waves)
+
+
+def _packed(cells: tuple[Cell, ...], groups: Mapping[CellId, tuple[CellId, ...]], size: int) -> Iterator[tuple[Cell, ...]]:
+    """Yield the cells of each wave; groups stay whole and fill first, cells that stand alone fill the rest in their order."""
+    known = {c.id: c for c in cells}
+    blocks: dict[tuple[CellId, ...], list[Cell]] = {}
+    alone: list[Cell] = []
+    for cell in cells:
+        together = tuple(c for c in groups.get(cell.id, ()) if c in known)
+        if len(together) > 1:
+            blocks.setdefault(together, []).append(cell)
+        else:
+            alone.append(cell)
+    if not blocks:
+        yield from (cells[start : start + size] for start in range(0, len(cells), size))
+        return
+    waves: list[list[Cell]] = []
+    for block in sorted(blocks.values(), key=lambda b: (-len(b), b[0].id)):
+        room = next((w for w in waves if len(w) + len(block) <= size), None)
+        if room is None:
+            waves.append(list(block))
+        else:
+            room += block
+    for cell in alone:
+        room = next((w for w in waves if len(w) < size), None)
+        if room is None:
+            waves.append([cell])
+        else:
+            room.append(cell)
+    yield from (tuple(w) for w in waves)
 
 
 def _wave(
@@ -58,22 +94,38 @@ def _wave(
 
 def _merged(phase: PhaseSpec, cells: tuple[Cell, ...], needs: Mapping[CellId, tuple[StepNeed, ...]]) -> StepNeed:
     requests: dict[Guardrail, Requests] = {}
-    hours, positions = 0.0, 0
+    dearest: dict[Guardrail, GuardrailNeed] = {}
+    hours, positions, trough = 0.0, 0, 0.0
     for cell in cells:
         for need in needs[cell.id]:
             if (need.phase, need.weight_bp) != (phase.phase, phase.weight_bp):
                 continue
             for guardrail, count in need.requests.items():
                 requests[guardrail] = max(count, requests.get(guardrail, 0))
+            for g in need.guardrails:
+                if g.guardrail not in dearest or g.passes[1] > dearest[g.guardrail].passes[1]:
+                    dearest[g.guardrail] = g
             hours, positions = max(hours, need.hours), max(positions, need.positions)
-    return StepNeed(phase=phase.phase, weight_bp=phase.weight_bp, requests=requests, hours=hours, positions=positions)
+            trough = max(trough, inf if need.trough_hours is None else need.trough_hours)
+    return StepNeed(
+        phase=phase.phase,
+        weight_bp=phase.weight_bp,
+        requests=requests,
+        hours=hours,
+        trough_hours=trough if isfinite(trough) else None,
+        positions=positions,
+        binding=max(requests, key=lambda g: requests[g], default=""),
+        guardrails=tuple(dearest[g] for g in sorted(dearest)),
+    )
 
 
 def finite(needs: tuple[StepNeed, ...]) -> tuple[StepNeed, ...]:
     """Return the steps with endless ones as 0 hours, for cells whose end no evidence decides."""
     return tuple(
-        n
-        if isfinite(n.hours)
-        else StepNeed(phase=n.phase, weight_bp=n.weight_bp, requests=n.requests, hours=UNKNOWN_HOURS, positions=n.positions)
+        replace(
+            n,
+            hours=n.hours if isfinite(n.hours) else UNKNOWN_HOURS,
+            trough_hours=n.trough_hours if n.trough_hours is not None and isfinite(n.trough_hours) else None,
+        )
         for n in needs
     )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from fleetctl.domain.calibration import Sample
 from fleetctl.domain.evidence import Cursor, Evidence, Pair, Series, Thresholds
+from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.people import Signal
 from fleetctl.domain.provision import Owner
+from fleetctl.domain.quality import Choice
 from fleetctl.domain.records import Scrape
 from fleetctl.domain.split import Applied, Drained, Readiness, RouterCapabilities, Served, Split, Stale
 from fleetctl.domain.units import Instant
@@ -73,6 +76,22 @@ class EvidenceSource(Protocol):
         ...
 
 
+class SampleSource(Protocol):
+    """Gives requests one by one, by the host that answered. Raises EvidenceUnavailable (evidence.down) where they cannot be read."""
+
+    def recent(self, c: CellId, most: int) -> tuple[Sample, ...]:
+        """Return at most `most` of the newest requests that a cell's source served, oldest first."""
+        ...
+
+
+class IdentitySource(Protocol):
+    """Tells what both arms of a cell serve. Never raises: what cannot be asked is unknown."""
+
+    def arms(self, c: CellId) -> ArmsIdentity | None:
+        """Return what both arms serve, asked at most every 30 s and within 2 s; None where an arm does not answer."""
+        ...
+
+
 class Scraper(Protocol):
     """Reads the counters of a cell's replicas, and of the exporters of its GPUs.
 
@@ -123,6 +142,25 @@ class Shadow(Protocol):
 
     def pairs(self, c: CellId, since: Cursor | None) -> tuple[Pair, ...]:
         """Return comparisons made since the cursor (all where None), oldest first."""
+        ...
+
+
+class Forced(Protocol):
+    """Tells what one model name on one arm would say next at each position of a given text.
+
+    Raises EvidenceUnavailable (evidence.quality) where the server cannot be asked token by token.
+    """
+
+    def tokens(self, text: str) -> tuple[int, ...]:
+        """Return the token ids of a text."""
+        ...
+
+    def goes_on(self, ids: Sequence[int], count: int) -> tuple[int, ...]:
+        """Return the ids of its likeliest continuation, at most `count`."""
+        ...
+
+    def choices(self, ids: Sequence[int], after: Sequence[int]) -> tuple[Choice, ...]:
+        """Return its choice at each position of `after`, in the context of all that stands before."""
         ...
 
 

@@ -44,6 +44,8 @@ PROVIDER = "evidence.provider"
 """Hold reason of cells whose common source of evidence is at fault; the first of them pages."""
 STALE = "stale"
 """Hold reason of a cell whose router has seen a newer writer; latched until a person reconciles or resumes."""
+DIFFERS = "identity.differs"
+"""Hold reason of a cell whose arms do not serve the same."""
 PHASE_ORDER = ("preflight", "shadow", "canary", "ramp", "full", "soak", "complete", "release")
 
 
@@ -86,6 +88,9 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
         return _leave_target(r, seen, ending, now)
     if r.hold_reason == TARGET:
         return _return_to_target(r, seen, now)
+    if (changed := _identity(r, seen, now)) is not None:
+        return changed
+    r = replace(r, identity=seen.identity.hash()) if seen.identity is not None else r
     if r.settled_at is None or not _shows(r, seen):
         return _settle(r, seen, now)
     lost = _lost(r, seen, now)
@@ -96,6 +101,30 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
         why = Reason(code=SOURCE, text=f"source: {notice_text(ending, now)}; nobody more is sent away from it")
         return _held(r, seen, why, now, page=True)
     return _at_step(replace(r, lost_since=None), seen, now)
+
+
+def _identity(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
+    """Freeze the weight while the arms do not serve the same; a change of either begins this step's evidence anew. None: nothing to do."""
+    found = seen.identity
+    if found is None:
+        return None
+    mark = found.hash()
+    changed = r.identity not in ("", mark)
+    r = replace(r, identity=mark)
+    if changed:
+        r = replace(r, settled_at=None, step_done=False, promoted=False)
+    if found.differs:
+        if not changed and r.settled_at is None and _shows(r, seen) and seen.mark is not None:  # the breaker needs a place to begin
+            begun = _settle(r, seen, now)
+            return replace(begun, next=replace(begun.next, hold_reason=r.hold_reason))
+        if lost := _lost(r, seen, now):
+            return _without_evidence(r, seen, lost, now)
+        text = f"the arms do not serve the same ({'; '.join(found.differs[:3])}): no verdict, weight frozen"
+        return _held(r, seen, Reason(code=DIFFERS, text=text), now, page=True)
+    if changed:
+        text = f"{r.phase}: an arm serves something else than before; weight frozen, evidence begins anew"
+        return _held(r, seen, Reason(code="identity.changed", text=text), now, page=True)
+    return None
 
 
 def _obey(r: Rollout, now: Instant) -> Rollout:
@@ -328,6 +357,7 @@ def _enter(r: Rollout, step: int, now: Instant) -> Rollout:
     phase = r.spec.phases[step]
     return replace(
         r,
+        shown=tuple(i for i in r.shown if i < step),
         step=step,
         step_done=False,
         promoted=False,
@@ -346,7 +376,8 @@ def _at_step(r: Rollout, seen: Observation, now: Instant) -> Decision:
     look = SOAKING if phase == "soak" and r.spec.phases[r.step].bake > timedelta(hours=1) else _look_after(r)
     if not verdict.open:
         if r.deadline is not None and now > r.deadline:
-            why = Reason(code="step.inconclusive", text=f"{phase}: INCONCLUSIVE, {verdict.why}")
+            other = f"; {r.spec.other_lane}" if r.spec.other_lane and phase not in ("preflight", "shadow") else ""
+            why = Reason(code="step.inconclusive", text=f"{phase}: INCONCLUSIVE, {verdict.why}{other}")
             return _held(r, seen, why, now, page=False)
         return Decision(
             next=replace(r, hold_reason=""), effects=effects, why=Reason(code="step.wait", text=f"{phase}: {verdict.why}"), look_again=look
@@ -373,10 +404,15 @@ def _advance(r: Rollout, seen: Observation, now: Instant, verdict: Gate, renewal
     raised = min(following.weight_bp, r.spec.cap_bp)
     if raised > seen.split.target_bp and (held := _not_ready(passed, seen, now)):
         return held
-    entered = _enter(r, r.step + 1, now)
+    entered = replace(_enter(r, r.step + 1, now), shown=(*r.shown, r.step) if _was_shown(r) else r.shown)
     effects: tuple[Effect, ...] = (SetSplit(target_bp=raised),) if raised != seen.split.target_bp else ()
     why = Reason(code="step.advance", text=f"{r.phase} done ({verdict.why}); next {following.phase} at {raised / 100:g} %")
     return Decision(next=entered, effects=effects, why=why, look_again=SETTLING)
+
+
+def _was_shown(r: Rollout) -> bool:
+    """Tell whether this step ends on a PASS of evidence, not on a person's word or a signature."""
+    return not r.promoted and r.spec.lane.kind != "accepted" and r.spec.phases[r.step].weight_bp > 0
 
 
 def _look_after(r: Rollout) -> timedelta:

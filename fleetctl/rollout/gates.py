@@ -87,7 +87,7 @@ def _weighted(r: Rollout, seen: Observation, now: Instant) -> Gate:
     waiting = _not_passed(r, seen)
     if waiting:
         return Gate(open=False, why="; ".join(waiting))
-    if e.arms["canary"].attempts < r.spec.min_canary_requests:
+    if r.spec.lane.kind != "pooled" and e.arms["canary"].attempts < r.spec.min_canary_requests:
         return Gate(open=False, why=f"{e.arms['canary'].attempts} of {r.spec.min_canary_requests} canary requests")
     return _bake(left, f"PASS on {e.arms['canary'].attempts} canary requests")
 

@@ -12,7 +12,7 @@ from fleetctl.analysis.buckets import METRICS, BucketTally, freeze_edges
 from fleetctl.domain.evidence import ARMS, Arm, Counts, Cursor, Evidence, Series, SignalState, Thresholds
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.units import Instant
-from fleetctl.errors import EvidenceUnavailable
+from fleetctl.errors import ConfigInvalid, EvidenceUnavailable
 from fleetctl.ports.traffic import EvidenceSource, Probes, Scraper
 
 _TALLIES_PER_CELL = 3
@@ -50,8 +50,19 @@ class CounterEvidence:
         return Cursor(position="", since=self._now())
 
     def freeze(self, c: CellId, scales: tuple[float, ...], least: int) -> Thresholds | None:
-        """Take the bounds nearest to the baseline's quantiles; None where fewer than `least` requests are there."""
-        return freeze_edges(self._scraper.newest(c), scales, least, slo_latency_ms=self._slo.get(c))
+        """Take the bounds nearest to the baseline's quantiles; None where fewer than `least` requests are there.
+
+        Raises:
+            ConfigInvalid: config.series: a series that is needed is unknown, or both arms are read from the same replica.
+        """
+        scrapes = tuple(self._scraper.newest(c))
+        wrong = sorted({f"{s.arm} {s.replica}: {s.trouble}" for s in scrapes if s.up and s.trouble})
+        arms = [{s.replica for s in scrapes if s.arm == arm} for arm in ARMS]
+        wrong += [f"both arms are read from {name}" for name in sorted(arms[0] & arms[1])]
+        if wrong:
+            text = f"the evidence of {c} cannot be read as the fleet file says: {'; '.join(wrong)[:500]}."
+            raise ConfigInvalid("config.series", text, hint="Look: fleetctl doctor")
+        return freeze_edges(scrapes, scales, least, slo_latency_ms=self._slo.get(c))
 
     def read(self, c: CellId, since: Cursor) -> Evidence:
         """Return cumulative counts since the cursor."""

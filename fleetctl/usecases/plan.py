@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from fleetctl.analysis.breaker import failures_to_trip
-from fleetctl.analysis.power import planned_requests
+from fleetctl.analysis.power import planned_fail, planned_requests
 from fleetctl.assess.memory import memory_fit
 from fleetctl.catalog.loader import load_catalog
 from fleetctl.domain.canonical import digest
@@ -26,6 +26,7 @@ from fleetctl.ports.capacity import Capacity
 from fleetctl.ports.state import Clock, Records, Store
 from fleetctl.rollout.decide import BAKING, MOVING, SOAKING
 from fleetctl.usecases.assess import current
+from fleetctl.usecases.calibrate import measured_baselines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,7 @@ def work(fleet: Fleet, ports: PlanPorts, options: PlanOptions = DEFAULT, catalog
     assessments = tuple(current(w, ports.records, ports.clock) for w in fleet.workloads)
     options = replace(options, migrating=migrating(fleet, ports.store), arrived=arrived(fleet, ports.store, ports.shown))
     verdicts: dict[tuple[str, str], CapacityVerdict] = {}
-    marked = digest(fleet)
+    marked, measured = digest(fleet), measured_baselines(ports.records, fleet)
 
     def draft() -> Worked:
         return work_out(
@@ -93,7 +94,9 @@ def work(fleet: Fleet, ports: PlanPorts, options: PlanOptions = DEFAULT, catalog
             now,
             fleet_digest=marked,
             fit_of=memory_fit,
+            baselines=measured,
             requests_for=planned_requests,
+            fails_for=planned_fail,
             fault_time=FaultTimes(fleet.policy),
             options=options,
         )

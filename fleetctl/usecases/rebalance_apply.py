@@ -83,7 +83,7 @@ def standing_approval(records: Records, fleet: Fleet, name: str, now: Instant) -
             return s
         why = why or f"{s.id}: {reason}"
     text = f"no standing approval holds ({why})." if why else f"there is no standing approval{' ' + name if name else ''}."
-    raise PlanStale("rebalance.no_standing", text, hint="Run: fleetctl rebalance --approve --until DATE")
+    raise PlanStale("rebalance.no_standing", text, hint="Run: fleetctl rebalance --approve")
 
 
 def take_lease(store: Store, holder: str, is_gone: Callable[[str], bool]) -> Lease:

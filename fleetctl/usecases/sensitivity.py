@@ -44,11 +44,12 @@ def sensitivity(
     """Return what each case would make of the fleet that `made` was planned for, and save it beside the plan.
 
     Args:
-        options: those that `made` was planned with; books: price books by name; None: the shipped list prices alone.
+        options: those that `made` was planned with; books: price books by name; None: the one that counts here alone.
     """
-    base = _case(AS_PLANNED, 1.0, "the fleet file's own, then list", made, made)
+    base = _case(AS_PLANNED, 1.0, "the fleet file's own first", made, made)
     cases, told = [base], [_told(made)]
-    for case in _tries(fleet, books or {"list": load_catalog()}):
+    catalog = ports.catalog if ports.catalog is not None else load_catalog()
+    for case in _tries(fleet, catalog, books or {"list": catalog}):
         priced = fleet if case.own else _by_book(fleet, case.catalog)
         plan = work(priced, ports, replace(options, amd_factor=options.amd_factor * case.factor), case.catalog).plan
         cases.append(_case(case.name, case.factor, case.prices, plan, made))
@@ -65,17 +66,16 @@ def sensitivity(
     return found
 
 
-def _tries(fleet: Fleet, books: Mapping[str, Catalog]) -> tuple[_Try, ...]:
-    shipped = load_catalog()
+def _tries(fleet: Fleet, base: Catalog, books: Mapping[str, Catalog]) -> tuple[_Try, ...]:
     speeds = [
-        _Try(name=f"AMD {factor - 1:+.0%}", factor=factor, prices="the fleet file's own, then list", catalog=shipped, own=True)
+        _Try(name=f"AMD {factor - 1:+.0%}", factor=factor, prices="the fleet file's own first", catalog=base, own=True)
         for factor in FACTORS
     ]
     own = any(p.price_usd_per_hour is not None for p in fleet.pools)
     priced = [
         _Try(name=f"prices: {name}", factor=1.0, prices=f"price book {name}", catalog=catalog, own=False)
         for name, catalog in sorted(books.items())
-        if own or catalog.price_book_id != shipped.price_book_id
+        if own or catalog.price_book_id != base.price_book_id
     ]
     return (*speeds, *priced)
 

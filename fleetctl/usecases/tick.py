@@ -11,10 +11,12 @@ from datetime import timedelta
 from typing import Literal, assert_never
 
 from fleetctl.analysis.judge import judge, start_step
+from fleetctl.analysis.pooled import Member, pooled
 from fleetctl.analysis.shadow import shadow_verdict
 from fleetctl.domain.event import Event
 from fleetctl.domain.evidence import LADDER_METRICS, Cursor, Evidence, LookRow, Pair, Verdict
 from fleetctl.domain.fleet import FreezeWindow
+from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.people import Actor, Signal
 from fleetctl.domain.rollout import (
@@ -36,7 +38,7 @@ from fleetctl.domain.split import Split, Stale
 from fleetctl.domain.units import Instant, Scalar
 from fleetctl.errors import EvidenceUnavailable, FleetctlError, StoreUnavailable, TrafficNotApplied
 from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store, Trail
-from fleetctl.ports.traffic import EvidenceSource, Holds, Notices, Prober, Router, Shadow
+from fleetctl.ports.traffic import EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
 from fleetctl.rollout.decide import PROVIDER, STALE, decide
 from fleetctl.rollout.notices import LOOK, TARGET, leaving
 
@@ -67,7 +69,7 @@ class NoNotices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickPorts:
-    """All that a tick touches; router, prober and evidence are per cell."""
+    """All that a tick touches; router, prober, evidence and identity are per cell."""
 
     store: Store
     trail: Trail
@@ -78,6 +80,7 @@ class TickPorts:
     evidence: Callable[[CellId], EvidenceSource]
     shadow: Callable[[CellId], Shadow]
     prober: Callable[[CellId], Prober]
+    identity: Callable[[CellId], IdentitySource] | None = None
     notices: Notices = field(default_factory=NoNotices)
 
 
@@ -187,6 +190,7 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
     verdicts: tuple[Verdict, ...] = ()
     pairs: tuple[Pair, ...] = ()
     evidence, mark, source, target = None, None, None, None
+    identity = _arms(r, ports)
     if r.settled_at is None:
         judged, mark = start_step(r.judge), _mark(r, ports)
     elif r.ended:
@@ -194,7 +198,10 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
     elif phase.weight_bp > 0 and now >= r.settled_at:
         evidence = _read(r, ports)
         if evidence is not None:
-            judged, verdicts = judge(r.judge, evidence, phase.guardrails)
+            comparable = identity is None or not identity.differs  # arms that serve different things get no verdict but the breaker's
+            judged, verdicts = judge(r.judge, evidence, phase.guardrails if comparable else ())
+            if r.spec.lane.kind == "pooled" and comparable:
+                verdicts = pooled(verdicts, judged, evidence, tuple(_members(r, ports)), phase.guardrails)
     elif phase.phase == "preflight":
         source = ports.prober(r.cell).ready(r.spec.source, r.cell).share
         if source >= 1.0:  # one dead side is waited for at a time: other cells wait for this tick
@@ -218,7 +225,30 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         providers_lost=ports.store.holding(*WITHOUT_EVIDENCE) if r.lost_since is not None else 0,
         is_paged=r.lost_since is not None and ports.store.holding(PROVIDER) > 0,
         mark=mark,
+        identity=identity,
     )
+
+
+def _arms(r: Rollout, ports: TickPorts) -> ArmsIdentity | None:
+    """Return what both arms serve; None where nobody tells, or the rollout has ended."""
+    if ports.identity is None or r.ended or r.direction == "home" or r.orders:
+        return None
+    return ports.identity(r.cell).arms(r.cell)
+
+
+def _members(r: Rollout, ports: TickPorts) -> Iterator[Member]:
+    """Yield the other cells of a pooled group as they stand at this rollout's step."""
+    for cell in r.spec.group:
+        other = ports.store.load(cell) if cell != r.cell else None
+        if other is None or other.plan != r.plan:
+            continue
+        here = other.step == r.step and other.settled_at is not None and other.direction == "forward" and not other.ended
+        yield Member(
+            cell=cell,
+            state=other.judge if here else None,
+            passed=r.step in other.shown and other.step > r.step,
+            failed=other.latched is not None,
+        )
 
 
 def _mark(r: Rollout, ports: TickPorts) -> Cursor | None:

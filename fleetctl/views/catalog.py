@@ -18,6 +18,8 @@ def table_of(what: str, catalog: Catalog, books: Sequence[tuple[str, int, str]] 
     Args:
         books: name, prices of its own, newest date.
     """
+    head: tuple[str, ...]
+    rows: list[tuple[str, ...]]
     match what:
         case "gpus":
             head = ("GPU", "VENDOR", "GiB", "TB/s", "BF16 TF", "kW ALL-IN", "AS OF")

@@ -25,8 +25,11 @@ COLUMNS = (
     Column(title="ROUTER", wide=True),
     Column(title="LANE", wide=True),
     Column(title="OWNER", wide=True),
+    Column(title="COST-CENTRE", wide=True),
     Column(title="TENANT", wide=True),
     Column(title="DATA", wide=True),
+    Column(title="ADAPTERS", wide=True),
+    Column(title="AUTOSCALER", wide=True),
 )
 BY_PLAN = "(plan)"
 MOST_GAPS = 5
@@ -159,8 +162,11 @@ def _cells(row: InventoryRow) -> tuple[str, ...]:
         row.router,
         row.lane,
         row.owner or "-",
+        row.cost_centre or "-",
         row.tenant or "-",
         row.data_class or "-",
+        row.adapters or "-",
+        row.autoscaler or "-",
     )
 
 

@@ -11,6 +11,7 @@ from fleetctl.domain.plan import Outcome, Plan
 from fleetctl.domain.units import Money
 from fleetctl.views.columns import WIDTH, clean, columns, counted, wrapped
 from fleetctl.views.plan_calendar import calendar_lines, fault_lines
+from fleetctl.views.plan_evidence import evidence_lines, lane_lines
 
 MOST_ROWS = 20
 """Cells shown per kind, and waves shown, before the rest is summed up."""
@@ -65,7 +66,7 @@ def render_plan(plan: Plan, fleet: Fleet, *, width: int = WIDTH, most: int = MOS
         lines += _identity(plan, width)
     detail = (_fit,) if wide else ()
     last = (_checks, _approval)
-    for section in (_cash, _outcomes, *detail, _paths, calendar_lines, _lanes, fault_lines, *last):
+    for section in (_cash, _outcomes, *detail, _paths, calendar_lines, evidence_lines, lane_lines, fault_lines, *last):
         found = list(section(plan, fleet, width, most if not wide else max(most, len(plan.outcomes))))
         lines.extend(["", *found] if found else ())
     if wide:
@@ -257,26 +258,6 @@ def _paths(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
         for p in plan.paths[:most]
     ]
     yield from columns([head, *rows], right=[2, 3, 5], indent="  ", width=width)
-
-
-def _lanes(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
-    yield "Evidence lane"
-    cells = {c.id: c for c in fleet.cells}
-    moving = [cells[o.cell] for o in plan.outcomes if o.kind == "move" and not o.arrived]
-    if not moving:
-        yield "  no cell moves"
-    own = [c for c in moving if c.lane.kind == "own"]
-    if own:
-        names = ", ".join(clean(c.id) for c in own[:most]) + (f" and {len(own) - most:,} more" if len(own) > most else "")
-        yield from wrapped(f"own: {names}", width, "  ")
-    signed = [c for c in moving if c.lane.kind != "own"]
-    for cell in signed[:most]:
-        by = f" by {clean(cell.lane.actor.name)}" if cell.lane.actor is not None else ""
-        yield from wrapped(f"{cell.lane.kind}: {clean(cell.id)}{by}: {clean(cell.lane.reason)}", width, "  ")
-    yield from _rest(len(signed) - most, plan)
-    losses = Counter(c.on_source_loss for c in moving)
-    for kind, count in sorted(losses.items()):
-        yield from wrapped(f"if the source is lost: {kind} ({counted(count, 'cell')})", width, "  ")
 
 
 def _approval(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from fleetctl.domain.sensitivity import Sensitivity
-from fleetctl.views.columns import WIDTH, clean, columns, counted, wrapped
+from fleetctl.views.columns import WIDTH, clean, clipped, columns, counted, wrapped
 
 MOST_FLIPS = 25
+LONGEST = 8
+"""Letters of a case's name above its column."""
 WORDS = {"move": "move", "stay": "stay", "infeasible": "blocked"}
 
 
@@ -31,9 +33,10 @@ def render_sensitivity(s: Sensitivity, *, width: int = WIDTH, most: int = MOST_F
     if not s.flips:
         return "\n".join([*lines, "", "No cell flips."]) + "\n"
     lines += ["", f"{counted(len(s.flips), 'cell')} flip; the dearest first"]
-    titles = ["CELL", *(clean(c.name).removeprefix("prices: ").upper() for c in s.cases)]
+    short = [clean(c.name).removeprefix("prices: ").removeprefix("AMD ").removeprefix("as ").upper() for c in s.cases]
+    titles = ["CELL", *(clipped(name, LONGEST) for name in short)]
     told = [[f.cell, *(WORDS[t] if i == 0 or t != f.told[0] else "." for i, t in enumerate(f.told))] for f in s.flips[:most]]
-    lines += columns([titles, *told], indent="  ", width=width)
+    lines += columns([titles, *told], indent="  ", width=width, gap=1, keep=[0])
     if len(s.flips) > most:
         lines.append(f"  and {len(s.flips) - most:,} more: fleetctl report, or -o json")
     lines += wrapped("a dot is the same as planned; the chart stands in the report: fleetctl report", width, "  ")

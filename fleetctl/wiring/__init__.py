@@ -2,9 +2,10 @@
 
 from fleetctl.wiring.base import STATE, shipped
 from fleetctl.wiring.capacity import Capacity
+from fleetctl.wiring.compare import Compare
 
 __all__ = ["STATE", "Wiring", "shipped"]
 
 
-class Wiring(Capacity):
+class Wiring(Compare, Capacity):
     """Adapters of one workspace, made when asked for and kept."""

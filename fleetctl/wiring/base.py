@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fleetctl.domain.people import Actor
     from fleetctl.ports.capacity import CapacitySource
     from fleetctl.ports.state import Clock
-    from fleetctl.ports.traffic import EvidenceSource, Router
+    from fleetctl.ports.traffic import EvidenceSource, IdentitySource, Router
 
 STATE = ".fleetctl"
 STACKS = ("lab", "azure", "aws")
@@ -46,6 +46,7 @@ class Base:
         self._price_book = price_book
         self._routers: dict[str, Router] = {}
         self._evidence: dict[str, EvidenceSource] = {}
+        self._identity: IdentitySource | None = None
         self._sources: dict[str, CapacitySource | None] = {}
 
     @property

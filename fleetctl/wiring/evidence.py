@@ -114,7 +114,7 @@ class EvidenceMaker:
             )
 
         folder = self._folder() / "probes" / connection.name
-        recorded = RecordedEvidence(folder, now=self._now, metrics=("ttft", "token_time", "nll"), may_begin=True)
+        recorded = RecordedEvidence(folder, now=self._now, metrics=("ttft", "token_time", "nll"), may_begin=True, per_class=50)
         return Probed(PairedProbes(spec, Recorder(folder).add), recorded, least=int(float(s.get("least", 200))))
 
     def _sides(self, cell: Cell, arm: Arm, settings: Mapping[str, str]) -> tuple[Side, ...]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fleetctl.adapters.endpoint import Endpoint
     from fleetctl.adapters.name_tables import ImportedNames
     from fleetctl.adapters.own_rows import OwnRows
     from fleetctl.domain.catalog import Catalog
@@ -82,13 +84,25 @@ class See(Base):
         """Return the catalogue by a price book, None for that of the settings. Raises ConfigInvalid (catalog.no_book, catalog.own)."""
         from fleetctl.catalog.books import load_book
 
-        return load_book(book or self._price_book, self.workspace / STATE / "catalog")
+        return load_book(book or self._price_book, self.own_folder)
+
+    @property
+    def own_folder(self) -> Path:
+        """Return where this workspace's own catalogue rows are; it need not exist."""
+        return self.workspace / STATE / "catalog"
+
+    def endpoint(self, url: str, model: str) -> Endpoint:
+        """Return what drives an endpoint; its key is FLEETCTL_BENCH_KEY, where that is set."""
+        from fleetctl.adapters.endpoint import Endpoint
+
+        key = os.environ.get("FLEETCTL_BENCH_KEY")
+        return Endpoint(url, model, key=None if not key else lambda: key)
 
     def books(self) -> dict[str, Catalog]:
         """Return the catalogue by every price book."""
         from fleetctl.catalog.books import load_books
 
-        return load_books(self.workspace / STATE / "catalog")
+        return load_books(self.own_folder)
 
     @property
     def own_rows(self) -> OwnRows:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fleetctl.adapters.engines.api import Api
     from fleetctl.adapters.haproxy.router import Backends
     from fleetctl.adapters.home.files import WayHomeFiles
     from fleetctl.domain.evidence import Arm
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from fleetctl.domain.records import Attempt, Scrape
     from fleetctl.domain.workload import Cell
     from fleetctl.ports.home import WaysHome
-    from fleetctl.ports.traffic import EvidenceSource, Notices, Prober, Router, Shadow
+    from fleetctl.ports.traffic import EvidenceSource, IdentitySource, Notices, Prober, Router, Shadow
     from fleetctl.usecases.home import HomePorts
     from fleetctl.usecases.tick import TickPorts, TickSettings
     from fleetctl.wiring.evidence import EvidenceMaker
@@ -142,8 +143,27 @@ class Traffic(Base):
                 now=self.clock.now,
                 streaming=frozenset(c for c, w in workloads.items() if w.traffic.streaming),
                 slo_latency_ms={c: w.slo.latency_ms for c, w in workloads.items() if w.slo.latency_ms is not None},
+                cells=tuple(workloads),
             )
         return self._evidence[connection.name]
+
+    def identity_of(self, c: CellId) -> IdentitySource:
+        """Return what tells what both arms of a cell serve; asked through its router, pinned to the arm."""
+        from fleetctl.adapters.engines.arms import EngineArms
+        from fleetctl.domain.identity import ContractReport
+
+        if self._identity is None:
+            self._identity = EngineArms(self.arm_api, self.clock.now, report=lambda cell: self.store.get(ContractReport, cell))
+        return self._identity
+
+    def arm_api(self, c: CellId, arm: Arm) -> Api:
+        """Return the API of one arm of a cell, through its router. Raises ConfigInvalid, CredentialsMissing."""
+        from fleetctl.adapters.engines.api import Api
+        from fleetctl.adapters.haproxy.config import PIN_HEADER
+
+        connection = self._connection_of(c)
+        url = f"{connection.settings.get('url', '').rstrip('/')}/{c}"
+        return Api(url, headers={PIN_HEADER: f"{self._pin_key(connection)}:{arm}"})
 
     def recorded(self, place: Path) -> tuple[list[Attempt | Scrape], tuple[str, ...]]:
         """Return the records of a router's log or of JSON lines, and what was wrong with lines.
@@ -185,6 +205,7 @@ class Traffic(Base):
             evidence=self.evidence_of,
             shadow=self.shadow_of,
             prober=self.prober_of,
+            identity=self.identity_of,
             notices=self.notices,
         )
 

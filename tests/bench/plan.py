@@ -39,6 +39,7 @@ def plan_one(workloads: int) -> dict[str, Any]:
     from fleetctl.assess import declared, memory_fit
     from fleetctl.catalog import load_catalog
     from fleetctl.domain.canonical import canonical
+    from fleetctl.formats.fleet_file import read_fleet
     from fleetctl.planning.make_plan import make_plan
     from fleetctl.planning.options import PlanOptions
     from tests.cases.generated_fleet import Shape, generated_fleet
@@ -47,7 +48,7 @@ def plan_one(workloads: int) -> dict[str, Any]:
         path = Path(folder) / "fleet.jsonl"
         _write(generated_fleet(Shape(workloads=workloads)), path)
         begin = time.perf_counter()
-        fleet = _read(path)
+        fleet = read_fleet(path)
         read = time.perf_counter() - begin
         begin, cpu = time.perf_counter(), time.process_time()
         plan = make_plan(
@@ -77,27 +78,9 @@ def plan_one(workloads: int) -> dict[str, Any]:
 
 
 def _write(fleet: Any, path: Path) -> None:
-    from fleetctl.domain.canonical import canonical
+    from tests.cases.fleet_lines import fleet_lines
 
-    head = replace(fleet, pools=(), workloads=(), cells=())
-    with path.open("wb") as out:
-        for value in (head, *fleet.pools, *fleet.workloads, *fleet.cells):
-            out.write(canonical(value) + b"\n")
-
-
-def _read(path: Path) -> Any:
-    from fleetctl.domain.canonical import decode
-    from fleetctl.domain.fleet import Fleet
-    from fleetctl.domain.pool import Pool
-    from fleetctl.domain.workload import Cell, Workload
-
-    kinds: dict[str, Any] = {"Fleet": Fleet, "Pool": Pool, "Workload": Workload, "Cell": Cell}
-    found: dict[str, list[Any]] = {name: [] for name in kinds}
-    with path.open("rb") as lines:
-        for line in lines:
-            row = json.loads(line)
-            found[row["_"]].append(decode(kinds[row["_"]], row))
-    return replace(found["Fleet"][0], pools=tuple(found["Pool"]), workloads=tuple(found["Workload"]), cells=tuple(found["Cell"]))
+    path.write_text("".join(line + "\n" for line in fleet_lines(fleet)), "utf-8")
 
 
 def _sha(path: Path) -> Any:

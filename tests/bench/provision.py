@@ -7,6 +7,8 @@ under 10 s; no orphan after kills.
 from __future__ import annotations
 
 import json
+import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -91,7 +93,9 @@ def main() -> int:
         "failover_seconds": round(failover(), 2),
         "orphans_after_kills": orphans_after_kills(2),
     }
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"emulated: a machine of the lab double boots in {BOOT_S:.0f} s", file=sys.stderr)
+    print(f"CPU of all runs: {used.ru_utime + used.ru_stime:.1f} s; load now {os.getloadavg()[0]:.1f}", file=sys.stderr)
     print(json.dumps(figures))
     kept = (
         (ratio <= 1.10 or seconds <= 2.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import io
 import os
 import re
 import shutil
@@ -41,18 +42,18 @@ class _Through(http.server.BaseHTTPRequestHandler):
         with kept.open("rb") as f:
             self._pass_on(f, None, kept.stat().st_size)
 
-    def _pass_on(self, body: object, kept: Path | None, size: int) -> None:
+    def _pass_on(self, body: io.BufferedIOBase, kept: Path | None, size: int) -> None:
         self.send_response(200)
         self.send_header("Content-Length", str(size))
         self.end_headers()
         if kept is None:
-            shutil.copyfileobj(body, self.wfile)  # type: ignore[arg-type]
+            shutil.copyfileobj(body, self.wfile)
             return
         kept.parent.mkdir(parents=True, exist_ok=True)
         new = kept.with_name(f"{uuid.uuid4().hex}.new")
         try:
             with new.open("wb") as f:
-                shutil.copyfileobj(body, f)  # type: ignore[arg-type]
+                shutil.copyfileobj(body, f)
             if new.stat().st_size == size:
                 os.replace(new, kept)
                 with kept.open("rb") as f:

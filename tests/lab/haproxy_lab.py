@@ -230,18 +230,18 @@ def put(router: HaproxyRouter, bp: int, *, token: int, cap: int = 10_000, cell: 
 
 
 @contextmanager
-def rig(*, lua: bool = True) -> Iterator[Rig]:
+def rig(*, lua: bool = True, retries: int = 0, canaries: tuple[str, ...] = ("c1",)) -> Iterator[Rig]:
     """Run one, and leave nothing behind."""
     folder = Path("/tmp") / f"fl-{secrets.token_hex(4)}"
     folder.mkdir(mode=0o700)
-    backends = {cell: {name: Backend(stream=cell == STREAM).start() for name in ("b1", "b2", "c1")} for cell in (CELL, STREAM)}
+    backends = {cell: {name: Backend(stream=cell == STREAM).start() for name in ("b1", "b2", *canaries)} for cell in (CELL, STREAM)}
     collector = Backend().start()
     routes = tuple(
         CellRoute(
             cell=cell,
             model="tiny",
             baseline=tuple(f"127.0.0.1:{servers[name].port}" for name in ("b1", "b2")),
-            canary=(f"127.0.0.1:{servers['c1'].port}",),
+            canary=tuple(f"127.0.0.1:{servers[name].port}" for name in canaries),
             affinity=AffinityKey(kind="header", name="x-conversation-id"),
             streaming=cell == STREAM,
             check_every_ms=300,
@@ -251,7 +251,7 @@ def rig(*, lua: bool = True) -> Iterator[Rig]:
     )
     port = free_port()
     config = RouterConfig(
-        cells=routes, port=port, socket=folder / "haproxy.sock", map_folder=folder, collector_port=collector.port, lua=lua
+        cells=routes, port=port, socket=folder / "haproxy.sock", map_folder=folder, collector_port=collector.port, lua=lua, retries=retries
     )
     write_files(config, folder)
     process = HaproxyProcess(folder=folder, socket=config.socket, binary=find_binary(), pin_key=PIN_KEY)

@@ -113,6 +113,16 @@ def test_one_region_down_hides_no_other_and_what_was_seen_is_kept(double: ArmDou
     assert "shown as seen at" in gap.reason
 
 
+@pytest.mark.parametrize(("status", "code"), [(409, "Conflict"), (404, "ResourceNotFound"), (400, "BadRequest")])
+def test_what_azure_refuses_is_not_asked_again_and_is_a_gap_with_its_words(double: ArmDouble, status: int, code: str) -> None:
+    double.faults.append(Fault(path="locations/westus3/usages", status=status, code=code, message="emulated words"))
+    scan = scan_sources([discovery(double)], None, now)
+    (gap,) = scan.gaps()
+    assert (gap.code, str(status) in gap.reason, "emulated words" in gap.reason) == ("inventory.azure", True, True)
+    assert sum("westus3/usages" in path for _, path, _ in double.requests) == 1
+    assert sum(subject_of(f)[0] == "machine" for f in scan.facts()) == 203
+
+
 def test_an_expired_credential_is_a_gap_that_says_what_to_do(double: ArmDouble) -> None:
     (gap,) = scan_sources([discovery(double, token="old")], None, now).gaps()
     assert gap.code == "credentials.azure"

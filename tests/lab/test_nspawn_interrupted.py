@@ -180,10 +180,12 @@ def test_a_run_cancelled_in_the_middle_of_a_build_is_gone_from_the_host_within_5
     result = in_the_middle_of_a_build(bench, disturb)
     assert result is not None
     assert result.state == "cancelled"
-    assert "amdgpu-dkms" in h.ssh("dpkg", "--audit").stdout
+    assert "amdgpu-dkms" in h.ssh("sudo", "dpkg", "--audit").stdout
     converges(bench, TWO)
     undo(bench, TWO)
-    assert took < 5 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), f"{took:.1f} s"
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    print(f"gone after {took:.1f} s at {load:.1f} runnable processes per core")
+    assert took < 5 * max(1.0, load)
 
 
 def test_power_lost_in_the_middle_of_a_build_is_mended_by_the_next_run(bench: nb.Bench) -> None:

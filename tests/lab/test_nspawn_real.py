@@ -169,7 +169,7 @@ def _fetch(bench: nb.Bench, stores: dict[str, ModelStore], body: dict[str, bytes
     def rows(sums: dict[str, bytes]) -> list[dict[str, object]]:
         files = [ModelFile(store=n, key="w.bin", path=f"m/{n}.bin", sha256=hashlib.sha256(sums[n]).hexdigest()) for n in stores]
         signed = [signer.sign(f, stores[f.store], 600) for f in files]
-        return [{"path": s.path, "sha256": s.sha256} | ({"url": s.url} if s.url else {"source": s.source}) for s in signed]
+        return [{"path": s.path, "sha256": s.sha256, **({"url": s.url} if s.url else {"source": s.source})} for s in signed]
 
     (refused,) = bench.run("rocm_node", {"model_store_files": rows(dict.fromkeys(stores, b"other"))}, tags=["model_store"])
     assert refused.state == "failed", "a wrong checksum is refused"

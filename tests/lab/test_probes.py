@@ -66,6 +66,17 @@ def test_a_compiler_that_refuses(folder: Path) -> None:
     assert outcome(folder, body) == ("failed", "input.hip:2:1: error: use of undeclared ?[2J umin")
 
 
+@pytest.mark.parametrize("translator", ["hipify-perl", "hipify-clang"])
+def test_what_a_translator_wrote_is_compiled_and_one_that_fails_is_done_without(folder: Path, translator: str) -> None:
+    compiler = tool(folder, "sys.exit(0 if '// by ' in open('input.hip').read() else 1)")
+    into = "sys.stdout" if translator == "hipify-perl" else "open(sys.argv[sys.argv.index('-o') + 1], 'w')"
+    (folder / "bin").mkdir()
+    for body, expected in ((f"{into}.write('// by {translator}\\n')", "passed"), ("sys.exit(3)", "failed")):
+        tools = {"hipcc": compiler, translator: tool(folder / "bin", body)}
+        result = HipProbe(NAMES, tools=tools).probe(folder, "k.cu", KERNEL, "gfx942")
+        assert result.outcome == expected or (shutil.which("hipify-perl") and translator == "hipify-clang")
+
+
 @pytest.mark.parametrize(("header", "expected"), [("cuda/barrier", "failed"), ("my/own.h", "unknown")])
 def test_a_missing_header_is_judged_by_whose_it_is(folder: Path, header: str, expected: str) -> None:
     body = f"sys.stderr.write(\"input.hip:1:1: fatal error: '{header}' file not found\\n\"); sys.exit(1)"

@@ -28,7 +28,7 @@ print(json.dumps([ended.returncode, quick.wait(30), stubborn.wait(30)]))
 def test_everything_of_the_connection_ends_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "sshd").symlink_to(sys.executable)
     with subprocess.Popen(["sleep", "300"]) as other:
-        argv = [tmp_path / "sshd", "-I", "-S", "-c", SSHD, sys.executable, remote_end.__file__]
+        argv = [str(tmp_path / "sshd"), "-I", "-S", "-c", SSHD, sys.executable, str(remote_end.__file__)]
         done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120)
         assert json.loads(done.stdout) == [0, -15, -9]
         assert other.poll() is None

@@ -19,6 +19,7 @@ from fleetctl.domain.metrics import Totals
 from fleetctl.domain.records import Scrape
 from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import Guardrail, GuardrailSpec
+from fleetctl.errors import ConfigInvalid
 from fleetctl.lab.engine_metrics import REQUEST_BOUNDS, TOKEN_BOUNDS, TTFT_BOUNDS
 from fleetctl.usecases.evidence import CounterEvidence
 
@@ -211,8 +212,8 @@ def test_no_new_scrape_is_stale_and_no_request_is_empty() -> None:
 
 def test_both_arms_on_one_replica_are_refused() -> None:
     scraper = FakeScraper()
-    scraper.replicas[2].name = "b1"
     source, cursor = begun(scraper)
+    scraper.replicas[2].name = "b1"
     scraper.serve(20)
     assert set(source.read(CELL, cursor).state.values()) == {"same_series"}
 
@@ -273,3 +274,17 @@ def test_a_needed_series_that_is_not_there_is_trouble_with_its_name_in_that_vers
     )
     assert "vllm:time_to_first_token_seconds" in made.trouble
     assert "vllm:new_ttft_seconds" in made.trouble
+
+
+def test_an_unknown_series_or_a_replica_on_both_arms_is_refused_before_a_customer_is_on_the_target() -> None:
+    scraper = FakeScraper()
+    scraper.serve(2_000)
+    source = CounterEvidence(scraper, now=lambda: scraper.now)
+    scraper.change["c1"] = {"trouble": "ttft_seconds of vllm 0.33.0 is vllm:time_to_first_token_seconds"}
+    with pytest.raises(ConfigInvalid, match="canary c1: ttft_seconds of vllm") as e:
+        source.freeze(CELL, (1.1,), 1_000)
+    assert e.value.code == "config.series"
+    scraper.change.clear()
+    scraper.replicas[2].name = "b1"
+    with pytest.raises(ConfigInvalid, match="both arms are read from b1"):
+        source.freeze(CELL, (1.1,), 1_000)

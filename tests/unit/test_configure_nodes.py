@@ -150,7 +150,7 @@ def test_what_the_matrix_does_not_know_never_starts_a_run(nodes: Nodes, ports: C
         run(replace(nodes, wanted=wanted), ports)
     assert caught.value.code == "config.matrix"
     assert "nothing was changed" in caught.value.message
-    assert any("fingerprint" in d and "pins file" in d for d in caught.value.details)
+    assert any("fingerprint" in d and "pins of the nodes file" in d for d in caught.value.details)
     assert fake.runs == []
 
 

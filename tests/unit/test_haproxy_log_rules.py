@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from fleetctl.adapters.haproxy import evidence as evidence_module
 from fleetctl.adapters.haproxy.evidence import HaproxyEvidence
-from fleetctl.adapters.haproxy.log import LogTail, Position, newest_lines, parse, read_position
+from fleetctl.adapters.haproxy.log import LogTail, Position, Skipped, newest_lines, parse, read_position
 from fleetctl.analysis.freeze import class_edges, quantiles
 from fleetctl.domain.evidence import Cursor, ladder_key
 from fleetctl.domain.ids import CellId
@@ -252,3 +253,43 @@ def test_outcomes_keep_only_the_newest(folder: Path, append: Callable[..., None]
     assert e.arms["canary"].attempts == 6001
     assert len(e.canary_outcomes) == 5000
     assert e.canary_outcomes.endswith(".x")
+
+
+def test_a_log_is_read_once_for_all_cells_of_a_router(folder: Path, append: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = [CellId(f"cell-{i}") for i in range(40)]
+    parsed: list[bytes] = []
+    read: list[bytes] = []
+
+    def counted_parse(line: bytes) -> Attempt | Skipped:
+        parsed.append(line)
+        return parse(line)
+
+    def counted_lines(where: Path) -> Iterator[bytes]:
+        for line in newest_lines(where):
+            read.append(line)
+            yield line
+
+    monkeypatch.setattr(evidence_module, "parse", counted_parse)
+    monkeypatch.setattr(evidence_module, "newest_lines", counted_lines)
+    append(*[row(c=c, a="baseline", srv="b1", ta=50) for _ in range(30) for c in cells])
+    live = source(folder, cells=cells)
+    frozen = {c: live.freeze(c, (1.25,), 20) for c in cells}
+    assert {f.baseline_n for f in frozen.values() if f is not None} == {30}
+    assert (len(read), len(parsed)) == (1_200, 1_200), "read back once, not once per cell"
+    cursors = {c: replace(live.mark(c), since=NOW - timedelta(hours=1), thresholds=frozen[c]) for c in cells}
+    for c in cells:
+        live.read(c, cursors[c])
+    parsed.clear()
+    append(*[row(c=c, a=a, srv=s) for _ in range(5) for c in cells for a, s in (("baseline", "b1"), ("canary", "c1"))])
+    for _ in range(3):
+        assert {(e["baseline"].attempts, e["canary"].attempts) for e in (live.read(c, cursors[c]).arms for c in cells)} == {(5, 5)}
+    assert len(parsed) == 400, "each new line is parsed once, whatever the number of cells and looks"
+    again = live.freeze(cells[0], (1.25,), 20)
+    assert again is not None
+    assert (again.baseline_n, len(read)) == (35, 1_200), "new lines are added without reading back"
+
+
+def test_fewer_requests_may_make_a_class_where_the_source_says_so() -> None:
+    tokens = [30] * 60 + [200] * 60 + [700] * 60
+    assert class_edges(tokens) == ()
+    assert class_edges(tokens, 50) == (200, 700)

@@ -247,12 +247,15 @@ def test_no_spec_for_a_cell_that_stays() -> None:
         spec_for(plan_of(fleet), fleet, CellId("nobody"))
 
 
-def test_pooled_lane_is_offered_where_equal_cells_would_do() -> None:
+def test_pooled_lane_is_given_where_equal_cells_would_do_and_share_a_wave() -> None:
     slow = workload("s", traffic=Traffic(requests_per_s=0.02, input_tokens=9.0, output_tokens=9.0))
-    fleet = lab_fleet(workloads=(slow,), cells=(cell("s1", "s"), cell("s2", "s"), cell("s3", "s")))
-    outcome = plan_of(fleet).outcomes[0]
-    assert outcome.reason.code == "lane.too_slow"
-    assert "pooled" in (outcome.change or "")
+    cells = (cell("s1", "s"), cell("s2", "s"), cell("s3", "s"))
+    fleet = lab_fleet(workloads=(slow,), cells=cells, policy=lab_policy(wave_cells=3))
+    plan = plan_of(fleet, options=PlanOptions(allow_dearer=True))
+    assert {o.lane.kind for o in plan.outcomes if o.lane is not None} == {"pooled"}
+    assert plan.waves[0].cells == ("s1", "s2", "s3")
+    two_a_wave = plan_of(replace(fleet, policy=lab_policy(wave_cells=2)))
+    assert {o.reason.code for o in two_a_wave.outcomes} == {"lane.too_slow"}
 
 
 def test_a_measured_baseline_is_preferred() -> None:

@@ -40,8 +40,11 @@ def server(answer: bytes) -> Iterator[int]:
 
         def serve() -> None:
             link, _ = listening.accept()
-            with link:
-                link.recv(65_536)
+            with link, link.makefile("rb") as request:
+                length = 0
+                while (line := request.readline().strip().lower()) != b"":
+                    length = int(line.removeprefix(b"content-length:")) if line.startswith(b"content-length:") else length
+                request.read(length)  # what is left unread would be answered with a reset
                 link.sendall(answer)
 
         thread = threading.Thread(target=serve, daemon=True)

@@ -36,7 +36,7 @@ def example(name: str) -> Fleet:
     [
         pytest.param(lambda: example("lab-six"), 6, id="lab-six"),
         pytest.param(lambda: example("two-clouds"), 40, id="two-clouds"),
-        pytest.param(lambda: generated_fleet(Shape(workloads=300)), 300, id="generated"),
+        pytest.param(lambda: generated_fleet(Shape(workloads=60)), 60, id="generated"),
         pytest.param(lambda: generated_fleet(Shape(workloads=10_000)), 10_000, id="generated-10000", marks=pytest.mark.slow),
     ],
 )

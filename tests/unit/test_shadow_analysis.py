@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetctl.analysis.shadow import Choice, compare, mismatch_e_values, shadow_verdict, top_kl
+from fleetctl.analysis.shadow import compare, mismatch_e_values, shadow_verdict, top_kl
 from fleetctl.domain.evidence import Pair
+from fleetctl.domain.quality import Choice
 from fleetctl.domain.workload import ShadowSpec
 from tests.fakes.clock import START
 from tests.fakes.shadow import pair

@@ -63,6 +63,8 @@ class RouterConfig:
         map_folder: absolute; holds weight.map, fence.map and shadow.map.
         collector_port: where the shadow tee sends copies; 0 means no tee.
         lua: False renders a plain router without fence, guard and tee (single writer).
+        retries: 0 is ours; above 0 a failed try is made again on another server of the same side, as other people's routers do. A try
+            that was made again is an error of its side all the same.
     """
 
     cells: tuple[CellRoute, ...]
@@ -73,6 +75,7 @@ class RouterConfig:
     lua: bool = True
     address: str = "127.0.0.1"
     max_connections: int = 2_000
+    retries: int = 0
 
 
 def render(config: RouterConfig) -> str:
@@ -181,6 +184,12 @@ global
 """
 
 
+def _retries(config: RouterConfig) -> str:
+    if config.retries <= 0:
+        return "    retries 0\n    no option redispatch"
+    return f"    retries {config.retries}\n    option redispatch 1\n    retry-on conn-failure empty-response response-timeout 500 502 503"
+
+
 def _defaults(config: RouterConfig) -> str:
     error = '{"error":{"message":"no server of this cell answers","type":"router","code":503}}'
     return f"""\
@@ -190,8 +199,7 @@ defaults
     option http-no-delay
     option http-server-close
     option dontlognull
-    retries 0
-    no option redispatch
+{_retries(config)}
     balance roundrobin
     timeout connect 2s
     timeout client 600s

@@ -7,7 +7,8 @@ token nor per token, so streaming cells are counted for errors only.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import re
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -25,6 +26,9 @@ FREEZE_LINES = 1_000_000
 """Newest lines of the log in which they are looked for: other cells wait meanwhile, and a log grows for as long as HAProxy runs."""
 LEAST_FOR_ERRORS = 200
 """Baseline requests from which a streaming cell's error ratio is taken; its times come from elsewhere."""
+LOOKED_BACK_FOR = 64
+"""Cells whose newest requests are looked for in one go."""
+_CELL = re.compile(rb'\{"c":"([a-z0-9-]{1,63})"')
 _TALLIES_PER_CELL = 3
 _DESCRIBE_LINES = 5_000
 
@@ -34,6 +38,7 @@ class HaproxyEvidence:
 
     Args:
         streaming: cells whose answers are server-sent events; slo_latency_ms: promised latency per cell; now: the clock.
+        cells: of this router; their newest requests are looked for together, so that a log is read back once and not once per cell.
     """
 
     def __init__(
@@ -43,7 +48,10 @@ class HaproxyEvidence:
         now: Callable[[], Instant],
         streaming: Iterable[CellId] = (),
         slo_latency_ms: Mapping[CellId, float] | None = None,
+        cells: Iterable[CellId] = (),
     ) -> None:
+        self._cells = tuple(cells)
+        self._newest: dict[CellId, deque[Attempt]] = {}
         self._folder = log_folder
         self._now = now
         self._streaming = frozenset(streaming)
@@ -60,7 +68,10 @@ class HaproxyEvidence:
     def freeze(self, c: CellId, scales: tuple[float, ...], least: int) -> Thresholds | None:
         """Take the baseline's quantiles from its newest requests (up to 3,000); None where fewer than `least` are there."""
         with _Reading(self._folder):
-            newest = [a for a in _newest(self._folder, c, lines=FREEZE_LINES, baseline=FREEZE_MOST) if a.arm == "baseline"]
+            self._pump()
+            if c not in self._newest:
+                self._look_back(c)
+        newest = list(self._newest[c])
         metrics: tuple[str, ...] = ("latency",)
         if c in self._streaming:  # errors alone need no tail
             metrics, least = (), min(least, LEAST_FOR_ERRORS)
@@ -109,12 +120,33 @@ class HaproxyEvidence:
             if isinstance(found, Attempt):
                 for tally in self._tallies.get(CellId(found.cell), {}).values():
                     tally.add(found)
+                if found.arm == "baseline" and found.cell in self._newest:
+                    self._newest[CellId(found.cell)].append(found)
             else:
                 for cell, tallies in self._tallies.items():
                     if _concerns(line, cell):
                         for tally in tallies.values():
                             tally.skip(found)
         return self._tail
+
+    def _look_back(self, c: CellId) -> None:
+        """Read the newest lines once for this cell and the router's others; from now on new lines are added as they are read."""
+        wanted = [c, *(other for other in self._cells if other != c and other not in self._newest)][:LOOKED_BACK_FOR]
+        found: dict[str, list[Attempt]] = {cell: [] for cell in wanted}
+        missing = set(found)
+        for line in islice(newest_lines(self._folder), FREEZE_LINES):
+            named = _CELL.match(line)
+            if named is None or (cell := named[1].decode()) not in missing:
+                continue
+            attempt = parse(line)
+            if isinstance(attempt, Attempt) and attempt.arm == "baseline":
+                found[cell].append(attempt)
+                if len(found[cell]) == FREEZE_MOST:
+                    missing.discard(cell)
+                    if not missing:
+                        break
+        for cell in wanted:
+            self._newest[cell] = deque(reversed(found[cell]), maxlen=FREEZE_MOST)
 
     def _catch_up(self, c: CellId, since: Cursor, tail: LogTail) -> Tally:
         tally = Tally(c, since, streaming=c in self._streaming, slo_latency_ms=self._slo.get(c))
@@ -158,13 +190,9 @@ def _concerns(line: bytes, cell: CellId) -> bool:
     return _names(line, cell) or not (line.startswith(b'{"c":"') and line.endswith(b"}"))
 
 
-def _newest(folder: Path, cell: CellId, *, lines: int, baseline: int | None = None) -> Iterator[Attempt]:
-    """Yield a cell's attempts among the newest `lines`, newest first, until `baseline` of them are of the baseline (None: all)."""
-    found_baseline = 0
+def _newest(folder: Path, cell: CellId, *, lines: int) -> Iterator[Attempt]:
+    """Yield a cell's attempts among the newest `lines`, newest first."""
     for line in islice(newest_lines(folder), lines):
         found = parse(line) if _names(line, cell) else "other"
         if isinstance(found, Attempt) and found.cell == cell:
             yield found
-            found_baseline += found.arm == "baseline"
-            if found_baseline == baseline:
-                return

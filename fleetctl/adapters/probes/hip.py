@@ -1,4 +1,4 @@
-"""Assess, adapter layer: translate one CUDA file (hipify-perl where there is one) and compile it for the target with hipcc.
+"""Assess, adapter layer: translate one CUDA file (hipify-perl, else hipify-clang, else our table) and compile it for the target with hipcc.
 
 Never runs what it compiles: device code only, to an object in a scratch folder that is thrown away.
 """
@@ -66,12 +66,14 @@ class HipProbe:
         return _result(path, ended)
 
     def _translate(self, scratch: Path, root: Path, text: str) -> str:
-        perl = self._tool("hipify-perl")
-        if perl:
-            argv = [perl, "-quiet-warnings", "input.cu"]
-            ended = run(argv, scratch=scratch, readable=[root], limits=self._limits, env={})
-            if ended.code == 0 and ended.out.strip():
-                return ended.out
+        made = scratch / "translated.hip"
+        for name, more in (("hipify-perl", ["-quiet-warnings"]), ("hipify-clang", ["-o", made.name, "-I", str(root)])):
+            if not self._tool(name):
+                continue
+            ended = run([self._tool(name), "input.cu", *more], scratch=scratch, readable=[root], limits=self._limits, env={})
+            said = made.read_text("utf-8", "replace") if made.is_file() and not made.is_symlink() else ended.out
+            if ended.code == 0 and said.strip():
+                return said
         return convert(text, self._names).text
 
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from fleetctl.adapters.prometheus.client import PrometheusApi, Trace
 from fleetctl.analysis.buckets import scrape_of
-from fleetctl.domain.evidence import Arm
+from fleetctl.domain.evidence import ARMS, Arm
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.metrics import Family, MetricTable, Series
 from fleetctl.domain.records import Scrape
@@ -120,7 +120,21 @@ class PrometheusScraper:
     def newest(self, c: CellId) -> Iterable[Scrape]:
         """Return the scrapes of the last minute."""
         now = self._now()
-        return self._between(c, datetime.fromtimestamp(now.timestamp() - FIRST_WINDOW_S, UTC), now) + self._missing(c, now)
+        found = self._between(c, datetime.fromtimestamp(now.timestamp() - FIRST_WINDOW_S, UTC), now) + self._missing(c, now)
+        return found + self._unknown_counters(c, found, now)
+
+    def _unknown_counters(self, c: CellId, found: list[Scrape], now: Instant) -> list[Scrape]:
+        """Return a scrape with trouble for every counter of the fleet file that Prometheus does not have for an arm."""
+        there = {(s.arm, s.replica) for s in found}
+        at_ms = round(now.timestamp() * 1_000)
+        out = []
+        for own in self._own:
+            for arm in ARMS:
+                replica = f"counter {own.name} {arm}"
+                if (arm, replica) not in there:
+                    trouble = f'Prometheus has no {own.of} with {self._arm_label}="{arm}"'
+                    out.append(Scrape(cell=c, arm=arm, replica=replica, at_ms=at_ms, trouble=trouble))
+        return out
 
     def query(self, c: CellId) -> str:
         """Return the selectors that are asked for."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from fleetctl.adapters.recording.files import files_of, lines_of
-from fleetctl.analysis.freeze import FREEZE_MOST, frozen
+from fleetctl.analysis.freeze import FREEZE_MOST, LEAST_PER_CLASS, frozen
 from fleetctl.analysis.tally import Tally
 from fleetctl.domain.evidence import ARMS, LADDER_METRICS, Cursor, Evidence, Series, Thresholds
 from fleetctl.domain.ids import CellId
@@ -41,7 +41,7 @@ class RecordedEvidence:
     Args:
         place: the folder of recordings, or one file; metrics: ladder metrics that it holds.
         slo_latency_ms: promised latency per cell; now: the clock.
-        may_begin: the folder may not be there yet, since we write it ourselves.
+        may_begin: the folder may not be there yet, since we write it ourselves; per_class: least attempts of a prompt-length class.
     """
 
     def __init__(
@@ -52,7 +52,9 @@ class RecordedEvidence:
         metrics: tuple[str, ...] = LADDER_METRICS,
         slo_latency_ms: Mapping[CellId, float] | None = None,
         may_begin: bool = False,
+        per_class: int = LEAST_PER_CLASS,
     ) -> None:
+        self._per_class = per_class
         self._place, self._now, self._metrics, self._may_begin = place, now, metrics, may_begin
         self._slo = dict(slo_latency_ms or {})
         self._cells: dict[CellId, _Cell] = {}
@@ -66,7 +68,9 @@ class RecordedEvidence:
         """Take the baseline's quantiles from its newest attempts (up to 3,000); None where fewer than `least` are there."""
         own = [a for a in self._pump(c).newest if a.arm == "baseline"][-FREEZE_MOST:]
         measured = tuple(m for m in self._metrics if any(a.measured(m) is not None for a in own))
-        return frozen(own, measured, scales, least, slo_latency_ms=self._slo.get(c)) if measured or not self._metrics else None
+        if not measured and self._metrics:
+            return None
+        return frozen(own, measured, scales, least, slo_latency_ms=self._slo.get(c), per_class=self._per_class)
 
     def read(self, c: CellId, since: Cursor) -> Evidence:
         """Return cumulative counts since the cursor; the same cursor and recording give the same counts."""

@@ -24,10 +24,11 @@ from urllib.parse import urlsplit
 
 from fleetctl.adapters.shadow.copies import Copy, Refused, class_of, make_copy, read_choices
 from fleetctl.adapters.shadow.wire import MOST_HEAD, BadMessage, Message, answer, post, read_message
-from fleetctl.analysis.shadow import Choice, compare
+from fleetctl.analysis.shadow import compare
 from fleetctl.domain.canonical import canonical
 from fleetctl.domain.evidence import Pair
 from fleetctl.domain.ids import is_id
+from fleetctl.domain.quality import Choice
 from fleetctl.errors import ConfigInvalid, CredentialsMissing, FleetctlError
 
 MOST_COPY = 16_384

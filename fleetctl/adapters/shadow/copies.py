@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from fleetctl.analysis.shadow import Choice
+from fleetctl.domain.quality import Choice
 
 MOST_TOKENS = 16
 TOP = 5

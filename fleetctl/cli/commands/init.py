@@ -70,7 +70,7 @@ def _show(app: App, name: str, done: tuple[Written, ...], output: str) -> None:
 
     rows = tuple((w.path, w.state, w.what) for w in done)
     foot = ("", _next(app, name, done))
-    table = Table(columns=(Column(title="FILE"), Column(title="STATE"), Column(title="WHAT", shrink=1)), rows=rows, foot=foot)
+    table = Table(columns=(Column(title="FILE"), Column(title="STATE"), Column(title="WHAT", shrink=1, wraps=True)), rows=rows, foot=foot)
     app.show(output, "init", done, table, tuple(w.path for w in done))
 
 

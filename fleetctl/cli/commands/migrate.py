@@ -86,7 +86,7 @@ class _Stop:
 
 def run_cells(app: App, cells: Sequence[CellId], phase: str | None, until: str, *, wait: bool, no_hold: bool, output: str) -> int:
     """Tick or watch cells that have begun, as the command does; returns the exit code."""
-    from fleetctl.cli.commands.status import next_of
+    from fleetctl.cli.commands.status import waits_for
     from fleetctl.usecases.migrate import Driver, Goal, follow, reached
     from fleetctl.views.columns import clean
     from fleetctl.views.migrate import MigrateView
@@ -95,7 +95,7 @@ def run_cells(app: App, cells: Sequence[CellId], phase: str | None, until: str, 
     as_json = output == "json"
 
     def why() -> dict[str, str]:
-        return {r.cell: clean(next_of(r)) for r in app.wiring.status_rows()}
+        return {r.cell: clean(waits_for(r)) for r in app.wiring.status_rows()}
 
     view = MigrateView(why=why, stream=app.line if as_json else None, tty=app.live and not as_json)
     driver = Driver(ports=app.wiring.tick_ports(), settings=app.wiring.tick_settings(), on_tick=lambda _: None)

@@ -74,7 +74,12 @@ def next_of(r: Stored) -> str:
         return r.hold_reason if r.ended != "complete" else ""
     if r.hold_reason == "stale" or r.hold_reason.startswith("traffic."):
         return f"HELD ({r.hold_reason}): fleetctl audit list {r.cell}"
-    return r.look.removeprefix(f"{r.phase}: ").split("; ")[0] if r.look else "first look is due"
+    return waits_for(r).split("; ")[0]
+
+
+def waits_for(r: Stored) -> str:
+    """Say what a cell waits for, in all its parts."""
+    return r.look.removeprefix(f"{r.phase}: ").removeprefix("waiting for ") if r.look else "first look is due"
 
 
 def _watch(app: App) -> None:

@@ -1,0 +1,89 @@
+"""Judge, pure layer: PASS on the evidence of equal cells together (lane pooled). Never a FAIL: each cell fails by itself; never I/O.
+
+The cells' requests are independent and their effect is the same (equal model, revision, image and SKU), so the product of their PASS
+processes at one step is again an e-process for "the canary is worse by the margin". A process that has reached 20 is stopped there, so a
+cell that has passed counts 20 and no more; a cell that has not begun the step counts 1. One cell that failed holds all of them.
+
+Source: products of independent e-values, Vovk and Wang, "E-values: calibration, combination and applications" (2021); evidence.md 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import exp, log
+
+from fleetctl.analysis import clusters
+from fleetctl.analysis.guardrails import PASS_BOUND, pass_log
+from fleetctl.analysis.judge import ALL
+from fleetctl.analysis.memory import Memory, unpack
+from fleetctl.analysis.power import LEAST_CANARY
+from fleetctl.domain.evidence import Evidence, JudgeState, Verdict
+from fleetctl.domain.ids import CellId
+from fleetctl.domain.workload import GuardrailSpec
+
+_BOUND = log(PASS_BOUND)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """Another cell of the group as it stands at the same step.
+
+    Args:
+        state: its judge's state; None where it has not begun the step, or has left it.
+        passed: it has left the step on a PASS; failed: it has failed anywhere on its way.
+    """
+
+    cell: CellId
+    state: JudgeState | None
+    passed: bool = False
+    failed: bool = False
+
+
+def pooled(
+    verdicts: Sequence[Verdict], state: JudgeState, evidence: Evidence, members: Sequence[Member], specs: Sequence[GuardrailSpec]
+) -> tuple[Verdict, ...]:
+    """Return a cell's verdicts with PASS where the group has shown it together; all others stay as they are.
+
+    Args:
+        verdicts, state: of the cell's own judge at this look, state after it.
+    """
+    failed = next((m.cell for m in members if m.failed), None)
+    if failed is not None:
+        return tuple(replace(v, kind="INCONCLUSIVE", detail=f"equal cell {failed} failed") if v.kind == "PASS" else v for v in verdicts)
+    memories = [unpack(state), *(unpack(m.state) for m in members if m.state is not None)]
+    gone = sum(m.passed for m in members)
+    canary = evidence.arms["canary"].attempts + sum(m.arm("canary").attempts for m in memories[1:]) + LEAST_CANARY * gone
+    judged: dict[str, float] = {s.name: _product(memories, s.name, gone) for s in specs if s.judged}
+    out = []
+    for v in verdicts:
+        value = judged.get(v.guardrail)
+        if value is None or v.kind != "INCONCLUSIVE" or canary < LEAST_CANARY:
+            out.append(v)
+        elif value >= _BOUND:
+            text = f"with {len(members)} equal cells, {canary:,} canary requests together"
+            out.append(replace(v, kind="PASS", pass_e_value=exp(min(value, 700.0)), missing=0, detail=text))
+        else:
+            out.append(replace(v, pass_e_value=exp(max(min(value, 700.0), -700.0))))
+    return tuple(_whole(v, out, judged) if v.guardrail == ALL else v for v in out)
+
+
+def _whole(whole: Verdict, parts: Sequence[Verdict], judged: dict[str, float]) -> Verdict:
+    mine = [v for v in parts if v.guardrail in judged]
+    if whole.kind != "INCONCLUSIVE" or not whole.detail.startswith("waiting for") or not mine or any(v.kind != "PASS" for v in mine):
+        return whole
+    return replace(whole, kind="PASS", pass_e_value=min(v.pass_e_value for v in mine), missing=0, detail="")
+
+
+def _product(memories: Sequence[Memory], guardrail: str, gone: int) -> float:
+    """Return the log of the group's PASS process: the least over the guardrail's rungs."""
+    names = sorted({n for m in memories for n in m.passes if n == guardrail or n.startswith(f"{guardrail}/")})
+    return min((gone * _BOUND + sum(_stopped(m, n) for m in memories) for n in names), default=0.0)
+
+
+def _stopped(memory: Memory, name: str) -> float:
+    bank = memory.passes.get(name)
+    if bank is None:
+        return 0.0
+    effect = clusters.design_effect(memory.clusters) if name == "errors" else 1.0
+    return _BOUND if bank.reached else pass_log(bank, effect)

@@ -1,0 +1,108 @@
+"""Identity before evidence, in the tick: arms that differ get no verdict, a change freezes the weight and begins the evidence anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fleetctl.analysis.identity import compare_arms
+from fleetctl.domain.identity import ArmsIdentity, Identity
+from fleetctl.domain.ids import CellId
+from fleetctl.usecases.tick import TickPorts
+from tests.simulator import Simulation, quick
+
+ONE = Identity(model="m", engine="vllm 0.11", weights="w1", tokenizer="t1", chat_template="c1", flags="f1")
+
+
+class Told:
+    """What both arms say they serve; None: an arm does not answer."""
+
+    def __init__(self, s: Simulation) -> None:
+        self.s, self.baseline, self.canary = s, ONE, ONE
+        self.silent = False
+
+    def arms(self, c: CellId) -> ArmsIdentity | None:
+        return None if self.silent else compare_arms(self.baseline, self.canary, self.s.clock.now())
+
+
+class TellingSimulation(Simulation):
+    """A simulation whose arms tell what they serve."""
+
+    def ports(self) -> TickPorts:
+        if not hasattr(self, "told"):
+            self.told = Told(self)
+        return replace(super().ports(), identity=lambda _: self.told)
+
+
+def started(**changes: float) -> TellingSimulation:
+    s = TellingSimulation(of=quick(), **changes)  # type: ignore[arg-type]
+    s.ports()
+    s.begin()
+    return s
+
+
+def test_equal_arms_arrive_as_ever() -> None:
+    s = started()
+    s.run(300, lambda: bool(s.rollout().ended))
+    assert s.rollout().ended == "complete"
+
+
+def test_arms_that_differ_never_get_weight() -> None:
+    s = started()
+    s.told.canary = replace(ONE, weights="w2")
+    s.run(60)
+    assert (s.bp(), s.rollout().hold_reason) == (0, "identity.differs")
+    assert "weights" in s.results[-1].why
+    assert sum(n.kind == "notify.page" for n in s.notices.sent) == 1
+
+
+def test_a_change_in_mid_migration_freezes_the_weight_until_the_arms_are_alike_and_evidence_begins_anew() -> None:
+    s = started()
+    s.at("canary")
+    s.run(3)
+    began = s.rollout().since
+    s.told.canary = replace(ONE, chat_template="c2")
+    s.run(60)
+    assert (s.bp(), s.rollout().phase, s.rollout().hold_reason) == (1000, "canary", "identity.differs")
+    assert s.target.splits[s.rollout().cell].lease_until > s.clock.now()
+    s.told.canary = ONE
+    s.run(2)
+    again = s.rollout().since
+    assert began is not None
+    assert again is not None
+    assert again.since > began.since
+    s.run(300, lambda: bool(s.rollout().ended))
+    assert s.rollout().ended == "complete"
+
+
+def test_both_arms_changed_alike_restarts_the_evidence_without_a_hold() -> None:
+    s = started()
+    s.at("ramp")
+    before = s.rollout().since
+    s.told.baseline = s.told.canary = replace(ONE, weights="w2")
+    s.run(2)
+    after = s.rollout().since
+    assert before is not None
+    assert after is not None
+    assert after.since > before.since
+    assert s.rollout().phase == "ramp"
+
+
+@pytest.mark.parametrize(("slower", "failing", "ended"), [(2.0, 0.0, ""), (1.0, 0.5, "rolled_back")])
+def test_arms_that_differ_get_no_verdict_but_the_breaker_stays_armed(slower: float, failing: float, ended: str) -> None:
+    s = started()
+    s.at("canary")
+    s.told.canary = replace(ONE, weights="w2")
+    s.run(1)
+    s.slower, s.failing = slower, failing
+    s.run(40)
+    assert s.rollout().ended == ended
+
+
+def test_an_arm_that_does_not_tell_changes_nothing() -> None:
+    s = started()
+    s.at("canary")
+    s.told.silent = True
+    s.run(300, lambda: bool(s.rollout().ended))
+    assert s.rollout().ended == "complete"
