@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from fleetctl.domain.matrix import Wanted
 from fleetctl.planning.check_matrix import release_variables
+from tests.fakes.ansible_world import ROOT
 from tests.lab.nspawn_bench import Bench
 from tests.lab.nspawn_lab import USER
 from tests.lab.standin_packages import OLD
@@ -38,3 +42,17 @@ def nodes_file(bench: Bench, release: str, variables: Mapping[str, object] | Non
     path = lab.folder / "nodes.yaml"
     path.write_text(json.dumps(file))  # JSON is YAML
     return path
+
+
+def fleetctl(workspace: Path, *argv: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run the program in a workspace, made where it is empty, with little of this environment and what is given."""
+    env = {"PATH": os.environ["PATH"], "HOME": str(workspace), "PYTHONPATH": str(ROOT), "NO_COLOR": "1", **more}
+
+    def run(*said: str) -> subprocess.CompletedProcess[str]:
+        program = [sys.executable, "-m", "fleetctl.cli", "-C", str(workspace), *said]
+        return subprocess.run(program, env=env, cwd=workspace, capture_output=True, text=True, check=False, timeout=2400)
+
+    if not any(workspace.iterdir()):
+        made = run("init")
+        assert made.returncode == 0, made.stderr
+    return run(*argv)

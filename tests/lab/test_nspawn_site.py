@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -13,9 +11,9 @@ import pytest
 
 from fleetctl.domain.ids import Token
 from fleetctl.domain.provision import HostResult
-from tests.fakes import ansible_world as world
 from tests.lab import nspawn_bench as nb
 from tests.lab import nspawn_lab as nl
+from tests.lab.nspawn_files import fleetctl as program
 from tests.lab.nspawn_files import nodes_file
 from tests.lab.standin_packages import NEW, OLD
 
@@ -181,9 +179,7 @@ def fleetctl(bench: nb.Bench, *argv: str) -> subprocess.CompletedProcess[str]:
     """Run the program in a workspace of its own."""
     workspace = bench.lab.folder / "workspace"
     workspace.mkdir(exist_ok=True)
-    env = {"PATH": os.environ["PATH"], "HOME": str(workspace), "PYTHONPATH": str(world.ROOT), "NO_COLOR": "1"}
-    program = [sys.executable, "-m", "fleetctl.cli", "-C", str(workspace), *argv]
-    return subprocess.run(program, env=env, cwd=workspace, capture_output=True, text=True, check=False, timeout=800)
+    return program(workspace, *argv)
 
 
 @pytest.mark.slow
