@@ -62,7 +62,7 @@ class AzureBench:
     def run(self, *argv: str, module: str = "fleetctl.cli", **environ: str) -> tuple[int, str, str]:
         """Run fleetctl to its end; return exit status and both outputs."""
         child = self.start(*argv, module=module, **environ)
-        out, err = child.communicate(timeout=280)
+        out, err = child.communicate(timeout=600)
         return child.returncode, out, err
 
     def ok(self, *argv: str) -> str:

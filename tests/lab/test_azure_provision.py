@@ -134,7 +134,8 @@ def _killed_then_converges(bench: AzureBench, arm: ArmDouble, step: str) -> None
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("step", [pytest.param(s, marks=[] if s == "planned" else pytest.mark.slow) for s in STEPS])
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS)
 def test_fleetctl_killed_at_a_step_converges_without_orphan_or_double(step: str, make: Callable[..., AzureBench], arm: ArmDouble) -> None:
     bench = make({f"pool.{POOL}.regions": "westus3", f"pool.{POOL}.partial": "move"})
     arm.refuse("AllocationFailed", how="polling", region="eastus2", times=1)

@@ -60,7 +60,6 @@ resource "aws_vpc_security_group_ingress_rule" "serving" {
 # Hosts to each other: EFA needs all.
 resource "aws_vpc_security_group_ingress_rule" "each_other" {
   security_group_id            = aws_security_group.hosts.id
-  description                  = "Hosts of the pool to each other"
   referenced_security_group_id = aws_security_group.hosts.id
   ip_protocol                  = "-1"
 }
