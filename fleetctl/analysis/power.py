@@ -16,7 +16,7 @@ from statistics import NormalDist
 
 from fleetctl.analysis import eprocess as ep
 from fleetctl.analysis.guardrails import FAIL_BOUND, PASS_BOUND
-from fleetctl.domain.evidence import LADDER
+from fleetctl.domain.evidence import LADDER, LADDER_METRICS
 from fleetctl.domain.workload import Guardrail, Requests
 
 LEAST_CANARY = 100
@@ -76,7 +76,7 @@ def planned_requests(
     """
     if not 0 < share < 1 or margin <= 0:
         return NEVER, NEVER
-    if guardrail == "latency":
+    if guardrail in LADDER_METRICS:
         if log_sd <= 0:
             return NEVER, NEVER
         walks = [rung_walk(rung, rungs[i] if rungs else margin, log_sd, share) for i, rung in enumerate(LADDER)]
@@ -101,7 +101,7 @@ def planned_fail(
     if not 0 < share < 1 or effect <= 0:
         return NEVER, NEVER
     other = (1 - share) / share
-    rates = [(1 - r, ep.clip(ep.slowed(1 - r, log1p(effect), log_sd))) for r in LADDER] if guardrail == "latency" else []
+    rates = [(1 - r, ep.clip(ep.slowed(1 - r, log1p(effect), log_sd))) for r in LADDER] if guardrail in LADDER_METRICS else []
     if not rates:
         rates = [(ep.clip(base_rate), ep.clip(base_rate + effect))]
     walks = [_walk(q0, q1, *ep.nearest_null(other, 1.0, q0, q1, 0.0), share) for q0, q1 in rates]

@@ -239,7 +239,7 @@ class GuardrailNeed:
         passes: to a PASS if both arms are equal; half: the same at half the margin; fails: to a FAIL where it is worse by twice the
             margin, None where it was not worked out.
         least_margin: the smallest that a PASS may have by the fleet's own A/A comparison; None before `fleetctl calibrate`.
-        replicas: (baseline, canary) that the evidence comes from.
+        replicas: (baseline, canary) that the evidence comes from; rungs: margins of the ladder's rungs where a tail is granted more.
     """
 
     guardrail: Guardrail
@@ -253,6 +253,7 @@ class GuardrailNeed:
     fails: tuple[Requests, Requests] | None = None
     least_margin: float | None = None
     replicas: tuple[int, int] = (0, 0)
+    rungs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

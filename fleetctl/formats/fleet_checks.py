@@ -25,6 +25,8 @@ from fleetctl.formats.yaml_source import Path
 
 Finding = tuple[Path, str]
 EXISTING = "existing"
+MOST_RATIO, MOST_POINTS = 5.0, 0.5
+"""Largest margins that can mean anything: six times as slow, half of all requests."""
 _PHASES = ("preflight", "shadow", "canary", "ramp", "full", "soak", "complete")
 
 
@@ -285,6 +287,9 @@ def _margin(name: str, margin: str, fail_margin: str | None, here: Path) -> Iter
             yield (*here, key), str(e)
     if values.get("margin", 1.0) <= 0:
         yield (*here, "margin"), "must be above 0: no evidence can show that two sides are exactly equal"
+    most, shown = (MOST_RATIO, f"{MOST_RATIO * 100:g}%") if name in LADDER_METRICS else (MOST_POINTS, f"{MOST_POINTS * 100:g} points")
+    if values.get("margin", 0.0) > most:
+        yield (*here, "margin"), f"is above {shown}: whatever happens would pass"
     if "margin" in values and values.get("fail_margin", 0.0) > values["margin"]:
         yield (*here, "fail_margin"), "is above the margin: what fails could pass"
 

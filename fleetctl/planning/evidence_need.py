@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from math import ceil, inf, log
 from statistics import NormalDist
+from typing import Protocol
 
-from fleetctl.domain.evidence import LADDER
+from fleetctl.domain.evidence import LADDER, LADDER_METRICS
 from fleetctl.domain.fleet import PhaseSpec, Policy
 from fleetctl.domain.plan import GuardrailNeed, StepNeed
 from fleetctl.domain.workload import Cell, Guardrail, GuardrailSpec, Lane, Requests, Workload
@@ -34,8 +35,20 @@ ASSUMED_LOG_SD = 0.6
 LANE_LIMIT_HOURS = 72.0
 """Above this an `own` lane is refused. Source: evidence.md 2."""
 
-PlannedRequests = Callable[[Guardrail, float, float, float, float], tuple[Requests, Requests]]
-"""(guardrail, margin, baseline error ratio, log-sd of latency, share of the canary) -> (median, p90) canary requests to PASS."""
+PlannedFails = Callable[[Guardrail, float, float, float, float], tuple[Requests, Requests]]
+"""(guardrail, effect beyond the FAIL margin, error ratio of the baseline, log-sd, share) -> (median, p90) canary requests to FAIL."""
+
+
+class PlannedRequests(Protocol):
+    """Works out canary requests to a PASS."""
+
+    def __call__(
+        self, guardrail: Guardrail, margin: float, base_rate: float, log_sd: float, share: float, /, *, rungs: tuple[float, ...] = ()
+    ) -> tuple[Requests, Requests]:
+        """Return (median, p90); margin, error ratio of the baseline, log-sd of latency, share of the canary; margins of the rungs."""
+        ...
+
+
 RAISING = frozenset({"canary", "ramp", "full"})
 """Phases whose end raises the weight: the longer bake time of a signed acceptance holds there."""
 
@@ -45,11 +58,11 @@ class Costs:
     """What verdicts cost in canary requests.
 
     Args:
-        passes: as `PlannedRequests`; fails: the same to a FAIL, for a true effect beyond the FAIL margin; None: not worked out.
+        passes: to a PASS; fails: to a FAIL, None where it is not worked out.
     """
 
     passes: PlannedRequests
-    fails: PlannedRequests | None = None
+    fails: PlannedFails | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +96,9 @@ def baseline_of(workload: Workload, measured: Mapping[str, Baseline]) -> Baselin
     return Baseline(error_ratio=ASSUMED_ERROR_RATIO, log_sd=ASSUMED_LOG_SD, origin="assumed")
 
 
-def planned_requests(guardrail: Guardrail, margin: float, base_rate: float, log_sd: float, share: float) -> tuple[Requests, Requests]:
+def planned_requests(
+    guardrail: Guardrail, margin: float, base_rate: float, log_sd: float, share: float, *, rungs: tuple[float, ...] = ()
+) -> tuple[Requests, Requests]:
     """Return (median, p90) of the canary requests after which this guardrail PASSes if both arms are equal.
 
     Args:
@@ -92,8 +107,9 @@ def planned_requests(guardrail: Guardrail, margin: float, base_rate: float, log_
     """
     if not 0 < share < 1 or margin <= 0:
         return NEVER, NEVER
-    if guardrail == "latency":
-        information = min(_latency_information(q, log_sd, margin, share) for q in LADDER)
+    if guardrail in LADDER_METRICS:
+        margins = rungs or (margin,) * len(LADDER)
+        information = min(_latency_information(q, log_sd, m, share) for q, m in zip(LADDER, margins, strict=True))
     else:
         information = _ratio_information(base_rate, margin, share)
     if information <= 0:
@@ -241,19 +257,21 @@ def _seconds(requests: Requests, per_s: float) -> float:
 
 
 def _need(g: GuardrailSpec, baseline: Baseline, costs: Costs, share: float, workload: Workload) -> GuardrailNeed:
-    def passes(margin: float) -> tuple[Requests, Requests]:
-        return costs.passes(g.name, margin, baseline.error_ratio, baseline.log_sd, share)
+    def passes(part: float) -> tuple[Requests, Requests]:
+        rungs = tuple(m * part for m in g.rungs)
+        return costs.passes(g.name, g.margin * part, baseline.error_ratio, baseline.log_sd, share, rungs=rungs)
 
     effect = 2 * g.margin - g.fail_margin
     return GuardrailNeed(
         guardrail=g.name,
         margin=g.margin,
         fail_margin=g.fail_margin,
+        rungs=g.rungs,
         error_ratio=baseline.error_ratio,
         log_sd=baseline.log_sd,
         origin=baseline.origin,
-        passes=passes(g.margin),
-        half=passes(g.margin / 2),
+        passes=passes(1.0),
+        half=passes(0.5),
         fails=costs.fails(g.name, effect, baseline.error_ratio, baseline.log_sd, share) if costs.fails is not None else None,
         least_margin=baseline.least_margins.get(g.name),
         replicas=(workload.replicas, workload.replicas),

@@ -255,7 +255,7 @@ def what_would_fit(a: Asking, policy: Policy, costs: Costs, plan: LanePlan) -> s
 
 
 def _wider(specs: tuple[GuardrailSpec, ...], factor: float) -> tuple[GuardrailSpec, ...]:
-    return tuple(replace(g, margin=g.margin * factor) for g in specs)
+    return tuple(replace(g, margin=g.margin * factor, rungs=tuple(m * factor for m in g.rungs)) for g in specs)
 
 
 def _at_half(policy: Policy) -> Policy:

@@ -33,7 +33,7 @@ from fleetctl.planning.checker import Ground, check_plan
 from fleetctl.planning.checks import make_checks
 from fleetctl.planning.conflict import Limit, conflict, conflict_check
 from fleetctl.planning.cost import Cost, fleet_cost, share
-from fleetctl.planning.evidence_need import Baseline, Costs, PlannedRequests, baseline_of, hours_to_soak, planned_requests
+from fleetctl.planning.evidence_need import Baseline, Costs, PlannedFails, PlannedRequests, baseline_of, hours_to_soak, planned_requests
 from fleetctl.planning.lanes import Asking, Given, assign_lanes, what_would_fit
 from fleetctl.planning.options import DEFAULT, PlanOptions
 from fleetctl.planning.order import wave_key
@@ -113,7 +113,7 @@ def make_plan(
     fit_of: FitOf,
     baselines: Mapping[str, Baseline] | None = None,
     requests_for: PlannedRequests = planned_requests,
-    fails_for: PlannedRequests | None = None,
+    fails_for: PlannedFails | None = None,
     fault_time: FaultTime | None = None,
     options: PlanOptions = DEFAULT,
 ) -> Plan:
@@ -145,7 +145,7 @@ def work_out(
     fit_of: FitOf,
     baselines: Mapping[str, Baseline] | None = None,
     requests_for: PlannedRequests = planned_requests,
-    fails_for: PlannedRequests | None = None,
+    fails_for: PlannedFails | None = None,
     fault_time: FaultTime | None = None,
     options: PlanOptions = DEFAULT,
 ) -> Worked:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 
+from fleetctl.domain.evidence import LADDER_METRICS
 from fleetctl.domain.fleet import Policy
 from fleetctl.domain.people import Reason
 from fleetctl.domain.plan import ARRIVED, Assessment, Outcome
@@ -79,7 +80,7 @@ def noisy(a: Asking, base: Outcome, policy: Policy) -> Outcome | None:
 
 
 def _in_unit(guardrail: str, margin: float) -> str:
-    return f"{margin * 100:.3g} %" if guardrail == "latency" else f"{margin * 100:.3g} points"
+    return f"{margin * 100:.3g} %" if guardrail in LADDER_METRICS else f"{margin * 100:.3g} points"
 
 
 def moved(base: Outcome, choice: Choice, site: Site, why: str, hours: float, kw: float | None, *, there: bool = False) -> Outcome:

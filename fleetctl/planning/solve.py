@@ -34,6 +34,8 @@ from fleetctl.planning.program import (
 
 EXACT_CHOICES = 600
 """Up to so many choices (allowed cell and pool pairs) one mixed program decides all."""
+LIMITED_NODES = 1_000
+"""Of the search tree where a limit of moves is kept and the choices are more than those."""
 LINEAR_CELLS = 12_000
 """Up to so many cells stand in the linear program; of more, an even sample of about so many."""
 
@@ -45,13 +47,15 @@ class Effort:
     Args:
         rounds: mixed programs at most; nodes: of each one's search tree; seconds: for each, a safety net for slow machines.
         width: cells per pool decided anew in each; gap_pct: proven, enough to stop.
+        gain: share of the open gap that a round must close, else it is the last; many shallow searches beat a few deep ones.
     """
 
-    rounds: int = 2
-    nodes: int = 20
+    rounds: int = 6
+    nodes: int = 2
     seconds: float = 60.0
-    width: int = 12
+    width: int = 8
     gap_pct: float = 0.05
+    gain: float = 0.02
 
 
 def solve(p: Program, effort: Effort | None = None) -> Answer:
@@ -68,7 +72,7 @@ def solve(p: Program, effort: Effort | None = None) -> Answer:
     tries = [refilled(p, y, greedy(p, costs, leaning, split_first=first)) for first in (False, True)]
     pool = polished(p, min(tries, key=lambda t: cost_of(p, t, vms_of(p, t)[0])))
     pool = _improve(p, pool, costs, p.price - p.size * (y.stay + y.both), bound, effort)
-    return _answer(p, polished(p, pool), y, bound, "prices")
+    return _answer(p, pool, y, bound, "prices")
 
 
 def _answer(p: Program, pool: Ints, y: Prices, bound: float, proof: str) -> Answer:
@@ -207,7 +211,7 @@ def _exact(p: Program, effort: Effort) -> Answer:
     part = _fixed(p, pool, rows, p.allowed[rows], sparse=False)
     model, r, c = _model(p, part, whole=True)
     limited = p.is_limited and int(p.allowed[rows].sum()) > EXACT_CHOICES
-    found = run(model, seconds=120.0, gap=1e-4 if limited else 0.0, nodes=50 * effort.nodes if limited else None)
+    found = run(model, seconds=120.0, gap=1e-4 if limited else 0.0, nodes=LIMITED_NODES if limited else None)
     y, _ = _prices(p)
     proven = bound_of(p, y)
     exact = -np.inf
@@ -316,15 +320,19 @@ def _improve(p: Program, pool: Ints, costs: Floats, slope: Floats, bound: float,
     then, _ = vms_of(p, pool)
     best = cost_of(p, pool, then)
     width = effort.width
-    for _ in range(effort.rounds):
-        if best - bound <= effort.gap_pct / 100 * abs(best):
+    for turn in range(effort.rounds):
+        open_ = best - bound
+        if open_ <= effort.gap_pct / 100 * abs(best):
             break
-        trial = _neighbour(p, pool, costs, slope, width, effort)
+        trial = polished(p, _neighbour(p, pool, costs, slope, width, effort))
         then, peak = vms_of(p, trial)
         cost = cost_of(p, trial, then)
-        if is_feasible(p, peak) and cost < best - 1e-9:
+        gained = best - cost
+        if is_feasible(p, peak) and gained > 1e-9:
             pool, best = trial, cost
-        else:
+        if gained < effort.gain * open_:
+            if turn > 0:
+                break
             width *= 2
     return pool
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from fleetctl.domain.evidence import LADDER_METRICS
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.plan import GuardrailNeed, LanePlan, Outcome, Plan, StepNeed
 from fleetctl.domain.workload import Cell, Lane, Requests
@@ -32,15 +33,18 @@ def evidence_lines(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[
     yield from wrapped(
         "PASS: both arms equal. AT HALF: at half the margin. FAIL: worse by twice the margin. TIME: at mean/trough rate.", width, "  "
     )
-    for key, waves in list(alike.items())[: max(1, most // 4)]:
+    shown = max(1, most // 10)
+    for key, waves in list(alike.items())[:shown]:
         first = next(g for s in steps[key] for g in s.guardrails)
         arms = f"{first.replicas[0]} and {first.replicas[1]} replicas" if all(first.replicas) else ""
         base = f"baseline {first.origin}: errors {first.error_ratio:.2%}, log-sd {first.log_sd:.2f}"
         yield from wrapped(f"{_waves(waves)}: {', '.join(x for x in (base, arms) if x)}", width, "  ")
         rows = [row for s in steps[key] for row in _rows(s)]
-        yield from columns([HEAD, *rows], right=[2, 3, 4, 5, 6], indent="    ", width=width)
+        yield from columns([HEAD, *rows], right=[2, 3, 4, 5, 6], indent="   ", width=width, gap=1)
         least = [f"{g.guardrail} {_margin(g.guardrail, g.least_margin)}" for g in _once(steps[key]) if g.least_margin is not None]
         yield from wrapped("smallest margin by A/A: " + (", ".join(least) or "not measured (fleetctl calibrate)"), width, "    ")
+    if len(alike) > shown:
+        yield f"  {counted(len(alike) - shown, 'more group')} of waves: fleetctl show {plan.id} -o wide"
 
 
 def _once(steps: tuple[StepNeed, ...]) -> Iterator[GuardrailNeed]:
@@ -65,7 +69,7 @@ def _rows(s: StepNeed) -> Iterator[list[str]]:
         yield [
             f"{s.phase} {s.weight_bp / 100:g}%" if i == 0 else "",
             f"{g.guardrail}{'*' if g.guardrail == s.binding else ''}",
-            _margin(g.guardrail, g.margin),
+            _margin(g.guardrail, g.margin) if not g.rungs else f"{min(g.rungs) * 100:.3g}-{max(g.rungs) * 100:.3g} %",
             _pair(g.passes),
             _pair(g.half),
             _pair(g.fails) if g.fails is not None else "-",
@@ -74,13 +78,20 @@ def _rows(s: StepNeed) -> Iterator[list[str]]:
 
 
 def _pair(requests: tuple[Requests, Requests]) -> str:
-    return "/".join("never" if n >= NEVER else f"{n:,}" for n in requests)
+    return "/".join("never" if n >= NEVER else _short(n) for n in requests)
+
+
+def _short(requests: Requests) -> str:
+    """Return a count in at most 6 letters, so that no column cuts a number: 9,870, 23.8k, 1.3M."""
+    if requests < 10_000:
+        return f"{requests:,}"
+    return f"{requests / 1000:,.3g}k" if requests < 999_500 else f"{requests / 1e6:,.3g}M"
 
 
 def _margin(guardrail: str, margin: float | None) -> str:
     if margin is None:
         return "-"
-    return f"{margin * 100:.3g} %" if guardrail == "latency" else f"{margin * 100:.3g} pt"
+    return f"{margin * 100:.3g} %" if guardrail in LADDER_METRICS else f"{margin * 100:.3g} pt"
 
 
 def lane_lines(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:

@@ -67,13 +67,14 @@ def test_the_types_of_cache_are_told_apart_by_their_divergence(tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-def test_the_easy_case_passes_and_the_hard_case_does_not(tmp_path: Path) -> None:
+def test_the_easy_case_passes_the_middle_one_is_left_open_and_the_hard_one_fails(tmp_path: Path) -> None:
     spec = QualitySpec(prefill_chunk=CHUNK, least_prompts=20)
     found = reports(tmp_path, quality_texts(CHUNK)[:24], 12, spec)
     for kv, r in found.items():
         print(kv, r.kind, r.why, r.whole, r.e_fail, r.e_pass, r.missing)
-    assert found["f16"].kind == "PASS"
-    assert found["q4_0"].kind != "PASS"
+    assert (found["f16"].kind, found["q4_0"].kind) == ("PASS", "FAIL")
+    assert found["q8_0"].kind == "INCONCLUSIVE"
+    assert "mean KL" in found["q8_0"].why
     assert any(b.name.startswith("over") and b.positions for b in found["f16"].buckets)
     assert found["q4_0"].whole.same_top < found["f16"].whole.same_top
 

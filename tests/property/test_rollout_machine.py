@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from fleetctl.domain.canonical import canonical, decode
 from fleetctl.domain.evidence import Verdict
+from fleetctl.domain.people import Signal
 from fleetctl.domain.rollout import Freeze, Rollout, SetSplit
 from fleetctl.domain.workload import Lane
 from fleetctl.rollout.decide import decide
@@ -53,6 +54,20 @@ class RolloutMachine(RuleBasedStateMachine):
     def in_the_dark(self, state: str, other: str, gone: bool, seconds: int, lost: int, blind: bool) -> None:
         """Evidence of any state, or none, or no place for it to begin."""
         self._tick(seconds, verdicts=(), state=state, other=other, gone=gone, blind=blind, providers_lost=lost)
+
+    @rule(source_goes=st.booleans(), looks=st.integers(1, 4), source=READY, target_side=READY)
+    def noticed(self, source_goes: bool, looks: int, source: float | None, target_side: float | None) -> None:
+        """A cloud says that a machine of one side goes; everything else is calm."""
+        pool = self.r.spec.source if source_goes else self.r.spec.target
+        going = Signal(
+            subject="h", kind="azure.preempt", severity="critical", seen_at=self.now, deadline=self.now + timedelta(seconds=30), pool=pool
+        )
+        for _ in range(looks):
+            before = self.bp
+            self._tick(5, verdicts=("PASS", "PASS", "PASS"), source_ready=source, target_ready=target_side, signals=(going,))
+            assert self.bp <= before, "nobody more is sent away from a source, or to a target, that goes"
+        if not source_goes and source in (None, 1.0) and not self.r.ended:
+            assert self.bp == 0, "customers are off a target before it goes"
 
     @rule(seconds=st.integers(1, 90))
     def weight_is_lost(self, seconds: int) -> None:

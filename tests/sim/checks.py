@@ -38,6 +38,7 @@ class Checks:
     def __init__(self, world: World, *, fenced: bool = True, wanted: str = "") -> None:
         self.world, self.fenced, self.wanted = world, fenced, wanted
         self.broken: list[Broken] = []
+        self.false_rollbacks: list[str] = []
         self._seen = 0
         self._going_home: dict[CellId, float] = {}
         self._ended: dict[CellId, int] = {}
@@ -110,7 +111,7 @@ class Checks:
             elif r.ended == "complete" and c in faults.regressed and self._exposed_s(c, faults.regressed[c][0]) > NOTICED_WITHIN_S:
                 self._say("P4", f"{c} is complete though its target was {faults.regressed[c][1]}")
             elif r.ended == "rolled_back" and c not in faults.regressed and r.latched is not None:
-                self._say("P4", f"{c} was rolled back though its target was as good: {r.latched.guardrail} {r.latched.detail}")
+                self.false_rollbacks.append(f"{c} at {self.world.t:.0f} s: {r.latched.guardrail}")
         self._chains()
 
     def _exposed_s(self, c: CellId, since: float) -> float:

@@ -154,6 +154,7 @@ class World:
         self.by = ""
         self.at_work: Controller | None = None
         self.able_s: dict[CellId, float] = dict.fromkeys(self.cells, 0.0)
+        self.marks: set[CellId] = set()
         self.orders: list[tuple[float, CellId, OrderKind]] = []
         self.on_step: list[Callable[[], None]] = []
 
@@ -306,6 +307,7 @@ class World:
             token = Token(floor + 1000)
             router.fence(c, token)
             router.set(Split(cell=c, target_bp=0, cap_bp=10_000, token=token, lease_until=self.clock.now()))
+            self.marks.add(c)
         except FleetctlError:
             return
 
@@ -313,10 +315,14 @@ class World:
         """What `fleetctl fallback --reconcile` does: the store takes over the router's tokens."""
         for c in self.cells:
             r, shown = self.store.load(c), self.target.splits[c]
-            if r is not None and not r.ended and r.hold_reason == "stale":
+            if c in self.marks and r is not None and r.ended in ("", "complete"):
+                self.store.raise_token(c, shown.token)
+                self.store.order(c, Order(kind="fallback", actor=PERSON, at=self.clock.now()))
+            elif r is not None and not r.ended and r.hold_reason == "stale":
                 self.store.raise_token(c, shown.token)
                 kind: OrderKind = "fallback" if shown.target_bp == 0 else "resume"
                 self.store.order(c, Order(kind=kind, actor=PERSON, at=self.clock.now()))
+        self.marks.clear()
 
     # what is seen -------------------------------------------------------------------------------------------------------
 

@@ -155,3 +155,18 @@ def test_probes_go_through_the_router_pinned_or_to_the_replicas(tmp_path: Path) 
     assert (pinned.host, pinned.port, pinned.path) == ("127.0.0.1", 9000, "/chat-lab")
     assert pinned.headers == {"x-fleetctl-pin": "secret:canary"}
     assert pinned.server_starts == "c", "a source server that answers in its place is a canary failure"
+
+
+def test_doctor_says_per_arm_which_guardrails_the_series_tell() -> None:
+    from types import SimpleNamespace
+
+    from fleetctl.cli.commands.doctor import _guardrails_told
+
+    fleet = parse_fleet(TEXT, file="f.yaml")
+    app = SimpleNamespace(wiring=SimpleNamespace(fleet=fleet))
+    told = {("baseline", "attempts"), ("baseline", "ttft"), ("baseline", "time_per_output_token_seconds"), ("baseline", "nll")}
+    found = _guardrails_told(app, fleet.cells[0], told)  # type: ignore[arg-type]
+    assert (found.state, found.detail) == ("ok", "baseline errors ttft token_time nll, canary nothing (from log, asked, pages, prom)")
+    wanting = _guardrails_told(app, fleet.cells[0], told - {("baseline", "ttft")})  # type: ignore[arg-type]
+    assert wanting.state == "warn"
+    assert "not told of the baseline: ttft" in wanting.detail

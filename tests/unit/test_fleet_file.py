@@ -182,6 +182,7 @@ def appended(text: str) -> Callable[[], str]:
         (appended("policy: {steps: [{phase: canary, weight: 5%}, {phase: canary, weight: 6%}]}\n"), 20, "stands twice"),
         (appended("policy: {steps: [{phase: canary, weight: 5%, guardrails: {errors: {margin: 5%}}}]}\n"), 20, "percentage points"),
         (appended("policy: {steps: [{phase: canary, weight: 5%, guardrails: {latency: {margin: 0%}}}]}\n"), 20, "above 0"),
+        (appended("policy: {steps: [{phase: canary, weight: 5%, guardrails: {errors: {margin: 60 points}}}]}\n"), 20, "would pass"),
         (
             appended("policy: {steps: [{phase: canary, weight: 5%, guardrails: {latency: {margin: 5%, fail_margin: 6%}}}]}\n"),
             20,

@@ -12,7 +12,7 @@ import pytest
 from fleetctl.analysis.judge import fresh, judge
 from fleetctl.analysis.power import planned_fail, planned_requests
 from fleetctl.domain.evidence import Verdict
-from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.fleet import Fleet, Policy
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.plan import LanePlan
 from fleetctl.domain.workload import Guardrail, GuardrailSpec, Lane, ShadowSpec, Traffic, Workload
@@ -247,3 +247,26 @@ def test_the_plan_prints_what_each_verdict_costs() -> None:
     text = render_plan(plan, fleet)
     assert "latency*" in text
     assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_a_tail_that_is_granted_more_is_planned_with_what_it_is_granted() -> None:
+    rungs = (0.1, 0.1, 0.2, 0.2, 0.2)
+    made = workload("w", traffic=traffic(150.0), guardrails=(Guardrail("latency"),))
+    plain = lab_policy()
+    wide = replace(
+        plain, steps=tuple(replace(p, guardrails=tuple(replace(g, margin=0.1, rungs=rungs) for g in p.guardrails)) for p in plain.steps)
+    )
+    tight = replace(plain, steps=tuple(replace(p, guardrails=tuple(replace(g, margin=0.1) for g in p.guardrails)) for p in plain.steps))
+
+    def needed(policy: Policy) -> int:
+        fleet = lab_fleet(workloads=(made,), cells=(cell("c", "w"),), policy=policy)
+        return lanes(fleet)[CellId("c")].plan.needed
+
+    assert needed(wide) < needed(tight)
+
+
+@pytest.mark.parametrize("metric", ["ttft", "token_time"])
+def test_other_ladders_are_planned_as_ladders(metric: str) -> None:
+    as_latency = planned_requests("latency", 0.1, 0.005, 0.6, 0.5)
+    assert planned_requests(metric, 0.1, 0.005, 0.6, 0.5) == as_latency
+    assert planned_fail(metric, 0.1, 0.005, 0.6, 0.5) == planned_fail("latency", 0.1, 0.005, 0.6, 0.5)
