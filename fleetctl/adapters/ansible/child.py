@@ -110,8 +110,8 @@ def _processes() -> list[tuple[int, int, int]]:
 
 
 def _sessions(main: int) -> frozenset[int]:
-    """Return the sessions of a run: that of the main process and those that its workers lead."""
-    return frozenset({main, *(pid for pid, parent, session in _processes() if parent == main and session == pid)})
+    """Return the sessions of a run: that of the main process and those that its workers lead, or are about to: they fork first."""
+    return frozenset({main, *(pid for pid, parent, _ in _processes() if parent == main)})
 
 
 def _members(sessions: frozenset[int]) -> list[int]:
