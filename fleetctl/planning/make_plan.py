@@ -184,6 +184,12 @@ def work_out(
         kw=tuple(gpu_kw(s, catalog) for s in everywhere),
         now=now,
     )
+    return _worked(given, fleet_digest, verdicts, fit_of)
+
+
+def _worked(given: _Inputs, fleet_digest: Sha256, verdicts: tuple[CapacityVerdict, ...], fit_of: FitOf) -> Worked:
+    """Ask, place, date, write and check."""
+    fleet, everywhere, options, now = given.fleet, given.sites, given.options, given.now
     outcomes, asked, steps = _ask(given)
     placed = _place(given, outcomes, asked, steps)
     moving = tuple(c for c in fleet.cells if outcomes[c.id].kind == "move" and c.id not in options.arrived)

@@ -7,17 +7,28 @@ import io
 import os
 import re
 import shutil
+import subprocess
 import threading
 import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
-UPSTREAM = "http://deb.debian.org"
 _PATH = re.compile(r"/debian/(dists|pool)/[A-Za-z0-9._+:~%/-]{1,400}\Z")
 TIMEOUT_S = 60
+
+
+@cache
+def upstream() -> str:
+    """Return the mirror that this machine itself takes Debian's packages from."""
+    argv = ["apt-get", "indextargets", "--format", "$(SITE)"]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
+    return (
+        next(site for site in said if site.startswith("http") and site.rstrip("/").endswith("/debian")).rstrip("/").removesuffix("/debian")
+    )
 
 
 def _folder() -> Path:
@@ -32,7 +43,7 @@ class _Through(http.server.BaseHTTPRequestHandler):
         kept = _folder() / self.path.lstrip("/") if self.path.startswith("/debian/pool/") else None
         if kept is None or not kept.exists():
             try:
-                with urllib.request.urlopen(UPSTREAM + self.path, timeout=TIMEOUT_S) as answer:
+                with urllib.request.urlopen(upstream() + self.path, timeout=TIMEOUT_S) as answer:
                     self._pass_on(answer, kept, int(answer.headers["Content-Length"]))
             except urllib.error.HTTPError as e:
                 self.send_error(e.code)
@@ -68,9 +79,9 @@ class _Through(http.server.BaseHTTPRequestHandler):
 def reachable() -> bool:
     """Tell whether Debian's archive answers."""
     try:
-        with urllib.request.urlopen(f"{UPSTREAM}/debian/dists/bookworm/InRelease", timeout=10):
+        with urllib.request.urlopen(f"{upstream()}/debian/dists/bookworm/InRelease", timeout=10):
             return True
-    except OSError:
+    except (OSError, ValueError, subprocess.CalledProcessError):  # no apt, no mirror, or none that answers
         return False
 
 
