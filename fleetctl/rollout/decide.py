@@ -52,7 +52,7 @@ PHASE_ORDER = ("preflight", "shadow", "canary", "ramp", "full", "soak", "complet
 def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     """Decide what happens next to a cell.
 
-    Priority: nothing after an end; orders; a FAIL and going home; a newer or foreign writer; a notice that the target loses machines;
+    Priority: nothing after an end; orders; a FAIL and going home; a newer writer; a notice that the target ends; a weight set by others;
     the step's weight; lost evidence; a notice that the source does; the step's gate, then pause, `until` and freeze.
 
     Args:
@@ -80,14 +80,14 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
         return _held(r, seen, why, now, page=False)
     if seen.foreign_write:
         return _held(r, seen, Reason(code="foreign_write", text=seen.foreign_write), now, page=True)
-    if _was_lowered(r, seen, now):
-        text = f"somebody else set {seen.split.target_bp / 100:g} % where {r.weight_bp / 100:g} % was; resume or abort it"
-        return _held(r, seen, Reason(code="foreign_write", text=text), now, page=True)
     ending = leaving(seen.signals, r.spec.target)
     if ending is not None:
         return _leave_target(r, seen, ending, now)
     if r.hold_reason == TARGET:
         return _return_to_target(r, seen, now)
+    if _was_lowered(r, seen, now):
+        text = f"somebody else set {seen.split.target_bp / 100:g} % where {r.weight_bp / 100:g} % was; resume or abort it"
+        return _held(r, seen, Reason(code="foreign_write", text=text), now, page=True)
     if (changed := _identity(r, seen, now)) is not None:
         return changed
     r = replace(r, identity=seen.identity.hash()) if seen.identity is not None else r
@@ -99,7 +99,7 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     ending = leaving(seen.signals, r.spec.source)
     if ending is not None:
         why = Reason(code=SOURCE, text=f"source: {notice_text(ending, now)}; nobody more is sent away from it")
-        return _held(r, seen, why, now, page=True)
+        return _held(replace(r, lost_since=None), seen, why, now, page=True)
     return _at_step(replace(r, lost_since=None), seen, now)
 
 
@@ -117,8 +117,11 @@ def _identity(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
         if not changed and r.settled_at is None and _shows(r, seen) and seen.mark is not None:  # the breaker needs a place to begin
             begun = _settle(r, seen, now)
             return replace(begun, next=replace(begun.next, hold_reason=r.hold_reason))
+        if r.settled_at is None and _shows(r, seen) and seen.mark is None and seen.split.target_bp > 0:
+            return _without_evidence(r, seen, BLIND, now)  # customers are there and nobody could even arm the breaker
         if lost := _lost(r, seen, now):
             return _without_evidence(r, seen, lost, now)
+        r = replace(r, lost_since=None)
         text = f"the arms do not serve the same ({'; '.join(found.differs[:3])}): no verdict, weight frozen"
         return _held(r, seen, Reason(code=DIFFERS, text=text), now, page=True)
     if changed:
@@ -200,11 +203,18 @@ def _go_home(r: Rollout, seen: Observation) -> Decision:
 
 def _leave_target(r: Rollout, seen: Observation, ending: Signal, now: Instant) -> Decision:
     """Take customers off a target that loses machines, before it does; as far as ready source capacity allows. Nothing has failed."""
-    ready = 1.0 if seen.source_ready is None else seen.source_ready
-    floor_bp = min(seen.split.target_bp, round((1.0 - ready) * FULL_BP))
     why = Reason(code=TARGET, text=f"target: {notice_text(ending, now)}")
     notice = () if r.hold_reason == TARGET else (Notify(level="page", text=f"{r.cell}: {why.text}; {percent_text(seen.split.target_bp)}"),)
-    held = replace(r, weight_bp=floor_bp, settled_at=None, lost_since=None, step_done=False, promoted=False, hold_reason=TARGET)
+    return _off_target(r, seen, why, notice, now)
+
+
+def _off_target(r: Rollout, seen: Observation, why: Reason, notice: tuple[Effect, ...], now: Instant) -> Decision:
+    """Lower as far as the source can take it, and stand at the first step with customers: whatever overwrites the hold resumes there."""
+    ready = 1.0 if seen.source_ready is None else seen.source_ready
+    floor_bp = min(seen.split.target_bp, round((1.0 - ready) * FULL_BP))
+    first = next((i for i, p in enumerate(r.spec.phases[: r.step + 1]) if p.weight_bp > 0), None)
+    again = r if first is None else _enter(r, first, now)
+    held = replace(again, weight_bp=floor_bp, settled_at=None, lost_since=None, step_done=False, promoted=False, hold_reason=TARGET)
     if floor_bp < seen.split.target_bp:
         return Decision(next=held, effects=(SetSplit(target_bp=floor_bp), *notice), why=why, look_again=SETTLING)
     drain: tuple[Effect, ...] = (Drain(pool=r.spec.target),) if notice else ()
@@ -215,11 +225,9 @@ def _return_to_target(r: Rollout, seen: Observation, now: Instant) -> Decision:
     """Begin again at the first step with customers once every replica of the target answers: its machines may be new ones."""
     if seen.target_ready is None or seen.target_ready < 1.0:
         ready = "is being asked" if seen.target_ready is None else f"answers on {seen.target_ready:.0%} of its replicas"
-        why = Reason(code=TARGET, text=f"target {ready}; not sending anybody there")
-        return Decision(next=r, effects=_renewal(r, seen, now), why=why, look_again=MOVING)
+        return _off_target(r, seen, Reason(code=TARGET, text=f"target {ready}; not sending anybody there"), (), now)
     if r.paused:
-        why = Reason(code=TARGET, text="target is whole again; paused")
-        return Decision(next=r, effects=_renewal(r, seen, now), why=why, look_again=MOVING)
+        return _off_target(r, seen, Reason(code=TARGET, text="target is whole again; paused"), (), now)
     weighted = [i for i, p in enumerate(r.spec.phases[: r.step + 1]) if p.weight_bp > 0]
     again = _enter(r, weighted[0], now) if weighted else replace(r, settled_at=None, hold_reason="")
     why = Reason(code="notice.over", text=f"target is whole again; beginning again at {again.phase}")

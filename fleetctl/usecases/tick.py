@@ -51,6 +51,9 @@ THRESHOLD_LEAST = 1_000
 WITHOUT_EVIDENCE = ("evidence.lost", PROVIDER)
 """Hold reasons of a cell that has no evidence."""
 
+PERSONS_WORD = ("abort", "fallback", "rollback", "promote")
+"""Orders that are obeyed whatever the arms serve, at once."""
+
 JUDGE = Actor(kind="judge", name="judge", via="timer")
 BREAKER = Actor(kind="breaker", name="breaker", via="timer")
 
@@ -230,8 +233,8 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
 
 
 def _arms(r: Rollout, ports: TickPorts) -> ArmsIdentity | None:
-    """Return what both arms serve; None where nobody tells, or the rollout has ended."""
-    if ports.identity is None or r.ended or r.direction == "home" or r.orders:
+    """Return what both arms serve; None where nobody tells, the rollout has ended, or a person's word goes before."""
+    if ports.identity is None or r.ended or r.direction == "home" or any(o.kind in PERSONS_WORD for o in r.orders):
         return None
     return ports.identity(r.cell).arms(r.cell)
 

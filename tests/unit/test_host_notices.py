@@ -176,3 +176,45 @@ def test_only_http_addresses_are_taken(url: str) -> None:
 def test_a_pool_without_a_source_is_not_asked() -> None:
     nobody: Any = HostNotices({}, lambda _: (), lambda: NOW)
     assert (nobody.watches(POOL), nobody.read(POOL)) == (False, ())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"garbage\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000,
+        b'HTTP/1.1 200 OK\r\n\r\n{"Events": [{"Resources": 7, "NotBefore": {}}], "action": [], "time": 5}',
+        b"",
+    ],
+)
+def test_a_relay_that_answers_anything_is_silent_or_heard_and_never_an_exception(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            link, _ = listening.accept()
+            with link:
+                link.recv(65_536)
+                link.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        host = Host(id=HostId("mi300x-a-1"), pool=POOL, address="127.0.0.1")
+        url = f"http://{{address}}:{listening.getsockname()[1]}/notices"
+        found = HostNotices({POOL: NoticeSource(url=url, parse=_parse_notices)}, lambda _: (host,), lambda: NOW).read(POOL)
+        thread.join(5)
+    assert leaving(found, POOL) is None
+
+
+def test_an_authority_that_is_gone_is_silence(tmp_path: Path) -> None:
+    source = NoticeSource(url="https://{address}:9/notices", parse=_parse_notices, ca=str(tmp_path / "gone.pem"))
+    host = Host(id=HostId("mi300x-a-1"), pool=POOL, address="127.0.0.1")
+    (signal,) = HostNotices({POOL: source}, lambda _: (host,), lambda: NOW).read(POOL)
+    assert signal.kind == "notices.silent"
+
+
+@pytest.mark.parametrize("url", ["http://[", "http://{address}:none/x", "http://{address}:99999/x"])
+def test_an_address_that_is_none_is_refused_before_anything(url: str) -> None:
+    with pytest.raises(ConfigInvalid):
+        HostNotices({POOL: NoticeSource(url=url, parse=_parse_notices)}, lambda _: (), lambda: NOW)

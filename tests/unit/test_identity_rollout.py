@@ -9,7 +9,9 @@ import pytest
 from fleetctl.analysis.identity import compare_arms
 from fleetctl.domain.identity import ArmsIdentity, Identity
 from fleetctl.domain.ids import CellId
+from fleetctl.domain.rollout import Order
 from fleetctl.usecases.tick import TickPorts
+from tests.rollouts import CELL, PERSON
 from tests.simulator import Simulation, quick
 
 ONE = Identity(model="m", engine="vllm 0.11", weights="w1", tokenizer="t1", chat_template="c1", flags="f1")
@@ -106,3 +108,27 @@ def test_an_arm_that_does_not_tell_changes_nothing() -> None:
     s.told.silent = True
     s.run(300, lambda: bool(s.rollout().ended))
     assert s.rollout().ended == "complete"
+
+
+def test_an_order_to_go_on_does_not_skip_the_question_what_the_arms_serve() -> None:
+    s = TellingSimulation(of=quick())
+    s.ports()
+    s.begin(until="canary")
+    s.run(120, lambda: s.rollout().step_done and s.bp() == 1000)
+    s.told.canary = replace(ONE, weights="w2")
+    s.run(5)
+    s.store.order(CELL, Order(kind="advance", actor=PERSON, at=s.clock.now()))
+    s.run(20)
+    assert (s.bp(), s.rollout().hold_reason) == (1000, "identity.differs")
+    s.store.order(CELL, Order(kind="abort", actor=PERSON, at=s.clock.now()))
+    s.run(5)
+    assert (s.bp(), s.rollout().ended) == (0, "aborted"), "the way home asks nobody"
+
+
+def test_arms_that_differ_without_evidence_go_home_as_any_cell_without_it() -> None:
+    s = started()
+    s.at("canary")
+    s.told.canary = replace(ONE, weights="w2")
+    s.evidence.down = True
+    s.run(160, lambda: bool(s.rollout().ended))
+    assert (s.bp(), s.rollout().ended) == (0, "lost_evidence")

@@ -18,7 +18,7 @@ from fleetctl.rollout.notices import LOOK, SOURCE, TARGET, leaving, notice_text
 from tests.rollouts import CELL, PERSON, T0, rollout, seeing
 from tests.simulator import SOURCE as FROM
 from tests.simulator import TARGET as TO
-from tests.simulator import Simulation, tiny
+from tests.simulator import Simulation, quick, tiny
 
 
 def _signal(s: Simulation, pool: PoolId, seconds: float = 30, severity: Literal["warning", "critical"] = "critical") -> Signal:
@@ -194,3 +194,46 @@ def test_an_ended_rollout_obeys_no_notice() -> None:
     signal = Signal(subject="a", kind="k", severity="critical", seen_at=T0, pool="mi300x-lab")
     done = decide(replace(rollout(), ended="complete", weight_bp=10_000), seeing(T0, 10_000, signals=(signal,)), T0)
     assert (done.next.ended, done.effects) == ("complete", ())
+
+
+def test_what_the_source_could_not_take_goes_home_once_it_can_though_the_notice_has_gone_with_its_machine() -> None:
+    s = Simulation(of=tiny(), rate_per_s=60)
+    s.signals.given = {}
+    s.begin()
+    s.at("ramp")
+    s.source_failing, s.ready.share[FROM] = 1.0, 0.75
+    _given(s, TO)
+    s.run(15, lambda: s.bp() == 2500)
+    assert s.bp() == 2500
+    s.source_failing, s.ready.share[FROM], s.ready.share[TO] = 0.0, 1.0, 0.0
+    s.signals.given = {}
+    s.run(15)
+    assert s.bp() == 0
+
+
+def test_whatever_overwrites_the_hold_goes_on_at_the_first_step() -> None:
+    s = Simulation(of=quick(), rate_per_s=60)
+    s.signals.given = {}
+    s.begin()
+    s.at("ramp")
+    _given(s, TO)
+    s.run(15, lambda: s.bp() == 0)
+    s.target.down = True
+    s.run(3)
+    s.signals.given = {}
+    s.target.down = False
+    before = len(s.target.applied)
+    s.run(30, lambda: s.bp() > 0)
+    assert next(a.target_bp for a in s.target.applied[before:] if a.target_bp) == 1000
+
+
+def test_a_killed_way_off_the_target_is_no_foreign_write() -> None:
+    s = Simulation(of=tiny(), rate_per_s=60)
+    s.signals.given = {}
+    s.begin()
+    s.at("ramp")
+    _given(s, TO)
+    s.target.splits[CELL] = replace(s.target.splits[CELL], target_bp=0)  # set, and killed before it was recorded
+    s.run(5)
+    assert (s.bp(), s.rollout().hold_reason) == (0, TARGET)
+    assert _pages(s, "somebody else") == []

@@ -65,7 +65,7 @@ class _Pages:
         if left <= 0:
             raise _Silent
         answer = self._api.call(method, path, body, timeout_s=left)
-        if answer.status == 0 or answer.status in (408, 429) or answer.status >= 502:
+        if answer.status == 0 or answer.status in (408, 429, 500) or answer.status >= 502:
             raise _Silent
         return answer.body if answer.status == 200 else None
 

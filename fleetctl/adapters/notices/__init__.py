@@ -5,6 +5,7 @@ A cloud's metadata service answers on the host alone, so a relay on the host han
 
 from __future__ import annotations
 
+import http.client
 import json
 import ssl
 import time
@@ -64,7 +65,7 @@ class HostNotices:
         self, sources: Mapping[PoolId, NoticeSource], hosts: Callable[[PoolId], Sequence[Host]], now: Callable[[], Instant]
     ) -> None:
         for pool, source in sources.items():
-            if urlsplit(source.url).scheme not in ("http", "https") or not urlsplit(source.url.replace("{address}", "h")).hostname:
+            if not _is_address(source.url):
                 text = f"pool.{pool}.notices: {source.url[:80]!r} is no address."
                 raise ConfigInvalid("config.notices", text, hint="Set: http://{address}:PORT/PATH")
         self._sources = dict(sources)
@@ -93,7 +94,7 @@ class HostNotices:
         pool_of_threads.shutdown(wait=False, cancel_futures=True)
         for future, host in asked.items():
             document = future.result() if future.done() and not future.cancelled() else None
-            signals = (_silent(host, self._now()),) if document is None else source.parse(document, host.id, names, self._now())
+            signals = _parsed(source, document, host, names, self._now())
             for s in signals:
                 found.setdefault((s.subject, s.kind), _of_pool(s, pool))
         keep_s = KEEP_SILENT_S if any(s.kind == "notices.silent" for s in found.values()) else KEEP_S
@@ -101,8 +102,26 @@ class HostNotices:
         return self._kept[pool][1]
 
 
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url.replace("{address}", "h"))
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a bracket left open, a port that is none
+        return False
+
+
 def _of_pool(s: Signal, pool: PoolId) -> Signal:
     return Signal(subject=s.subject, kind=s.kind, severity=s.severity, seen_at=s.seen_at, deadline=s.deadline, source=s.source, pool=pool)
+
+
+def _parsed(source: NoticeSource, document: object, host: Host, names: Mapping[str, str], now: Instant) -> Sequence[Signal]:
+    """Return what a document says; one that nobody can read is silence."""
+    if document is None:
+        return (_silent(host, now),)
+    try:
+        return tuple(source.parse(document, host.id, names, now))
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError):
+        return (_silent(host, now),)
 
 
 def _silent(host: Host, now: Instant) -> Signal:
@@ -124,17 +143,17 @@ def _read(answer: Any) -> bytes:
 
 
 def _ask(source: NoticeSource, host: Host) -> object:
-    """Return the document, {} where there is none (404), None where nobody answers with JSON."""
+    """Return the document, {} where there is none (404), None where nobody answers with JSON; whatever a relay does, it is no exception."""
     url = source.url.replace("{address}", f"[{host.address}]" if ":" in host.address else host.address)
     handlers: list[urllib.request.BaseHandler] = [_NoRedirect(), urllib.request.ProxyHandler({})]
-    if url.startswith("https"):
-        handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=source.ca or None)))
-    request = urllib.request.Request(url, headers={"User-Agent": "fleetctl", "Metadata": "true"})  # noqa: S310 - http(s) only, checked above
     try:
+        if url.startswith("https"):
+            handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=source.ca or None)))
+        request = urllib.request.Request(url, headers={"User-Agent": "fleetctl", "Metadata": "true"})  # noqa: S310 - http(s) only, checked above
         with urllib.request.build_opener(*handlers).open(request, timeout=WAIT_S) as answer:
             found: object = json.loads(_read(answer))
     except urllib.error.HTTPError as e:
         return {} if e.code == 404 else None
-    except (OSError, ValueError):
+    except (OSError, ValueError, OverflowError, RecursionError, http.client.HTTPException):
         return None
     return found if isinstance(found, dict) else None
