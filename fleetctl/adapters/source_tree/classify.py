@@ -133,4 +133,4 @@ def _text(path: str, lower: str, blob: Blob, bounds: Bounds, installed: bool) ->
         if lower.endswith(SOURCE):
             yield Skipped(path=path, reason="not text, though its name says so")
         return
-    yield TextFile(path=path, text=data.decode("utf-8", "replace").replace("\r\n", "\n"), installed=installed)
+    yield TextFile(path=path, text=data.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n"), installed=installed)
