@@ -50,18 +50,10 @@ def test_a_folder_is_read_and_other_files_are_not(tmp_path: Path) -> None:
     assert texts(read(tmp_path)) == {"a.cu", "sub/b.h", "Dockerfile"}
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("requirements.txt", "tensorrt_llm==1\n"),
-        ("a.py", "import tensorrt\n"),
-        ("pyproject.toml", '[project]\ndependencies=["tensorrt_llm"]\n'),
-    ],
-)
-def test_a_byte_order_mark_hides_nothing(tmp_path: Path, name: str, text: str) -> None:
-    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + text.encode())
-    (found,) = [f for f in read_tree(tmp_path) if isinstance(f, TextFile)]
-    assert found.text == text
+@pytest.mark.parametrize("name", ["requirements.txt", "a.py", "pyproject.toml"])
+def test_a_byte_order_mark_hides_nothing(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbftensorrt_llm==1\n")
+    assert [f.text for f in read(tmp_path) if isinstance(f, TextFile)] == ["tensorrt_llm==1\n"]
 
 
 def test_one_file_is_read(tmp_path: Path) -> None:
