@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from fleetctl.views.columns import WIDTH
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -91,7 +94,8 @@ class MigrateView:
             row = {"cell": r.cell, "phase": r.phase, "weight_bp": r.weight_bp, "ended": r.ended, "hold": r.hold_reason, "waits": waits}
             self._stream("migrate.cell", row)
         elif self._live is None:
-            sys.stderr.write(f"  {text}\n")
+            lines = textwrap.wrap(f"  {text}", WIDTH, subsequent_indent=" " * 17, break_on_hyphens=False) if waits else [f"  {text}"]
+            sys.stderr.write("\n".join(lines) + "\n")
             sys.stderr.flush()
 
 

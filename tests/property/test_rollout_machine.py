@@ -150,7 +150,7 @@ class RolloutMachine(RuleBasedStateMachine):
             assert 0 <= self.bp <= self.r.spec.cap_bp
 
 
-RolloutMachine.TestCase.settings = settings(max_examples=90, stateful_step_count=40, deadline=None)
+RolloutMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestRolloutMachine = RolloutMachine.TestCase
 
 

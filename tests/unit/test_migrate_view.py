@@ -55,3 +55,17 @@ def test_a_stream_gets_the_same_as_objects(capsys: pytest.CaptureFixture[str]) -
         view.show((r,))
     assert [(k, v["cell"], v["waits"]) for k, v in got] == [("migrate.cell", r.cell, ""), ("migrate.cell", r.cell, WHY)]
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_long_reason_stays_within_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    now: list[float] = [0.0]
+    r = waiting()
+    long = "4 of 587 token positions differ (0.7%, at most 5.0% may, 15 near ties, 600 positions needed)"
+    view = MigrateView(why=lambda: {r.cell: long}, clock=lambda: now[0])
+    with view:
+        view.show((r,))
+        now[0] = FIRST_WAIT_S
+        view.show((r,))
+    err = capsys.readouterr().err
+    assert all(len(line) <= 80 for line in err.splitlines())
+    assert long in " ".join(err.split())
