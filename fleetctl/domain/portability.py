@@ -110,6 +110,7 @@ class ElfFile:
     Args:
         needed: DT_NEEDED; sections: names, or marks found where the section table could not be read.
         gfx: targets of its HIP code objects; sm: CUDA targets of its fat binaries; has_ptx: PTX is inside.
+        opens: CUDA's libraries, and HIP's, that its data names: what it opens at run time.
     """
 
     path: str
@@ -118,6 +119,7 @@ class ElfFile:
     gfx: tuple[str, ...] = ()
     sm: tuple[str, ...] = ()
     has_ptx: bool = False
+    opens: tuple[str, ...] = ()
     installed: bool = False
 
 
