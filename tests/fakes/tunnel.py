@@ -44,12 +44,11 @@ class _Tunnel(socketserver.StreamRequestHandler):
 def _both_ways(one: socket.socket, other: socket.socket) -> None:
     to = {one: other, other: one}
     with selectors.DefaultSelector() as ready:
-        for side in to:
-            ready.register(side, selectors.EVENT_READ)
+        for end in to:
+            ready.register(end, selectors.EVENT_READ, end)
         while events := ready.select(_SILENCE_S):
             for key, _ in events:
-                side = key.fileobj
-                assert isinstance(side, socket.socket)
+                side: socket.socket = key.data
                 try:
                     data = side.recv(65536)
                     if not data:

@@ -22,7 +22,7 @@ from fleetctl.domain.ids import HostId, PoolId
 from fleetctl.domain.pool import Host
 from fleetctl.errors import ConfigInvalid
 from fleetctl.rollout.notices import leaving
-from fleetctl.wiring.clouds import _parse_notices
+from fleetctl.wiring.notices import parse_notices
 
 POOL = PoolId("mi300x-a")
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -85,7 +85,7 @@ def relay() -> Iterator[Relay]:
 def read(relay: Relay) -> Callable[[], HostNotices]:
     hosts = tuple(Host(id=HostId(f"mi300x-a-{n}"), pool=POOL, address="127.0.0.1") for n in (1, 2))
     url = f"http://{{address}}:{relay.server.server_address[1]}/notices"
-    return lambda: HostNotices({POOL: NoticeSource(url=url, parse=_parse_notices)}, lambda _: hosts, lambda: NOW)
+    return lambda: HostNotices({POOL: NoticeSource(url=url, parse=parse_notices)}, lambda _: hosts, lambda: NOW)
 
 
 def test_an_event_reaches_the_pool_once_with_its_deadline_though_both_hosts_tell_it(relay: Relay, read: Callable[[], HostNotices]) -> None:
@@ -161,7 +161,7 @@ def test_the_relay_of_the_how_to_hands_the_document_on(relay: Relay) -> None:
         thread.start()
         hosts = (Host(id=HostId("mi300x-a-2"), pool=POOL, address="127.0.0.1"),)
         url = f"http://{{address}}:{listening.getsockname()[1]}/"
-        (signal,) = HostNotices({POOL: NoticeSource(url=url, parse=_parse_notices)}, lambda _: hosts, lambda: NOW).read(POOL)
+        (signal,) = HostNotices({POOL: NoticeSource(url=url, parse=parse_notices)}, lambda _: hosts, lambda: NOW).read(POOL)
         thread.join(timeout=10)
     assert (signal.kind, signal.deadline) == ("azure.preempt", NOW + timedelta(seconds=30))
 
@@ -169,7 +169,7 @@ def test_the_relay_of_the_how_to_hands_the_document_on(relay: Relay) -> None:
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "relay", "ftp://{address}/x", "http://"])
 def test_only_http_addresses_are_taken(url: str) -> None:
     with pytest.raises(ConfigInvalid) as caught:
-        HostNotices({POOL: NoticeSource(url=url, parse=_parse_notices)}, lambda _: (), lambda: NOW)
+        HostNotices({POOL: NoticeSource(url=url, parse=parse_notices)}, lambda _: (), lambda: NOW)
     assert caught.value.code == "config.notices"
 
 
@@ -202,13 +202,13 @@ def test_a_relay_that_answers_anything_is_silent_or_heard_and_never_an_exception
         thread.start()
         host = Host(id=HostId("mi300x-a-1"), pool=POOL, address="127.0.0.1")
         url = f"http://{{address}}:{listening.getsockname()[1]}/notices"
-        found = HostNotices({POOL: NoticeSource(url=url, parse=_parse_notices)}, lambda _: (host,), lambda: NOW).read(POOL)
+        found = HostNotices({POOL: NoticeSource(url=url, parse=parse_notices)}, lambda _: (host,), lambda: NOW).read(POOL)
         thread.join(5)
     assert leaving(found, POOL) is None
 
 
 def test_an_authority_that_is_gone_is_silence(tmp_path: Path) -> None:
-    source = NoticeSource(url="https://{address}:9/notices", parse=_parse_notices, ca=str(tmp_path / "gone.pem"))
+    source = NoticeSource(url="https://{address}:9/notices", parse=parse_notices, ca=str(tmp_path / "gone.pem"))
     host = Host(id=HostId("mi300x-a-1"), pool=POOL, address="127.0.0.1")
     (signal,) = HostNotices({POOL: source}, lambda _: (host,), lambda: NOW).read(POOL)
     assert signal.kind == "notices.silent"
@@ -217,4 +217,4 @@ def test_an_authority_that_is_gone_is_silence(tmp_path: Path) -> None:
 @pytest.mark.parametrize("url", ["http://[", "http://{address}:none/x", "http://{address}:99999/x"])
 def test_an_address_that_is_none_is_refused_before_anything(url: str) -> None:
     with pytest.raises(ConfigInvalid):
-        HostNotices({POOL: NoticeSource(url=url, parse=_parse_notices)}, lambda _: (), lambda: NOW)
+        HostNotices({POOL: NoticeSource(url=url, parse=parse_notices)}, lambda _: (), lambda: NOW)
