@@ -22,8 +22,13 @@ NO = "no"
 HINT = "Set: http://{address}:PORT/PATH, aws, kubernetes:LABEL=VALUE, or no"
 
 
-def notices_of(fleet: Fleet, workspace: Path, hosts: Callable[[PoolId], Sequence[Host]], now: Callable[[], Instant]) -> Notices:
+def notices_of(
+    fleet: Fleet, workspace: Path, hosts: Callable[[PoolId], Sequence[Host]], now: Callable[[], Instant], *, first_s: float = 1.5
+) -> Notices:
     """Return what tells of the end of pools' machines; nobody, where no pool has a source of notices.
+
+    Args:
+        first_s: longest that an API's first answer is waited for, seconds.
 
     Raises:
         ConfigInvalid: config.notices.
@@ -40,7 +45,7 @@ def notices_of(fleet: Fleet, workspace: Path, hosts: Callable[[PoolId], Sequence
                 urls[pool.id] = word
             else:
                 raise _refused(pool, f"{word[:80]!r} is no source of notices")
-    return _joined(fleet, urls, reads, hosts, now)
+    return _joined(fleet, urls, reads, hosts, now, first_s)
 
 
 def _joined(
@@ -49,6 +54,7 @@ def _joined(
     reads: Mapping[PoolId, list[Read]],
     hosts: Callable[[PoolId], Sequence[Host]],
     now: Callable[[], Instant],
+    first_s: float,
 ) -> Notices:
     from fleetctl.usecases.tick import NoNotices
 
@@ -63,7 +69,8 @@ def _joined(
     def all_of(each: Sequence[Read]) -> Read:
         return lambda: tuple(s for read in each for s in read())
 
-    return AllNotices((HostNotices(relays, hosts, now), PolledNotices({p: all_of(each) for p, each in reads.items()}, now)))
+    apis = {pool: all_of(each) for pool, each in reads.items()}
+    return AllNotices((HostNotices(relays, hosts, now), PolledNotices(apis, now, first_s=first_s)))
 
 
 def _words(fleet: Fleet, pool: Pool) -> tuple[str, ...]:

@@ -212,6 +212,10 @@ class Traffic(Base):
     @cached_property
     def notices(self) -> Notices:
         """Return what tells of the end of pools' machines; nobody, where no pool has a source of notices."""
+        return self.notices_within(1.5)
+
+    def notices_within(self, first_s: float) -> Notices:
+        """Return the same, newly made; an API's first answer is waited for so many seconds."""
         from fleetctl.usecases.capacity import known_hosts
         from fleetctl.wiring.notices import notices_of
 
@@ -219,7 +223,7 @@ class Traffic(Base):
             made = known_hosts(self.store, (pool,))
             return (*made, *(h for h in self.fleet.hosts if h.pool == pool and h.id not in {m.id for m in made}))
 
-        return notices_of(self.fleet, self.workspace, hosts, self.clock.now)
+        return notices_of(self.fleet, self.workspace, hosts, self.clock.now, first_s=first_s)
 
     def tick_settings(self) -> TickSettings:
         """Return what a tick needs to know of this process and the policy."""

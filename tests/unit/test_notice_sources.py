@@ -33,7 +33,7 @@ def test_an_answer_is_read_in_the_background_and_kept() -> None:
         asked.append(GOES)
         return (GOES,)
 
-    notices = PolledNotices({POOL: read}, lambda: NOW)
+    notices = PolledNotices({POOL: read}, lambda: NOW, first_s=5.0)
     assert notices.watches(POOL)
     assert [(s.subject, s.pool) for s in notices.read(POOL)] == [("h-1", POOL)]
     assert notices.read(POOL) == notices.read(POOL)
@@ -43,8 +43,7 @@ def test_an_answer_is_read_in_the_background_and_kept() -> None:
 
 def test_a_reader_that_hangs_holds_up_nobody_and_is_silence_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     go = threading.Event()
-    monkeypatch.setattr(polled, "FIRST_S", 0.05)
-    notices = PolledNotices({POOL: lambda: (GOES,) if go.wait(10) else ()}, lambda: NOW)
+    notices = PolledNotices({POOL: lambda: (GOES,) if go.wait(10) else ()}, lambda: NOW, first_s=0.05)
     began = time.monotonic()
     assert notices.read(POOL) == ()
     assert notices.read(POOL) == ()
@@ -64,8 +63,7 @@ def test_a_reader_that_fails_is_silence_and_what_it_said_before_stands(monkeypat
         return (got,)
 
     monkeypatch.setattr(polled, "EVERY_S", -1.0)
-    monkeypatch.setattr(polled, "FIRST_S", 5.0)
-    notices = PolledNotices({POOL: read}, lambda: NOW)
+    notices = PolledNotices({POOL: read}, lambda: NOW, first_s=5.0)
     seen = [s.kind for s in notices.read(POOL)]
     assert seen == ["aws.block_end"]
     deadline = time.monotonic() + 10
@@ -77,7 +75,7 @@ def test_a_reader_that_fails_is_silence_and_what_it_said_before_stands(monkeypat
 
 
 def test_several_sources_are_one() -> None:
-    one = PolledNotices({POOL: lambda: (GOES,)}, lambda: NOW)
+    one = PolledNotices({POOL: lambda: (GOES,)}, lambda: NOW, first_s=5.0)
     both: Notices = AllNotices((NoNotices(), one))
     assert (both.watches(POOL), both.watches(PoolId("other"))) == (True, False)
     assert [s.subject for s in both.read(POOL)] == ["h-1"]

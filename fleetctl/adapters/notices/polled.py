@@ -36,10 +36,11 @@ class PolledNotices:
     """Reads each pool's notices in a thread of its own; one that cannot be read is a signal "notices.silent", which moves nobody.
 
     Args:
-        reads: by pool; whatever one raises is silence. now: the clock.
+        reads: by pool; whatever one raises is silence. now: the clock. first_s: longest that a first answer is waited for, seconds.
     """
 
-    def __init__(self, reads: Mapping[PoolId, Read], now: Callable[[], Instant]) -> None:
+    def __init__(self, reads: Mapping[PoolId, Read], now: Callable[[], Instant], *, first_s: float = FIRST_S) -> None:
+        self._first_s = first_s
         self._reads = dict(reads)
         self._now = now
         self._kept: dict[PoolId, _Kept] = {}
@@ -62,7 +63,7 @@ class PolledNotices:
             thread = threading.Thread(target=self._ask, args=(pool, kept), name=f"notices-{pool}", daemon=True)
             thread.start()
             if is_first:
-                thread.join(FIRST_S)
+                thread.join(self._first_s)
         stuck = kept.is_asking and time.monotonic() - kept.asked_at > STUCK_S
         return (*kept.signals, self._silent(pool)) if stuck else kept.signals
 
