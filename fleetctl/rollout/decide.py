@@ -67,7 +67,7 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
         r = replace(r, ended="", direction="home", home_for="fallback", orders=())
     r = replace(r, orders=()) if r.ended else _obey(r, now)
     if r.ended:
-        return Decision(next=r, effects=(), why=Reason(code="ended", text=f"ended: {r.ended}"), look_again=timedelta(hours=1))
+        return _after_end(r, seen, now)
     if seen.judge is not None:
         r = replace(r, judge=seen.judge)
     failed = _failure(seen.verdicts)
@@ -219,6 +219,20 @@ def _off_target(r: Rollout, seen: Observation, why: Reason, notice: tuple[Effect
         return Decision(next=held, effects=(SetSplit(target_bp=floor_bp), *notice), why=why, look_again=SETTLING)
     drain: tuple[Effect, ...] = (Drain(pool=r.spec.target),) if notice else ()
     return Decision(next=held, effects=(*_renewal(held, seen, now), *drain, *notice), why=why, look_again=MOVING)
+
+
+def _after_end(r: Rollout, seen: Observation, now: Instant) -> Decision:
+    """Do nothing; but where a finished cell's target loses machines, begin again if a source still stands, else say so once."""
+    ending = leaving(seen.signals, r.spec.target) if r.ended == "complete" else None
+    if ending is None:
+        rested = replace(r, hold_reason="") if r.hold_reason == TARGET else r
+        return Decision(next=rested, effects=(), why=Reason(code="ended", text=f"ended: {r.ended}"), look_again=timedelta(hours=1))
+    opened = _leave_target(replace(r, ended="", hold_reason="", orders=()), seen, ending, now)
+    if opened.next.weight_bp < seen.split.target_bp:
+        return opened
+    why = Reason(code=TARGET, text=f"target: {notice_text(ending, now)}; nobody can go home: the source does not answer")
+    page = () if r.hold_reason == TARGET or seen.split.target_bp == 0 else (Notify(level="page", text=f"{r.cell}: {why.text}"),)
+    return Decision(next=replace(r, hold_reason=TARGET), effects=page, why=why, look_again=timedelta(hours=1))
 
 
 def _return_to_target(r: Rollout, seen: Observation, now: Instant) -> Decision:

@@ -212,19 +212,18 @@ class Traffic(Base):
     @cached_property
     def notices(self) -> Notices:
         """Return what tells of the end of pools' machines; nobody, where no pool has a source of notices."""
-        from fleetctl.usecases.tick import NoNotices
-        from fleetctl.wiring.clouds import notice_sources
+        return self.notices_within(1.5)
 
-        sources = notice_sources(self.fleet)
-        if not sources:
-            return NoNotices()
-        from fleetctl.adapters.notices import HostNotices
+    def notices_within(self, first_s: float) -> Notices:
+        """Return the same, newly made; an API's first answer is waited for so many seconds."""
         from fleetctl.usecases.capacity import known_hosts
+        from fleetctl.wiring.notices import notices_of
 
         def hosts(pool: PoolId) -> tuple[Host, ...]:
-            return (*known_hosts(self.store, (pool,)), *(h for h in self.fleet.hosts if h.pool == pool))
+            made = known_hosts(self.store, (pool,))
+            return (*made, *(h for h in self.fleet.hosts if h.pool == pool and h.id not in {m.id for m in made}))
 
-        return HostNotices(sources, hosts, self.clock.now)
+        return notices_of(self.fleet, self.workspace, hosts, self.clock.now, first_s=first_s)
 
     def tick_settings(self) -> TickSettings:
         """Return what a tick needs to know of this process and the policy."""
