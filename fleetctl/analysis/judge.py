@@ -285,10 +285,11 @@ def _interval(e: Evidence, name: str) -> tuple[float, float] | None:
 def _missing(e: Evidence, spec: GuardrailSpec, banks: Sequence[PassBank], effect: float) -> int | None:
     """Return the canary requests still needed if both arms are equal: the distance to the bound over the drift."""
     base, canary = e.arms["baseline"], e.arms["canary"]
-    total = base.attempts + canary.attempts
-    if spec.margin <= 0 or min(base.attempts, canary.attempts) == 0:
+    ladder = spec.name in LADDER_METRICS and spec.name != LATENCY  # probes have a share of their own
+    counted = [c.timed_for(spec.name) if ladder else c.attempts for c in (base, canary)]
+    if spec.margin <= 0 or min(counted) == 0:
         return None
-    share = canary.attempts / total
+    share = counted[1] / sum(counted)
     frozen = e.cursor.thresholds
     needed = float(LEAST_CANARY - canary.attempts)
     for i, (rung, bank) in enumerate(zip(LADDER, banks, strict=False)):

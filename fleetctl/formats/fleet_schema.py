@@ -233,6 +233,9 @@ class WorkloadShape(Shape):
     serving: dict[str, ScalarText] = Field(default_factory=dict, description="What the roles and the lab need to start it.")
     apart: Text = Field(default="", description="Cells of workloads with the same word here never share a target pool.")
     after: list[Id] = Field(default_factory=list, description="Workloads whose cells must be in soak before its own begin.")
+    may_differ: list[Literal["dtype", "quantization", "quant", "weight_type"]] = Field(
+        default_factory=list, description="Engine flags in which the two sides differ on purpose (bf16 here, fp8 there)."
+    )
 
 
 class AffinityShape(Shape):

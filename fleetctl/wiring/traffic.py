@@ -153,7 +153,12 @@ class Traffic(Base):
         from fleetctl.domain.identity import ContractReport
 
         if self._identity is None:
-            self._identity = EngineArms(self.arm_api, self.clock.now, report=lambda cell: self.store.get(ContractReport, cell))
+            self._identity = EngineArms(
+                self.arm_api,
+                self.clock.now,
+                report=lambda cell: self.store.get(ContractReport, cell),
+                declared=lambda cell: self.fleet.workload(self.fleet.cell(cell).workload).may_differ,
+            )
         return self._identity
 
     def arm_api(self, c: CellId, arm: Arm) -> Api:
