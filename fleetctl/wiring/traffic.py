@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -107,6 +107,12 @@ class Traffic(Base):
     def evidence_of(self, c: CellId) -> EvidenceSource:
         """Return the evidence source of a cell: what the fleet file names for it."""
         return self._log_of(c) if self._has_log_alone(c) else self._evidence_maker.of(c)
+
+    def check_evidence(self, cells: Iterable[CellId]) -> None:
+        """Refuse cells whose evidence could not be had. Raises ConfigInvalid (config.prompts, config.replay, config.evidence)."""
+        for c in cells:
+            if not self._has_log_alone(c):
+                self._evidence_maker.check(c)
 
     def _has_log_alone(self, c: CellId) -> bool:
         try:
