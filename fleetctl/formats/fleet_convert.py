@@ -142,6 +142,7 @@ def _workload(name: str, w: WorkloadShape) -> Workload:
         serving=dict(w.serving),
         apart=w.apart,
         after=tuple(WorkloadId(name) for name in w.after),
+        may_differ=tuple(w.may_differ),
     )
 
 

@@ -36,7 +36,7 @@ from fleetctl.domain.rollout import (
 )
 from fleetctl.domain.split import Split, Stale
 from fleetctl.domain.units import Instant, Scalar
-from fleetctl.errors import EvidenceUnavailable, FleetctlError, StoreUnavailable, TrafficNotApplied
+from fleetctl.errors import ConfigInvalid, EvidenceUnavailable, FleetctlError, StoreUnavailable, TrafficNotApplied
 from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store, Trail
 from fleetctl.ports.traffic import EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
 from fleetctl.rollout.decide import PROVIDER, STALE, decide
@@ -173,7 +173,7 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
         at=now,
         phase=decision.next.phase,
         target_bp=decision.next.weight_bp,
-        served_bp=seen.evidence.served_bp if seen.evidence else None,
+        served_bp=seen.evidence.customers.served_bp if seen.evidence else None,
         arms=seen.evidence.arms if seen.evidence else {},
         verdicts=seen.verdicts,
         why=decision.why.text,
@@ -282,7 +282,7 @@ def _read(r: Rollout, ports: TickPorts) -> Evidence | None:
         return None
     try:
         return ports.evidence(r.cell).read(r.cell, r.since)
-    except EvidenceUnavailable:
+    except (EvidenceUnavailable, ConfigInvalid):  # what a source needs may be gone since the step began: no evidence either
         return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -108,6 +108,12 @@ class Traffic(Base):
         """Return the evidence source of a cell: what the fleet file names for it."""
         return self._log_of(c) if self._has_log_alone(c) else self._evidence_maker.of(c)
 
+    def check_evidence(self, cells: Iterable[CellId]) -> None:
+        """Refuse cells whose evidence could not be had. Raises ConfigInvalid (config.prompts, config.replay, config.evidence)."""
+        for c in cells:
+            if not self._has_log_alone(c):
+                self._evidence_maker.check(c)
+
     def _has_log_alone(self, c: CellId) -> bool:
         try:
             return self.fleet.cell(c).evidence == ("log",)
@@ -153,7 +159,12 @@ class Traffic(Base):
         from fleetctl.domain.identity import ContractReport
 
         if self._identity is None:
-            self._identity = EngineArms(self.arm_api, self.clock.now, report=lambda cell: self.store.get(ContractReport, cell))
+            self._identity = EngineArms(
+                self.arm_api,
+                self.clock.now,
+                report=lambda cell: self.store.get(ContractReport, cell),
+                declared=lambda cell: self.fleet.workload(self.fleet.cell(cell).workload).may_differ,
+            )
         return self._identity
 
     def arm_api(self, c: CellId, arm: Arm) -> Api:
