@@ -67,6 +67,10 @@ def check(parts: Parts) -> Iterator[Finding]:
             yield ("evidence", name, *place), text
     yield from _same_place(parts)
     yield from _after_each_other(parts)
+    required = parts.policy.checks.required if parts.policy is not None else ()
+    for name, workload in parts.workloads.items():
+        if "accuracy" in required and workload.checks.accuracy is None:
+            yield ("workloads", name, "checks"), "the policy requires accuracy: name its items, checks: {accuracy: {items: FILE}}"
     for i, commitment in parts.commitments.items():
         yield from _known("pools", commitment.pool, ("commitments", i, "pool"), parts)
     if parts.policy is not None:
