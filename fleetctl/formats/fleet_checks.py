@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from fleetctl.domain.evidence import LADDER_METRICS
 from fleetctl.formats import quantities as q
-from fleetctl.formats.evidence_sources import LOG, check_evidence, metrics_of
+from fleetctl.formats.evidence_sources import LOG, LOGS, check_evidence, metrics_of
 from fleetctl.formats.fleet_schema import (
     CellShape,
     CommitmentShape,
@@ -136,6 +136,9 @@ def _evidence(cell: CellShape, here: Path, parts: Parts) -> Iterator[Finding]:
         if name != LOG and name not in parts.names["evidence"]:
             known = {LOG, *parts.names["evidence"]}
             yield (*place, i), f"no evidence is named {name!r}{did_you_mean(name, known)}"
+    first = parts.evidence.get(cell.evidence[0]) if cell.evidence else None
+    if first is not None and first.kind == LOGS:
+        yield (*place, 0), f"{cell.evidence[0]} counts no requests: name another source first, such as log"
     workload = parts.workloads.get(cell.workload)
     if workload is None or cell.lane.kind == "stay":
         return

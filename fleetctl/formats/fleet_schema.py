@@ -146,7 +146,7 @@ class SourceShape(Shape):
 class EvidenceShape(Shape):
     """A source of evidence beside the routers' logs."""
 
-    kind: Text = Field(description="probes, scrape, prometheus or recording.")
+    kind: Text = Field(description="probes, scrape, prometheus, logs or recording.")
     settings: dict[str, ScalarText] = Field(default_factory=dict, description="What that kind knows: docs/how-to/choose-evidence.md.")
     secrets: dict[str, SecretShape] = Field(default_factory=dict, description="Secrets by reference: token or key.")
 
