@@ -18,11 +18,13 @@ from fleetctl.domain.rollout import (
     Observation,
     Order,
     Rollout,
+    RunChecks,
     SetSplit,
     StopShadow,
     Unhold,
 )
 from fleetctl.domain.units import FULL_BP, Instant
+from fleetctl.rollout.checks import unmet
 from fleetctl.rollout.gates import Gate, gate
 from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text
 
@@ -382,6 +384,8 @@ def _may_not_raise(r: Rollout, seen: Observation, now: Instant) -> Decision | No
     ending = leaving(seen.signals, r.spec.source)
     if ending is not None:
         return _held(r, seen, Reason(code=SOURCE, text=f"source: {notice_text(ending, now)}; not raising"), now, page=True)
+    if held := _unchecked(r, seen, now):
+        return held
     if seen.mark is not None:
         return None
     if r.settled_at is not None:
@@ -406,6 +410,18 @@ def _not_ready(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
         text = f"target answers on {seen.target_ready:.0%} of its replicas; not raising"
         return _held(r, seen, Reason(code="target.not_ready", text=text), now, page=True)
     return None
+
+
+def _unchecked(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
+    """Hold a raise while a check of both arms does not stand, and begin those that are due."""
+    found = unmet(r, seen)
+    if found is None:
+        return None
+    run: tuple[Effect, ...] = (RunChecks(checks=found.run),) if found.run else ()
+    if found.is_waiting:
+        return Decision(next=replace(r, hold_reason=""), effects=_renewal(r, seen, now) + run, why=found.why, look_again=MOVING)
+    held = _held(r, seen, found.why, now, page=True)
+    return replace(held, effects=held.effects + run)
 
 
 def _enter(r: Rollout, step: int, now: Instant) -> Rollout:
@@ -458,7 +474,7 @@ def _advance(r: Rollout, seen: Observation, now: Instant, verdict: Gate, renewal
     if seen.window.active:
         return _held(passed, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
     raised = min(following.weight_bp, r.spec.cap_bp)
-    if raised > seen.split.target_bp and (held := _not_ready(passed, seen, now)):
+    if raised > seen.split.target_bp and (held := _not_ready(passed, seen, now) or _unchecked(passed, seen, now)):
         return held
     entered = replace(_enter(r, r.step + 1, now), shown=(*r.shown, r.step) if _was_shown(r) else r.shown)
     effects: tuple[Effect, ...] = (SetSplit(target_bp=raised),) if raised != seen.split.target_bp else ()
