@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fleetctl.adapters.haproxy.process import find_binary
+from fleetctl.adapters.routers.haproxy.process import find_binary
 from fleetctl.domain.fleet import Fleet
 from fleetctl.errors import FleetctlError, LabFailed
 from fleetctl.lab import parts

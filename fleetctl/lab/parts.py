@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fleetctl.adapters.haproxy.config import CellRoute, RouterConfig, write_files
-from fleetctl.adapters.haproxy.process import HaproxyProcess, find_binary
+from fleetctl.adapters.routers.haproxy.config import RouterConfig, write_files
+from fleetctl.adapters.routers.haproxy.process import HaproxyProcess, find_binary
+from fleetctl.adapters.routers.route import CellRoute
 from fleetctl.domain.ids import CellId, is_id
 from fleetctl.domain.workload import AffinityKey
 from fleetctl.lab.load import CellLoad, LoadConfig

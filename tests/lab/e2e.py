@@ -20,7 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fleetctl.adapters.haproxy.router import HaproxyRouter
+from fleetctl.adapters.routers.haproxy.router import HaproxyRouter
 from fleetctl.adapters.store.sqlite import SqliteStore
 from fleetctl.cli.app import App
 from fleetctl.domain.event import Event

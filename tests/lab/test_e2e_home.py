@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fleetctl.adapters.haproxy.router import HaproxyRouter
+from fleetctl.adapters.routers.haproxy.router import HaproxyRouter
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.split import Split, Stale
 from tests.lab.e2e import CHAT, HALF, STREAM, SUMMARY, Lab, ms, of_kind
