@@ -174,8 +174,8 @@ def _cluster(route: CellRoute, arm: Arm) -> dict[str, Any]:
         **cluster,
         "lb_policy": "ROUND_ROBIN",
         "metadata": {"filter_metadata": {"fleetctl": {"arm": arm}}},
-        # without these two a side that fails would be sent to all the same, or spill over before it has failed
-        "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
+        # a side that has failed is sent nothing (no panic), and that at once: by default a change of health waits for 1 s more
+        "common_lb_config": {"healthy_panic_threshold": {"value": 0}, "update_merge_window": "0s"},
         "health_checks": [
             {
                 "timeout": f"{route.check_timeout_ms / 1_000}s",
@@ -183,6 +183,7 @@ def _cluster(route: CellRoute, arm: Arm) -> dict[str, Any]:
                 "no_traffic_interval": f"{route.check_every_ms / 1_000}s",
                 "unhealthy_threshold": 2,
                 "healthy_threshold": 1,
+                "reuse_connection": False,  # a server that no longer takes connections is down
                 "http_health_check": {
                     "host": "fleetctl",
                     "path": "/v1/completions",
