@@ -170,7 +170,7 @@ def test_errors_retries_and_clients_that_leave_are_told_apart(shared: EnvoyRig) 
     target.sleep_s = 0.0
     until(lambda: len(shared.log()) >= lines + 3, "three requests logged")
     counts = source.read(CELL, mark).arms["canary"]
-    assert (counts.attempts, counts.errors) == (2, 1), [row for row in shared.log()[lines:]]
+    assert (counts.attempts, counts.errors) == (2, 1), shared.log()[lines:]
 
 
 def test_a_pinned_probe_reaches_its_side_counts_nowhere_and_needs_the_key(shared: EnvoyRig) -> None:
