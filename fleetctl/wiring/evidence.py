@@ -207,8 +207,8 @@ class EvidenceMaker:
     def _sides(self, cell: Cell, arm: Arm, settings: Mapping[str, str]) -> tuple[Side, ...]:
         from urllib.parse import urlsplit
 
-        from fleetctl.adapters.haproxy.config import SERVER_HEADER
         from fleetctl.adapters.paired.stream import Side
+        from fleetctl.adapters.routers.route import SERVER_HEADER
 
         if settings.get("via") == "endpoints":
             found = (urlsplit(f"//{e}") for e in _endpoints(cell, arm))
@@ -323,8 +323,8 @@ def read_recording(place: Path) -> tuple[list[Attempt | Scrape], tuple[str, ...]
     Raises:
         EvidenceUnavailable: evidence.down, what cannot be read.
     """
-    from fleetctl.adapters.haproxy.log import lines_between, log_files, parse
     from fleetctl.adapters.recording.files import records_of
+    from fleetctl.adapters.routers.log import lines_between, log_files, parse
     from fleetctl.domain.records import Attempt
     from fleetctl.errors import EvidenceUnavailable
 
