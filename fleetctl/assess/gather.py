@@ -97,6 +97,8 @@ class Gatherer:
     def add(self, read: Read) -> None:
         """Take one thing that was read."""
         if isinstance(read, Skipped):
+            if read.elsewhere:
+                return
             self._found.not_read(Place(read.path, 0), read.reason, hides=read.hides)
             return
         self.counts.files += 1

@@ -145,8 +145,12 @@ def is_header_name(lower: str) -> bool:
     return name.endswith(HEADERS) or ".so." in name or "." not in name or TORCH.search(name) is not None or PLAN.search(name) is not None
 
 
-def classify(path: str, blob: Blob, bounds: Bounds, *, installed: bool = False) -> Iterator[Read]:
-    """Yield what one file says; nothing for a file that says nothing of interest."""
+def classify(path: str, blob: Blob, bounds: Bounds, *, installed: bool = False, keep: bool = False) -> Iterator[Read]:
+    """Yield what one file says; nothing for a file that says nothing of interest.
+
+    Args:
+        installed: a package manager put it there; keep: a text goes with its bytes.
+    """
     lower = path.lower()
     installed = installed or INSTALLED.search(lower) is not None
     head = blob.read(0, 8)
@@ -167,7 +171,7 @@ def classify(path: str, blob: Blob, bounds: Bounds, *, installed: bool = False) 
         if blob.size > bounds.spool and not installed:
             yield Skipped(path=path, reason=f"a library of which {bounds.spool // MIB} MiB were read")
     elif (is_text_name(lower) or PACKAGE_LIST.search(lower) or _is_script(lower, head)) and not (installed and not is_distribution(lower)):
-        yield from _text(path, lower, blob, bounds, installed)
+        yield from _text(path, lower, blob, bounds, installed, keep)
 
 
 def is_distribution(lower: str) -> bool:
@@ -193,7 +197,7 @@ def _model(path: str, lower: str, head: bytes, blob: Blob) -> Read:
         return Skipped(path=path, reason=f"model file: {e}")
 
 
-def _text(path: str, lower: str, blob: Blob, bounds: Bounds, installed: bool) -> Iterator[Read]:
+def _text(path: str, lower: str, blob: Blob, bounds: Bounds, installed: bool, keep: bool) -> Iterator[Read]:
     is_data = (
         lower.endswith((".json", ".txt")) and not is_requirement_file(lower) and lower.rpartition("/")[2] not in {*CONFIG_NAMES, *NAMES}
     )
@@ -204,7 +208,7 @@ def _text(path: str, lower: str, blob: Blob, bounds: Bounds, installed: bool) ->
         return
     data = blob.read(0, most)
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        data = data.decode("utf-16", "replace").encode("utf-8", "replace")
+        data, keep = data.decode("utf-16", "replace").encode("utf-8", "replace"), False
     if data.startswith(LARGE_FILE):
         yield Skipped(path=path, reason="a pointer to a large file that is not here", hides=True)
         return
@@ -212,7 +216,8 @@ def _text(path: str, lower: str, blob: Blob, bounds: Bounds, installed: bool) ->
         if not is_data:
             yield Skipped(path=path, reason="not text, though its name says so", hides=True)
         return
-    yield TextFile(path=path, text=data.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n"), installed=installed)
+    text = data.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n")
+    yield TextFile(path=path, text=text, installed=installed, data=data if keep else None)
 
 
 LARGE_FILE = b"version https://git-lfs"

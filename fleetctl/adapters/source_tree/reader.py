@@ -67,12 +67,14 @@ class SourceTreeReader:
         if os.path.isdir(root):
             yield from self._folder(root, spent)
         else:
-            yield from self._file(root, os.path.basename(root), spent, alone=True)
+            name = os.path.basename(root)
+            shown = name.encode("utf-8", "replace").decode("utf-8")
+            yield from self._file(root, shown, spent, alone=True, keep=shown == name)
 
     def _folder(self, root: str, spent: Spent) -> Iterator[Read]:
-        waiting: list[tuple[str, str, int]] = [(root, "", 0)]
+        waiting: list[tuple[str, str, int, bool]] = [(root, "", 0, True)]
         while waiting:
-            folder, shown, depth = waiting.pop()
+            folder, shown, depth, is_exact = waiting.pop()
             if depth > self._bounds.depth:
                 yield Skipped(path=shown, reason="folders nested too deeply", hides=True)
                 continue
@@ -90,7 +92,8 @@ class SourceTreeReader:
                 if entry.name in of_image:
                     continue
                 name = f"{shown}/{entry.name}" if shown else entry.name
-                name = name.encode("utf-8", "replace").decode("utf-8", "replace")
+                exact = is_exact and name == name.encode("utf-8", "replace").decode("utf-8")
+                name = name.encode("utf-8", "replace").decode("utf-8")
                 try:
                     is_link, is_folder = entry.is_symlink(), entry.is_dir(follow_symlinks=False)
                 except OSError as e:
@@ -100,13 +103,13 @@ class SourceTreeReader:
                     yield from self._link(entry, name, root)
                 elif is_folder:
                     if entry.name not in NOT_LOOKED_INTO:
-                        waiting.append((entry.path, name, depth + 1))
+                        waiting.append((entry.path, name, depth + 1, exact))
                 else:
                     spent.files += 1
                     if spent.files > self._bounds.files:
                         yield Skipped(path=shown or ".", reason=f"more than {self._bounds.files} files", hides=True)
                         return
-                    yield from self._file(entry.path, name, spent, alone=False)
+                    yield from self._file(entry.path, name, spent, keep=exact)
 
     @staticmethod
     def _link(entry: os.DirEntry[str], name: str, root: str) -> Iterator[Read]:
@@ -115,6 +118,8 @@ class SourceTreeReader:
         lower = name.lower()
         if target == root or target.startswith(f"{root}{os.sep}"):
             if os.path.exists(target):
+                if is_worth_reading(lower):
+                    yield Skipped(path=name, reason="a symbolic link to what is read where it lies", elsewhere=True)
                 return
         elif os.path.isdir(target) or is_worth_reading(lower):
             yield Skipped(path=name, reason="a symbolic link that leads out, not followed", hides=True)
@@ -122,7 +127,7 @@ class SourceTreeReader:
         if is_worth_reading(lower):
             yield Skipped(path=name, reason="a symbolic link to nothing")
 
-    def _file(self, path: str, shown: str, spent: Spent, *, alone: bool) -> Iterator[Read]:
+    def _file(self, path: str, shown: str, spent: Spent, *, alone: bool = False, keep: bool) -> Iterator[Read]:
         lower = shown.lower()
         is_archive = bool(TAR.search(lower) or ZIP.search(lower))
         if CLOSED.search(lower):
@@ -135,7 +140,7 @@ class SourceTreeReader:
                 if is_archive or (TORCH.search(lower) and blob.read(0, 2) == b"PK") or self._may_be_packed(lower, blob, alone=alone):
                     yield from self._archive(shown, blob, spent)
                 else:
-                    yield from classify(shown, blob, self._bounds)
+                    yield from classify(shown, blob, self._bounds, keep=keep)
         except OSError as e:
             yield Skipped(path=shown, reason=f"cannot be read: {e.strerror}", hides=True)
 
