@@ -115,8 +115,8 @@ def assess(subject: Subject, ports: AssessPorts, *, waivers: tuple[Waiver, ...] 
     findings = gatherer.findings(now)
     kept = _kept(subject, ports)
     if kept is not None:
-        known = {(f.rule, f.subject, f.where) for f in kept.findings}
-        findings = (*kept.findings, *(f for f in findings if (f.rule, f.subject, f.where) not in known))
+        known = {(f.rule, f.subject) for f in kept.findings}
+        findings = (*kept.findings, *(f for f in findings if (f.rule, f.subject) not in known))
     elif workload is not None and not subject.paths and not subject.images:
         findings = (*findings, *_declared(workload, ports))
     of_workload = f"workload {workload.id}" if workload else ""

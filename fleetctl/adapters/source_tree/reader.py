@@ -118,7 +118,7 @@ class SourceTreeReader:
         lower = name.lower()
         if target == root or target.startswith(f"{root}{os.sep}"):
             if os.path.exists(target):
-                if is_worth_reading(lower):
+                if is_worth_reading(lower) and not os.path.isdir(target):
                     yield Skipped(path=name, reason="a symbolic link to what is read where it lies", elsewhere=True)
                 return
         elif os.path.isdir(target) or is_worth_reading(lower):
