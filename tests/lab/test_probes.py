@@ -125,7 +125,8 @@ def test_the_sandbox_has_no_network_and_one_writable_folder(tmp_path: Path) -> N
 
 def test_nothing_outlives_its_probe(tmp_path: Path) -> None:
     """A child that leaves its session and its parent, and one that is still busy when time is over."""
-    script = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    os.fork()\n    open('seen', 'a').write('.')\n    time.sleep(600)\ntime.sleep({})"
+    script = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    os.fork()\n    open('seen', 'a').write('.')\n    time.sleep(600)\n"
+    script += "time.sleep({})"
     for parent, code in (("0.5", 0), ("600", None)):
         scratch = tmp_path / f"scratch-{parent}"
         scratch.mkdir()

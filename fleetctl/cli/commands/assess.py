@@ -52,10 +52,10 @@ def command(
 
     \b
     Examples:
-      fleetctl assess                                  the fleet's verdicts
-      fleetctl assess ./service --save chat            read a tree; plans use the verdict
-      fleetctl assess chat --waive R038="own kernels"  accept a finding
-      fleetctl assess image.tar -o sarif --out a.sarif an image that docker saved
+      fleetctl assess                                   the fleet's verdicts
+      fleetctl assess ./service --save chat             read a tree, for plans
+      fleetctl assess chat --waive R038="own kernels"   accept a finding
+      fleetctl assess image.tar -o sarif --out a.sarif  what docker saved
     """
     if import_names is not None:
         _import_names(app, import_names)
