@@ -1,4 +1,4 @@
-"""The read-only rights that `fleetctl init` writes: exactly those of the calls that the inventory and the capacity checks make, no more, no less.
+"""The read-only rights that `fleetctl init` writes: those of the calls that the inventory and the capacity checks make, and no other.
 
 The calls are found in the adapters' text, so that a new one without its right (or a right that nothing needs any more) fails here.
 """
