@@ -109,6 +109,8 @@ def _subject(app: App, subjects: tuple[str, ...], save_as: str | None, target: s
     images: list[str] = []
     named = save_as
     for word in subjects:
+        if not word.strip():
+            raise UsageError("usage.no_path", "a name is empty.", hint="Name a file, a folder, an image or a workload")
         if Path(word).exists():
             paths.append(Path(word))
         elif "/" in word or ":" in word:
