@@ -1,4 +1,4 @@
-"""The read-only rights that `fleetctl init` writes: those of the calls that the inventory and the capacity checks make, and no other.
+"""The read-only rights that `fleetctl init` writes: those of the calls that inventory, capacity and notices make, and no other.
 
 The calls are found in the adapters' text, so that a new one without its right (or a right that nothing needs any more) fails here.
 """
@@ -18,8 +18,8 @@ def text_of(cloud: str, *modules: str) -> str:
 
 
 def test_aws_rights_are_those_of_its_calls() -> None:
-    text = text_of("aws", "discovery", "capacity")
-    calls = set(re.findall(r'get_paginator\(\s*"(\w+)"', text)) | set(re.findall(r"\.((?:describe|list|get)_(?!paginator)\w+)\(", text))
+    text = text_of("aws", "discovery", "capacity", "notices")
+    calls = set(re.findall(r'(?:get_paginator\(\s*|_pages\(ec2, )"(\w+)"', text)) | set(re.findall(r"\.((?:describe|list|get)_(?!paginator)\w+)\(", text))
     assert len(calls) >= 9
     named = {action.partition(":")[2] for actions in AWS_ACTIONS.values() for action in actions}
     assert named == {"".join(word.title() for word in call.split("_")) for call in calls}
