@@ -19,7 +19,9 @@ def text_of(cloud: str, *modules: str) -> str:
 
 def test_aws_rights_are_those_of_its_calls() -> None:
     text = text_of("aws", "discovery", "capacity", "notices")
-    calls = set(re.findall(r'(?:get_paginator\(\s*|_pages\(ec2, )"(\w+)"', text)) | set(re.findall(r"\.((?:describe|list|get)_(?!paginator)\w+)\(", text))
+    calls = set(re.findall(r'(?:get_paginator\(\s*|_pages\(ec2, )"(\w+)"', text)) | set(
+        re.findall(r"\.((?:describe|list|get)_(?!paginator)\w+)\(", text)
+    )
     assert len(calls) >= 9
     named = {action.partition(":")[2] for actions in AWS_ACTIONS.values() for action in actions}
     assert named == {"".join(word.title() for word in call.split("_")) for call in calls}

@@ -12,8 +12,10 @@ import click
 import pytest
 
 from fleetctl.cli import main as program
+from fleetctl.cli.commands.migrate import Lines
 from fleetctl.cli.registry import COMMANDS
 from fleetctl.cli.streams import Messages, Results, guarded
+from fleetctl.errors import OutputFailed
 from tests.unit.test_cli_main import put
 
 
@@ -158,3 +160,25 @@ def test_a_character_that_the_terminal_lacks_stops_nothing(encoding: str, monkey
         said = seen.getvalue().decode("utf-8" if encoding == "ascii" else encoding)
         assert said.endswith(" end\n")
         assert all(a == b or b == "?" for a, b in zip(text, said.rstrip("\n"), strict=True))
+
+
+def test_a_stream_that_nobody_reads_asks_a_migration_to_stop_and_is_told_at_its_end() -> None:
+    class Stop:
+        asked = False
+
+    said: list[str] = []
+
+    def line(kind: str, value: object) -> None:
+        said.append(kind)
+        if len(said) == 2:
+            raise OutputFailed("output.closed", "closed.")
+
+    stop = Stop()
+    lines = Lines(line, stop)  # type: ignore[arg-type]
+    lines("a", 1)
+    assert (stop.asked, lines.ended(8)) == (False, 8)
+    lines("b", 1)
+    lines("c", 1)
+    assert (stop.asked, said) == (True, ["a", "b"])
+    with pytest.raises(OutputFailed):
+        lines.ended(0)
