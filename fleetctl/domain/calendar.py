@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from fleetctl.domain.canonical import LATER
 from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.units import Instant, Money
 
@@ -40,13 +41,18 @@ class PathUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaveDates:
-    """When one wave begins, has its slowest cell in soak, and has its last soak behind it; `waits` names freeze windows in its way."""
+    """When one wave begins, has its slowest cell in soak, and has its last soak behind it.
+
+    Args:
+        waits: names of freeze windows in its way; after: pools whose VMs have to be given back before it begins.
+    """
 
     index: int
     start: Instant
     soak: Instant
     end: Instant
     waits: tuple[str, ...] = ()
+    after: tuple[PoolId, ...] = field(default=(), metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,6 +141,7 @@ class Certificate:
         cost: USD/h of all priced pools then, plus the moves' own cost spread over `horizon_hours`; bound: no plan costs less.
         prices: from which anybody can compute `price_bound` again; caps: multiplier per shared limit, by its name.
         proof: "prices", or "branch and bound" where the solver's tree proves more than prices can.
+        later: the same for each stage that waits for a release, on what the stages before it leave (their moves' cost included).
     """
 
     cost: Money
@@ -152,6 +153,7 @@ class Certificate:
     moving: Money
     prices: tuple[PoolPrice, ...] = ()
     caps: tuple[tuple[str, float], ...] = ()
+    later: tuple[Certificate, ...] = field(default=(), metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +286,7 @@ class Wave:
     Args:
         evidence_needed: canary requests to PASS if both arms are equal (p90), per guardrail, at the widest step.
         steps: the same per step, in the order of `phases`; hours: of the whole wave, soak included.
+        stage: 1, or later: what earlier stages left has to be released first.
     """
 
     index: int
@@ -292,6 +295,7 @@ class Wave:
     evidence_needed: Mapping[Guardrail, Requests] = field(default_factory=dict)
     steps: tuple[StepNeed, ...] = ()
     hours: float = 0.0
+    stage: int = field(default=1, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,6 +342,10 @@ class Plan:
     cash: tuple[CashLine, ...] = field(default=(), metadata=LATER)
     calendar: Calendar | None = field(default=None, metadata=LATER)
     paths: tuple[PathUse, ...] = field(default=(), metadata=LATER)
+
+    def stage_of(self) -> dict[CellId, int]:
+        """Return the stage of every cell that is in a wave."""
+        return {c: w.stage for w in self.waves for c in w.cells}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

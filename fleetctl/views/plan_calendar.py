@@ -37,6 +37,7 @@ def calendar_lines(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[
     yield from columns(rows, right=[0, 1], indent="  ", width=width)
     if len(plan.waves) > most:
         yield f"  and {len(plan.waves) - most:,} more: fleetctl show {plan.id} -o wide"
+    yield from _stages(plan, width)
     yield from _double_run(plan, width)
     for r in calendar.releases[: max(1, most // 4)]:
         yield from wrapped(f"{_at(r.at)}: {counted(r.vms, 'VM')} of {clean(r.pool)} can be released (wave {r.wave} is over)", width, "  ")
@@ -79,6 +80,23 @@ def _double_run(plan: Plan, width: int) -> Iterator[str]:
         yield from wrapped(f"paid back in {duration(calendar.payback_hours * 3600)} of the saving", width, "  ")
     else:
         yield from wrapped("never paid back: the plan saves nothing an hour", width, "  ")
+
+
+def _stages(plan: Plan, width: int) -> Iterator[str]:
+    """Yield what has to be given back before a later stage may begin."""
+    calendar = plan.calendar
+    stages = sorted({w.stage for w in plan.waves if w.stage > 1})
+    for stage in stages:
+        mine = [w.index for w in plan.waves if w.stage == stage]
+        after = next((d.after for d in calendar.waves if d.index == mine[0]), ()) if calendar is not None else ()
+        which = f"wave {mine[0]}" if len(mine) == 1 else f"waves {mine[0]} to {mine[-1]}"
+        pools = ", ".join(clean(p) for p in after[:4]) + (f" and {len(after) - 4} more" if len(after) > 4 else "")
+        yield from wrapped(
+            f"{which} ({counted(sum(len(w.cells) for w in plan.waves if w.stage == stage), 'cell')}): stage {stage}, on what stage "
+            f"{stage - 1} releases ({pools or 'held capacity'}). Not begun by this plan: after the release run fleetctl plan again",
+            width,
+            "  ",
+        )
 
 
 def _deadline(plan: Plan, width: int, most: int) -> Iterator[str]:
