@@ -125,12 +125,17 @@ class Speed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolPrice:
-    """One pool's multipliers in the certificate, USD per hour and GPU: of cells that keep it, of all its cells, of those that enter."""
+    """One pool's multipliers in the certificate, USD per hour and GPU: of cells that keep it, of all its cells, of those that enter.
+
+    Args:
+        cover: USD per hour and VM: of VMs that commitments by scope may pay for.
+    """
 
     pool: PoolId
     stay: float
     both: float
     peak: float
+    cover: float = field(default=0.0, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +146,7 @@ class Certificate:
         cost: USD/h of all priced pools then, plus the moves' own cost spread over `horizon_hours`; bound: no plan costs less.
         prices: from which anybody can compute `price_bound` again; caps: multiplier per shared limit, by its name.
         proof: "prices", or "branch and bound" where the solver's tree proves more than prices can.
+        covered: USD/h of those VMs that commitments by scope pay for, already taken off `cost`; None where there are none.
         later: the same for each stage that waits for a release, on what the stages before it leave (their moves' cost included).
     """
 
@@ -154,6 +160,7 @@ class Certificate:
     prices: tuple[PoolPrice, ...] = ()
     caps: tuple[tuple[str, float], ...] = ()
     later: tuple[Certificate, ...] = field(default=(), metadata=LATER)
+    covered: Money | None = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import Cell, Workload
 from fleetctl.planning.candidates import Choice, Site, padded
+from fleetctl.planning.commitments import scoped, units_of
 from fleetctl.planning.placement import SPREAD
 from fleetctl.planning.power_draw import vm_kw
 from fleetctl.planning.program import TINY, Floats, Ints, Program
@@ -71,6 +72,7 @@ def assemble(
     np.maximum.at(wide, start, spread.astype(float))
     needed = np.maximum(np.ceil(base / size - TINY), np.minimum(wide, count))
     caps, limits, names = shared_limits(fleet, catalog, sites)
+    units, funds = units_of(scoped(fleet, now), sites, catalog)
     return (
         Program(
             load=load,
@@ -87,6 +89,8 @@ def assemble(
             paid=np.minimum(_paid(fleet, sites, now), most),
             caps=caps,
             limits=np.maximum(limits, caps @ count) if len(limits) else limits,
+            units=np.array(units, dtype=np.float64).reshape(len(funds), pools),
+            funds=np.array(funds, dtype=np.float64),
         ),
         limits,
         names,
@@ -111,7 +115,7 @@ def _paid(fleet: Fleet, sites: Sequence[Site], now: Instant) -> Floats:
     today = now.date().isoformat()
     paid = dict.fromkeys((s.pool.id for s in sites), 0)
     for c in fleet.commitments:
-        if c.until >= today and c.pool in paid:
+        if c.until >= today and c.scope is None and c.pool in paid:
             paid[c.pool] += c.count
     return np.array([float(paid[s.pool.id]) for s in sites])
 

@@ -11,7 +11,7 @@ from fleetctl.domain.plan import Certificate, PoolPrice
 from fleetctl.domain.units import Money
 from fleetctl.planning.candidates import Site
 from fleetctl.planning.cost import CENT
-from fleetctl.planning.program import bound_of
+from fleetctl.planning.program import bound_of, saved
 from fleetctl.planning.stages import Stage
 
 
@@ -26,6 +26,7 @@ def _proof(sites: Sequence[Site], policy: Policy, stage: Stage, caps: tuple[str,
     priced = bound_of(program, y)
     is_exact = answer.proof == "branch and bound"
     bound = answer.bound if is_exact else min(answer.bound, priced)
+    covers = bool(len(program.funds)) and bool(len(y.cover))
     gap = (answer.cost - bound) / (answer.cost + stage.spent) * 100 if answer.cost > 0 else 0.0
     return Certificate(
         cost=_usd(answer.cost + stage.spent),
@@ -36,8 +37,16 @@ def _proof(sites: Sequence[Site], policy: Policy, stage: Stage, caps: tuple[str,
         horizon_hours=policy.horizon.total_seconds() / 3600,
         moving=_usd(float(program.move[range(program.cells), answer.pool].sum()) + stage.spent),
         prices=tuple(
-            PoolPrice(pool=s.pool.id, stay=float(y.stay[i]), both=float(y.both[i]), peak=float(y.peak[i])) for i, s in enumerate(sites)
+            PoolPrice(
+                pool=s.pool.id,
+                stay=float(y.stay[i]),
+                both=float(y.both[i]),
+                peak=float(y.peak[i]),
+                cover=float(y.cover[i]) if covers else 0.0,
+            )
+            for i, s in enumerate(sites)
         ),
+        covered=_usd(saved(program, answer.vms.astype(float))) if covers else None,
         caps=tuple((name, float(y.caps[k])) for k, name in enumerate(caps)),
     )
 

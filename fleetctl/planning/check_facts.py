@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from fnmatch import fnmatchcase
 from math import ceil
 
 from fleetctl.domain.catalog import Catalog
@@ -86,7 +87,7 @@ def stages_of(
     for number, then in enumerate(ground.vms, 1):
         facts = _facts(fleet, catalog, ground, before)
         for c in fleet.commitments:
-            if c.pool in facts and c.until >= today:
+            if c.scope is None and c.pool in facts and c.until >= today:
                 facts[c.pool].paid += c.count
         for o in plan.outcomes:
             _book(o, works[o.workload], facts, stage_of.get(o.cell, 1), number)
@@ -194,6 +195,40 @@ def idle_vms(f: PoolFacts) -> int:
 def peak_vms(f: PoolFacts) -> int:
     """Return the VMs while both sides of the stage are up."""
     return max(f.count, ceil((held_gpus(f, f.base) + padded_gpus(f.come, f.size)) / f.size - CLOSE), min(f.wide_come, f.most))
+
+
+def prepaid_of(fleet: Fleet, catalog: Catalog, facts: Facts, today: str) -> list[tuple[dict[PoolId, float], float]]:
+    """Return per commitment by scope what a VM of each pool uses up of it, and what there is; in the order in which they apply."""
+    found = []
+    for c in fleet.commitments:
+        s = c.scope
+        if s is None or c.until < today:
+            continue
+        of = next((x.accelerators for x in catalog.skus if x.name == c.of), None)
+        uses = {}
+        for f in facts.values():
+            sku, price = f.sku, f.price
+            if sku is None or price is None or (s.clouds and sku.cloud not in s.clouds) or (s.regions and f.pool.region not in s.regions):
+                continue
+            if (s.pools and f.pool.id not in s.pools) or (s.skus and not any(fnmatchcase(f.pool.sku, x) for x in s.skus)):
+                continue
+            uses[f.pool.id] = float(price) * (1 - c.discount) if c.discount is not None else sku.accelerators / of if of else 1.0
+        rank = (c.discount is not None, not s.skus, not s.regions)
+        found.append((rank, uses, float(c.hourly.amount) if c.discount is not None else float(c.count)))
+    return [(uses, most) for _, uses, most in sorted(found, key=lambda x: x[0])]
+
+
+def covered_usd(prepaid: list[tuple[dict[PoolId, float], float]], facts: Facts, vms: Mapping[PoolId, int]) -> float:
+    """Return USD/h of these VMs that commitments by scope pay for: the best use of each first."""
+    left = {f.pool.id: max(0.0, float(vms[f.pool.id] - f.paid)) for f in facts.values()}
+    usd = 0.0
+    for uses, most in prepaid:
+        for pool in sorted(uses, key=lambda q: -float(facts[q].price or 0) / uses[q]):
+            vms_here = min(left[pool], most / uses[pool])
+            left[pool] -= vms_here
+            most -= vms_here * uses[pool]
+            usd += vms_here * float(facts[pool].price or 0)
+    return usd
 
 
 def shared_limits(fleet: Fleet, facts: Facts) -> dict[str, tuple[dict[PoolId, float], float]]:

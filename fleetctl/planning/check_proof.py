@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import ceil
 
+from fleetctl.domain.catalog import Catalog
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import PoolId, WorkloadId
 from fleetctl.domain.plan import Certificate, Check, Outcome, Plan
@@ -20,6 +21,7 @@ from fleetctl.planning.check_facts import (
     held_back,
     idle_vms,
     pin_of,
+    prepaid_of,
     shared_limits,
     speed_between,
 )
@@ -28,7 +30,9 @@ FREE_CODES = frozenset({"price.dearer", "price.whole_vms", "pool.limit", "capaci
 """Reasons of cells that the optimiser left where they are, like every `limit.*`; every other staying cell had no choice."""
 
 
-def check_proof(plan: Plan, fleet: Fleet, works: Mapping[WorkloadId, Workload], stages: Sequence[Facts], g: Ground) -> Check:
+def check_proof(
+    plan: Plan, fleet: Fleet, catalog: Catalog, works: Mapping[WorkloadId, Workload], stages: Sequence[Facts], g: Ground
+) -> Check:
     """Return whether the certificate's prices prove what it says, in every stage."""
     c = plan.certificate
     if c is None:
@@ -36,8 +40,9 @@ def check_proof(plan: Plan, fleet: Fleet, works: Mapping[WorkloadId, Workload], 
     bad: list[str] = []
     if len(c.later) + 1 != len(stages):
         return found_check("proof", [f"{len(stages)} stages, {len(c.later) + 1} proofs"], "")
+    prepaid = prepaid_of(fleet, catalog, stages[0], plan.made_at.date().isoformat())
     bounds = [
-        _Bound(proof, plan, fleet, works, facts, g, n).least()
+        _Bound(proof, plan, fleet, works, facts, g, n).least(prepaid)
         for n, (proof, facts) in enumerate(zip((c, *c.later), stages, strict=True), 1)
     ]
     for proof, bound in zip((c, *c.later), bounds, strict=True):
@@ -57,7 +62,7 @@ def _wrong(c: Certificate, bound: float) -> list[str]:
     claimed, cost = float(c.price_bound.amount), float(c.cost.amount)
     slack = 0.02 + CLOSE * abs(cost)
     bad = []
-    if any(v < 0 for p in c.prices for v in (p.stay, p.both, p.peak)) or any(v < 0 for _, v in c.caps):
+    if any(v < 0 for p in c.prices for v in (p.stay, p.both, p.peak, p.cover)) or any(v < 0 for _, v in c.caps):
         bad.append("a price is negative")
     if claimed > bound + slack:
         bad.append(f"the prices prove {bound:,.2f}, not {claimed:,.2f}")
@@ -79,8 +84,8 @@ class _Bound:
         self._base = dict.fromkeys(facts, 0.0)
         self._bound_to_wait = held_back(plan, fleet, works, stage)
 
-    def least(self) -> float:
-        """Return the bound, USD per hour."""
+    def least(self, prepaid: Sequence[tuple[Mapping[PoolId, float], float]]) -> float:
+        """Return the bound, USD per hour; prepaid: units per VM and funds of the commitments by scope."""
         cells = {cell.id: cell for cell in self._fleet.cells}
         total = sum(self._cell(o, cells[o.cell], self._works[o.workload]) for o in self._plan.outcomes)
         weight, limits = dict(self._c.caps), shared_limits(self._fleet, self._facts)
@@ -89,7 +94,13 @@ class _Bound:
         for name, (weights, limit) in limits.items():
             now = sum(weights.get(f.pool.id, 0.0) * f.count for f in self._facts.values())
             total -= weight.get(name, 0.0) * max(limit, now)
+        for uses, most in prepaid:
+            total -= most * max((self._worth(q) / used for q, used in uses.items()), default=0.0)
         return total
+
+    def _worth(self, pool: PoolId) -> float:
+        """Return what a VM saves beyond its price in the certificate where a commitment pays for it, never below 0."""
+        return max(0.0, float(self._facts[pool].price or 0) - self._y[pool].cover)
 
     def _cell(self, o: Outcome, cell: Cell, w: Workload) -> float:
         moves_in = self._stage_of.get(o.cell, 1) if o.kind == "move" else None
@@ -122,8 +133,9 @@ class _Bound:
 
     def _pool(self, f: PoolFacts, weight: Mapping[str, float], limits: Mapping[str, tuple[dict[PoolId, float], float]]) -> float:
         p, price = self._y[f.pool.id], float(f.price) if f.price is not None else 0.0
-        slope, idle = price - f.size * (p.stay + p.both), idle_vms(f)
-        out = min(slope * max(idle, min(f.paid, f.most)), slope * f.most) + f.size * p.stay * idle
+        cover, paid = p.cover, min(f.paid, f.most)
+        slope, idle = price - cover - f.size * (p.stay + p.both), idle_vms(f)
+        out = min(slope * max(idle, paid), slope * f.most) + f.size * p.stay * idle + cover * paid
         tilt = sum(weight.get(name, 0.0) * weights.get(f.pool.id, 0.0) for name, (weights, _) in limits.items()) - f.size * p.peak
         return out + min(tilt * f.count, tilt * f.most) + p.peak * self._base[f.pool.id]
 

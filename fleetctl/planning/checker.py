@@ -29,6 +29,7 @@ from fleetctl.planning.check_facts import (
     Ground,
     Group,
     PoolFacts,
+    covered_usd,
     fits,
     found_check,
     held_back,
@@ -37,6 +38,7 @@ from fleetctl.planning.check_facts import (
     padded_gpus,
     peak_vms,
     pin_of,
+    prepaid_of,
     shared_limits,
     speed_between,
     stages_of,
@@ -53,9 +55,9 @@ def check_plan(plan: Plan, fleet: Fleet, catalog: Catalog, ground: Ground) -> tu
         _places(plan, cells, works, stages[0], ground),
         _vms(stages, ground),
         _shared(fleet, stages),
-        _cash(plan, stages[0], ground),
+        _cash(plan, fleet, catalog, stages, ground),
         _order(plan, fleet, works, cells, ground),
-        check_proof(plan, fleet, works, stages, ground),
+        check_proof(plan, fleet, catalog, works, stages, ground),
     )
 
 
@@ -186,8 +188,8 @@ def _order(plan: Plan, fleet: Fleet, works: Mapping[WorkloadId, Workload], cells
     return found_check("order", bad, text + (", later stages wait for their releases" if len(g.vms) > 1 else ""))
 
 
-def _cash(plan: Plan, facts: Facts, g: Ground) -> Check:
-    bad = []
+def _cash(plan: Plan, fleet: Fleet, catalog: Catalog, stages: Sequence[Facts], g: Ground) -> Check:
+    bad, facts = [], stages[0]
     cent = Decimal("0.005")
     priced = [(f.pool.id, f.price, f.count) for f in facts.values() if f.price is not None]
     now = sum((price * count for _, price, count in priced), Decimal(0))
@@ -196,7 +198,12 @@ def _cash(plan: Plan, facts: Facts, g: Ground) -> Check:
         if abs(said.amount - found) > cent:
             bad.append(f"{name} is {found:.2f}, not {said.amount}")
     c = plan.certificate
-    for proof, bill in zip((c, *c.later) if c is not None else (), bills, strict=False):
-        if abs(float(proof.cost.amount) - float(bill) - float(proof.moving.amount)) > 0.02:
-            bad.append(f"the certificate's cost {proof.cost.amount} is not {bill:.2f} and {proof.moving.amount} for moving")
+    prepaid = prepaid_of(fleet, catalog, facts, plan.made_at.date().isoformat())
+    for proof, bill, then, own in zip((c, *c.later) if c is not None else (), bills, g.vms, stages, strict=False):
+        less = covered_usd(prepaid, own, then)
+        if abs(float(proof.cost.amount) - float(bill) + less - float(proof.moving.amount)) > 0.02:
+            what = f"{bill:.2f} less {less:.2f} and {proof.moving.amount} for moving"
+            bad.append(f"the certificate's cost {proof.cost.amount} is not {what}")
+        if abs(less - float(proof.covered.amount if proof.covered is not None else 0)) > 0.02:
+            bad.append(f"commitments pay for {less:.2f}, not {proof.covered.amount if proof.covered is not None else 0}")
     return found_check("cash", bad, "both totals are what the VMs cost")

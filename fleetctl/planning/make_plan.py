@@ -230,7 +230,7 @@ def _written(
         gap_pct=certificate.gap_pct if certificate else None,
         certificate=certificate,
         checks=make_checks(fleet, catalog, ordered, waves, cost, verdicts, given.baselines),
-        cash=cash_lines(fleet.pools, cost.pools, fleet.commitments, catalog, given.now),
+        cash=cash_lines(fleet, given.sites, cost.pools, catalog, given.now),
         calendar=calendar,
         paths=path_uses(ordered, given.sites, given.index, given.workloads, given.candidates.barriers),
     )

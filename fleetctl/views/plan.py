@@ -127,6 +127,17 @@ def _cash(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
             yield from wrapped(
                 f"{counted(c.count, 'VM')} of {clean(c.pool)} still paid for until {clean(c.until)} (commitment)", width, "  "
             )
+    for c in fleet.commitments:
+        if c.scope is not None and c.until >= plan.made_at.date().isoformat():
+            what = f"{money_text(c.hourly)} USD an hour" if c.discount is not None else counted(c.count, "VM")
+            yield from wrapped(
+                f"{clean(c.name) or 'commitment'}: {what} paid until {clean(c.until)}, wherever its scope is used", width, "  "
+            )
+    if plan.certificate is not None and plan.certificate.covered is not None:
+        last = (plan.certificate, *plan.certificate.later)[-1]
+        yield from wrapped(
+            f"of THEN, {money_text(last.covered)} is paid for by those commitments; the bounds above are without it", width, "  "
+        )
     yield from (line for c in plan.checks if c.name == "prices" and not c.ok for line in wrapped(clean(c.detail), width, "  "))
     yield from wrapped(_work(plan), width, "  ")
 
