@@ -75,6 +75,7 @@ class Calendar:
         validation: USD of the target's GPUs while they serve no customer yet (preflight, shadow); part of the plan's overlap cost.
         payback_hours: time until the hourly saving has earned what comes on top of today's bill; None where nothing is saved.
         deadline: asked for; late: cells whose soak ends after it.
+        wave_cells: cells a wave with which none would be late; 0: no number would do; None where none is late.
     """
 
     start: Instant
@@ -85,3 +86,4 @@ class Calendar:
     payback_hours: float | None = None
     deadline: Instant | None = None
     late: tuple[CellId, ...] = ()
+    wave_cells: int | None = field(default=None, metadata=LATER)

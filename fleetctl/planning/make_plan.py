@@ -34,6 +34,7 @@ from fleetctl.planning.checker import check_plan
 from fleetctl.planning.checks import make_checks
 from fleetctl.planning.conflict import Limit, conflict, conflict_check
 from fleetctl.planning.cost import Cost, fleet_cost, share, stage_costs
+from fleetctl.planning.deadline import least_wave_cells
 from fleetctl.planning.evidence_need import Baseline, Costs, PlannedFails, PlannedRequests, baseline_of, planned_requests
 from fleetctl.planning.given import FaultTime, Inputs, Placed
 from fleetctl.planning.lanes import Asking, Given, assign_lanes, what_would_fit
@@ -158,12 +159,19 @@ def _worked(given: Inputs, fleet_digest: Sha256, verdicts: tuple[CapacityVerdict
     ends = {id(s): finite(s) for s in steps.values()}
     needs = {c.id: ends[id(steps[c.id])] for c in moving}
     groups = {c.id: lane.group for c in moving if (lane := outcomes[c.id].lane) is not None}
-    waves = make_waves(fleet, moving, needs, groups, placed.stage_of)
     vms = [dict(zip(given.index, stage.then, strict=True)) for stage in placed.stages]
     cost = fleet_cost(everywhere, vms[-1])
     saving = cost.now.amount - cost.then.amount
     costs = stage_costs(everywhere, vms)
-    times = make_calendar(waves, outcomes, needs, costs, fleet.policy.freeze, now, saving=saving, deadline=options.deadline)
+
+    def dated(size: int) -> tuple[tuple[Wave, ...], tuple[Calendar | None, Money, Money]]:
+        made = make_waves(fleet, moving, needs, groups, placed.stage_of, size=size)
+        return made, make_calendar(made, outcomes, needs, costs, fleet.policy.freeze, now, saving=saving, deadline=options.deadline)
+
+    waves, times = dated(fleet.policy.wave_cells)
+    if times[0] is not None and times[0].late:
+        least = least_wave_cells(lambda n: _is_late(dated(n)[1][0]), fleet.policy.wave_cells, len(moving))
+        times = (replace(times[0], wave_cells=least), *times[1:])
     ordered = tuple(outcomes[c.id] for c in fleet.cells)
     plan = _written(given, fleet_digest, ordered, waves, cost, times, placed, verdicts)
     plan = replace(plan, checks=(*_conflicts(given, outcomes), *plan.checks, *_checked(plan, given, steps, vms, fit_of)))
@@ -177,6 +185,10 @@ def _worked(given: Inputs, fleet_digest: Sha256, verdicts: tuple[CapacityVerdict
         placed=placed,
         kw=given.kw,
     )
+
+
+def _is_late(calendar: Calendar | None) -> bool:
+    return calendar is not None and bool(calendar.late)
 
 
 def _conflicts(given: Inputs, outcomes: Mapping[CellId, Outcome]) -> tuple[Check, ...]:

@@ -26,6 +26,8 @@ def make_waves(
     needs: Mapping[CellId, tuple[StepNeed, ...]],
     groups: Mapping[CellId, tuple[CellId, ...]] | None = None,
     stage_of: Mapping[CellId, int] | None = None,
+    *,
+    size: int | None = None,
 ) -> tuple[Wave, ...]:
     """Group moving cells into waves.
 
@@ -33,12 +35,13 @@ def make_waves(
         moving: cells that the plan moves; needs: per cell, what each of its steps needs.
         groups: cells whose evidence counts together, per cell: they share a wave, which is begun anew where they would not fit in.
         stage_of: of cells that wait for a release, 2 and more; those of one stage come after all of the stages before.
+        size: cells a wave, None for the policy's.
     """
     works = {w.id: w for w in fleet.workloads}
     order = in_order(moving, works, fleet.policy)
     stages = stage_of or {}
     waves: list[Wave] = []
-    size = max(1, fleet.policy.wave_cells)
+    size = max(1, fleet.policy.wave_cells if size is None else size)
     key = {c.id: (stages.get(c.id, 1), order[c.id]) for c in moving}
     for (stage, _), group in groupby(sorted(moving, key=lambda c: key[c.id]), key=lambda c: (key[c.id][0], key[c.id][1][0])):
         for cells in _packed(tuple(group), groups or {}, size):

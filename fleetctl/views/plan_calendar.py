@@ -47,7 +47,7 @@ def calendar_lines(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[
     for window in fleet.policy.freeze:
         waits = "; waves wait for it" if window.name in names else ""
         yield f"  nothing advances {_at(window.start)} to {_at(window.end)} UTC: {clean(window.name)}{waits}"
-    yield from _deadline(plan, width, most)
+    yield from _deadline(plan, fleet, width, most)
     yield from _blocked_for_now(plan, width)
     yield from _steps(plan, width)
 
@@ -99,7 +99,7 @@ def _stages(plan: Plan, width: int) -> Iterator[str]:
         )
 
 
-def _deadline(plan: Plan, width: int, most: int) -> Iterator[str]:
+def _deadline(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
     calendar = plan.calendar
     if calendar is None or calendar.deadline is None:
         return
@@ -114,6 +114,12 @@ def _deadline(plan: Plan, width: int, most: int) -> Iterator[str]:
         width,
         "  ",
     )
+    if calendar.wave_cells:
+        text = f"it would be met with policy.wave_cells: {calendar.wave_cells} (now {fleet.policy.wave_cells}); soaks overlap as they do"
+        yield from wrapped(text, width, "    ")
+    elif calendar.wave_cells == 0:
+        why = "releases between stages, freeze windows, or the steps and soak of a single wave take too long"
+        yield from wrapped(f"no number of cells a wave would meet it: {why}", width, "    ")
 
 
 def _blocked_for_now(plan: Plan, width: int) -> Iterator[str]:
