@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 
+from fleetctl.domain.canonical import LATER
 from fleetctl.domain.pool import Sku, Vendor
 
 ANY_REGION = "*"
@@ -22,6 +23,7 @@ class Gpu:
         target: compiler target, such as "gfx942" or "sm_90".
         all_in_kw: draw of the facility per GPU (host, network, cooling); None where only the TDP is known.
         cooling: "air" or "liquid" (it needs liquid at its full power); "" where unknown.
+        kind: measured, vendor, derived or bound.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Gpu:
     as_of: str
     all_in_kw: float | None = None
     cooling: str = ""
+    kind: str = field(default="", metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +69,7 @@ class Price:
     Args:
         region: cloud region, or `ANY_REGION`.
         usd_per_hour: of the whole VM, above 0.
-        kind: which price book: "list" is nobody's bill.
+        kind: which price book: "list" is nobody's bill; origin: measured, vendor, derived or bound.
     """
 
     sku: str
@@ -75,6 +78,7 @@ class Price:
     kind: str
     source: str
     as_of: str
+    origin: str = field(default="", metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
