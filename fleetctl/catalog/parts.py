@@ -93,11 +93,10 @@ def sku_row(row: Mapping[str, str], gpus: Mapping[str, Gpu]) -> tuple[Sku | None
         fault = fault or f"{row.get('cloud', '')!r} is no name of a cloud"
     elif gpu is None:
         fault = fault or f"there is no GPU {row.get('gpu', '')!r}: fleetctl catalog import gpus"
-    elif not (count.isascii() and count.isdigit() and 1 <= int(count) <= MOST_ACCELERATORS):
+    elif not (count.isascii() and count.isdigit() and len(count) < 6 and 1 <= int(count) <= MOST_ACCELERATORS):
         fault = fault or f"{count!r} is no number of accelerators from 1 to {MOST_ACCELERATORS}"
-    fault = (
-        fault or unclear or next((f"{row[c]!r} is no {c} above 0" for c in ("vcpu", "ram_gib") if row.get(c) and not amount_of(row[c])), "")
-    )
+    odd = [c for c in ("vcpu", "ram_gib") if row.get(c) and amount_of(row[c]) is None]
+    fault = fault or unclear or (f"{row[odd[0]]!r} is no {odd[0]} above 0" if odd else "")
     if fault or vram is None or gpu is None:
         return None, fault
     fault = memory_fault(vram, gpu.vram_gib, int(count), gpu.name)

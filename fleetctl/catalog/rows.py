@@ -1,4 +1,4 @@
-"""Plan, catalogue layer: one row of a table, checked: a price or a run (GPUs and SKUs: parts.py). Never a guess: what is unclear is refused.
+"""Plan, catalogue layer: one row of a table, checked: a price or a run (parts.py: GPUs, SKUs). Never a guess: what is unclear is refused.
 
 Units are in the column's name and nowhere else: vram_gib or vram_gb, usd_per_hour (a VM) or usd_per_gpu_hour.
 """
@@ -96,18 +96,25 @@ def performance_row(row: Mapping[str, str], gpus: Collection[str]) -> tuple[Perf
             engine=row["engine"],
             source=row["source"][:300],
             as_of=row["as_of"],
+            ttft_p95_ms=_ms(row, "ttft_p95_ms"),
+            tpot_p95_ms=_ms(row, "tpot_p95_ms"),
         ),
         "",
     )
 
 
+def _ms(row: Mapping[str, str], column: str) -> float | None:
+    amount = amount_of(row.get(column, ""))
+    return None if amount is None else float(amount)
+
+
 def amount_of(text: str) -> Decimal | None:
-    """Return a finite amount above 0, None for anything else."""
+    """Return an amount above 0 that a float can hold, None for anything else."""
     try:
         amount = Decimal(text.strip())
     except InvalidOperation:
         return None
-    return amount if amount.is_finite() and amount > 0 else None
+    return amount if amount.is_finite() and Decimal("1e-15") <= amount <= Decimal("1e15") else None
 
 
 def date_fault(text: str) -> str:

@@ -51,6 +51,8 @@ def read_table(path: Path, needed: Sequence[str] = ()) -> tuple[list[Numbered], 
 def _head_faults(head: Sequence[str], needed: Sequence[str], name: str) -> list[str]:
     if not any(head):
         return [f"{name}:1: has no head of column names"]
+    if any(not c.isprintable() for c in head):
+        return [f"{name}:1: a column name has a control character: this is no text table"]
     twice = [c or "(no name)" for c, n in Counter(head).items() if n > 1]
     missing = [c for c in needed if c not in head]
     faults = [f"{name}:1: the column {', '.join(repr(c[:40]) for c in twice)} stands twice"] if twice else []

@@ -49,6 +49,7 @@ class Performance:
         klass: SLO class: batch (offline), online (server), realtime (interactive).
         tokens_per_s: per accelerator at that SLO; kind: measured (by a third party) or vendor.
         engine: with its version; as_of: of the round or run (ISO date).
+        ttft_p95_ms, tpot_p95_ms: to the first token and per token after it, of a user's own run; None where nobody measured them.
     """
 
     gpu: str
@@ -60,6 +61,8 @@ class Performance:
     engine: str
     source: str
     as_of: str
+    ttft_p95_ms: float | None = field(default=None, metadata=LATER)
+    tpot_p95_ms: float | None = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -156,10 +156,11 @@ def import_runs(table: Sequence[Numbered], catalog: Catalog, rows: Rows, *, sour
     def checked(given: Mapping[str, str]) -> tuple[Mapping[str, str], str]:
         row = {**given, "kind": given.get("kind") or "own", "source": given.get("source") or source, "as_of": given.get("as_of") or as_of}
         fault = unknown_fault(given, RUN_COLUMNS) or performance_row(row, gpus)[1] or _curve_fault(row)
-        if not fault and row.get("sku") and skus.get(row["sku"]) != row["gpu"]:
-            fault = (
-                f"SKU {row['sku']!r} has {skus[row['sku']]}, not {row['gpu']}" if row["sku"] in skus else f"there is no SKU {row['sku']!r}"
-            )
+        sku = row.get("sku", "")
+        if not fault and sku and sku not in skus:
+            fault = f"there is no SKU {sku!r}"
+        elif not fault and sku and skus[sku] != row["gpu"]:
+            fault = f"SKU {sku!r} has {skus[sku]}, not {row['gpu']}"
         return row, fault
 
     return _import(table, rows, checked, RUNS_FILE, RUN_COLUMNS, RUN_KEY, today, "a second run of the same at the same rate and date")
@@ -168,8 +169,9 @@ def import_runs(table: Sequence[Numbered], catalog: Catalog, rows: Rows, *, sour
 def _curve_fault(row: Mapping[str, str]) -> str:
     """Return what is wrong with the optional figures of a run, "" where nothing is."""
     for column in NUMBERS_OF_RUN:
-        if row.get(column) and amount_of(row[column]) is None and row[column] != "0":
-            return f"{row[column]!r} is no {column} of 0 or more"
+        text = row.get(column, "")
+        if text and amount_of(text) is None and text.strip("0.") != "":
+            return f"{text!r} is no {column} of 0 or more"
     low, high = (amount_of(row.get(c, "")) for c in ("low", "high"))
     speed = amount_of(row.get("tokens_per_s_per_gpu", ""))
     if speed is not None and ((low is not None and low > speed) or (high is not None and high < speed)):
@@ -225,7 +227,9 @@ def _import(
 ) -> Brought:
     """Take all rows or none."""
     good: dict[tuple[str, ...], Mapping[str, str]] = {}
-    faults: list[str] = [] if table else ["the table has no row"]
+    faults: list[str] = []
+    if not table:
+        raise ConfigInvalid("catalog.import", "the table has no row; nothing was kept.", hint="Put rows under its head")
     for line, given in table:
         row, fault = checked(given)
         name = tuple(row.get(k, "") for k in key)

@@ -140,7 +140,7 @@ def _from(kind: str, source: str, as_of: str, days: int, today: date, width: int
 
 
 def _sku_lines(sku: Sku, catalog: Catalog, today: date, width: int) -> list[str]:
-    lines = [f"{clean(sku.name)}: {sku.accelerators} x {clean(sku.gpu)} ({sku.cloud}), {sku.vram_gib:g} GiB each"]
+    lines = wrapped(f"{clean(sku.name)}: {sku.accelerators} x {clean(sku.gpu)} ({sku.cloud}), {sku.vram_gib:g} GiB each", width)
     lines += _from(sku.kind, sku.source, sku.as_of, FACT_DAYS, today, width)
     prices = [
         (p.region, f"{p.usd_per_hour:,.2f}", p.kind, until(p.as_of, PRICE_DAYS, today), p.origin, p.source)
@@ -152,7 +152,9 @@ def _sku_lines(sku: Sku, catalog: Catalog, today: date, width: int) -> list[str]
 
 
 def _gpu_lines(gpu: Gpu, catalog: Catalog, today: date, width: int) -> list[str]:
-    lines = [f"{clean(gpu.name)} ({gpu.vendor}, {gpu.target or 'announced: no compiler target'}): {gpu.vram_gib:g} GiB"]
+    lines = wrapped(
+        f"{clean(gpu.name)} ({gpu.vendor}, {clean(gpu.target) or 'announced: no compiler target'}): {gpu.vram_gib:g} GiB", width
+    )
     facts = (
         ("TB/s", gpu.memory_bandwidth_tb_s),
         ("dense bf16 TFLOPS", gpu.bf16_dense_tflops),
@@ -170,7 +172,7 @@ def _gpu_lines(gpu: Gpu, catalog: Catalog, today: date, width: int) -> list[str]
     if runs:
         lines += ["", *columns([("MODEL", "PREC", "CLASS", "TOK/S/GPU", "KIND", "EXPIRES", "ENGINE"), *runs], right=(3,), width=width)]
     elif gpu.target:
-        lines.append("  no run is known: speeds are a roofline bound, and labelled so. Yours: fleetctl bench")
+        lines += wrapped("no run is known: speeds are a roofline bound, and labelled so. Yours: fleetctl bench", width, "  ")
     else:
         lines.append("  announced and not measured: refused for placement")
     return lines

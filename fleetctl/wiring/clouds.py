@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from fleetctl.adapters.notices import NoticeSource
     from fleetctl.domain.capacity import Candidate
+    from fleetctl.domain.catalog import Catalog
     from fleetctl.domain.fleet import Fleet
     from fleetctl.domain.ids import PoolId
     from fleetctl.domain.people import Signal
@@ -81,11 +82,9 @@ def _parse_notices(document: object, host: str, names: Mapping[str, str], now: I
     return (*signals_of(document, names, now), *((spot,) if spot is not None else ()))
 
 
-def list_price(place: Candidate) -> Decimal | None:
+def list_price(place: Candidate, catalog: Catalog) -> Decimal | None:
     """Return the catalogue's list price of one machine, USD per hour; None for spot, whose price moves."""
-    from fleetctl.catalog.loader import load_catalog
-
-    found = load_catalog().price(place.sku, place.region)
+    found = catalog.price(place.sku, place.region)
     return None if found is None or place.priority == "spot" else found.usd_per_hour
 
 
