@@ -42,7 +42,7 @@ ROUTES = ("native", "rebuild", "hipify", "scale", "zluda")
 @click.option("--requests", "count", type=click.IntRange(2, 1_000_000), default=200, show_default=True, help="Per rate.")
 @click.option("--compare", is_flag=True, help="Only compare the kept runs of --model and --class: routes against native and NVIDIA.")
 @dry_run_option
-@output_option("table", "json", "yaml")
+@output_option("table", "wide", "json", "yaml")
 @pass_app
 def command(
     app: App, /, output: str, dry_run: bool, url: str | None, trace: Path | None, count: int, compare: bool, **given: object
@@ -152,7 +152,7 @@ def _show(app: App, points: Sequence[Point], kept: int, output: str) -> None:
     from fleetctl.views.bench import points_table
 
     app.show(output, "bench", list(points), points_table(points), ())
-    if output == "table":
+    if output in ("table", "wide"):
         app.note(
             f"{kept} of {len(points)} kept: plans count with them first. Next: fleetctl plan"
             if kept

@@ -37,7 +37,7 @@ def command() -> None:
 @click.argument("what", type=click.Choice(WHAT), default="skus")
 @click.argument("match", default="")
 @BOOK
-@output_option("table", "json", "yaml", "name")
+@output_option("table", "wide", "json", "yaml", "name")
 @pass_app
 def list_(app: App, what: str, match: str, book: str | None, output: str) -> None:
     """List the rows of one kind; MATCH keeps those with this text in their name.
