@@ -193,7 +193,7 @@ class Capacity(See, Traffic):
             source=lambda spec: self.capacity_source(self._stack(spec)),
             places=self.places,
             keeps=lambda spec: self.fleet.settings.get(f"pool.{spec.pool}.partial", "keep") != "move",
-            price=list_price,
+            price=lambda place: list_price(place, self.catalog_of("list")),
             shown=shown or (lambda *_: None),
             is_gone=is_gone,
         )
@@ -206,7 +206,7 @@ class Capacity(See, Traffic):
 
         p = self.fleet.pool(pool)
         made = self.store.get(PoolHosts, pool)
-        each = p.price_usd_per_hour or list_price(Candidate(sku=p.sku, region=p.region, priority=p.priority))
+        each = p.price_usd_per_hour or list_price(Candidate(sku=p.sku, region=p.region, priority=p.priority), self.catalog_of("list"))
         return None if each is None else each * (len(made.hosts) if made is not None else p.count)
 
     def release_ports(self, run: Path) -> ReleasePorts:

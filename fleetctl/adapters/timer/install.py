@@ -235,4 +235,7 @@ def _run(argv: list[str], text: str | None = None) -> None:
         raise FleetctlError("timer.failed", f"{argv[0]} did not end within {LONGEST_S} s.", hint="Look: systemctl status") from e
     if done.returncode:
         said = " ".join(done.stderr.split())[:300]
-        raise FleetctlError("timer.failed", f"{' '.join(argv[:3])} failed: {said}", hint="Mend it, then run the same command again")
+        hint = "Mend it, then run the same command again"
+        if "--user" in argv:
+            hint = "You need a systemd manager of your own: loginctl enable-linger, then log in anew. Or install it as root, or with cron"
+        raise FleetctlError("timer.failed", f"{' '.join(argv[:3])} failed: {said}", hint=hint)
