@@ -129,6 +129,7 @@ class EvidenceMaker:
                 max_tokens=int(float(s.get("max_tokens", 32))),
                 limit_s=parse_duration(s.get("limit", "30s")).total_seconds(),
                 prompts=prompts,
+                adapters=self._fleet().workload(cell.workload).adapters,
             )
 
         folder = self._folder() / "probes" / connection.name

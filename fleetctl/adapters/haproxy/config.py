@@ -40,6 +40,7 @@ class CellRoute:
         baseline, canary: "address:port" of each replica of source and target.
         check_every_ms, check_timeout_ms: of the health check, which is a real completion of one token.
         answer_timeout_s: longest silence of a server; 0 means 600 s for streams and 60 s for plain answers.
+        adapters: names of adapter models, told apart in the log by the request's `model`; cohort: what names a request's cohort there.
     """
 
     cell: CellId
@@ -51,6 +52,8 @@ class CellRoute:
     check_every_ms: int = 1_000
     check_timeout_ms: int = 3_000
     answer_timeout_s: int = 0
+    adapters: tuple[str, ...] = ()
+    cohort: AffinityKey | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +162,11 @@ def _check_route(route: CellRoute) -> Iterable[str]:
             yield f"cell {route.cell}: endpoint {endpoint!r} is not address:port"
     if route.affinity is not None and not _TOKEN.match(route.affinity.name):
         yield f"cell {route.cell}: affinity {route.affinity.name!r} is not the name of a header or cookie"
+    for adapter in route.adapters:
+        if not _MODEL.match(adapter):
+            yield f"cell {route.cell}: adapter {adapter!r} is not a model name"
+    if route.cohort is not None and not _TOKEN.match(route.cohort.name):
+        yield f"cell {route.cell}: cohort {route.cohort.name!r} is not the name of a header or cookie"
     if not 100 <= route.check_every_ms <= 60_000 or not 100 <= route.check_timeout_ms <= 60_000:
         yield f"cell {route.cell}: health checks need 100 to 60,000 ms"
     if not 0 <= route.answer_timeout_s <= 86_400:
@@ -211,7 +219,7 @@ defaults
 """
 
 
-def _log_format() -> str:
+def _log_format(cells: tuple[CellRoute, ...]) -> str:
     fields = {
         "c": '"%[var(txn.c)]"',
         "a": '"%[var(txn.arm)]"',
@@ -229,6 +237,10 @@ def _log_format() -> str:
         "p": '"%[var(txn.p)]"',
         "rc": '"%rc"',
     }
+    if any(route.adapters for route in cells):
+        fields["m"] = '"%[var(txn.m)]"'
+    if any(route.cohort for route in cells):
+        fields["co"] = '"%[var(txn.co)]"'
     return "{" + ",".join(f'"{name}":{value}' for name, value in fields.items()) + "}"
 
 
@@ -237,7 +249,7 @@ def _frontend(config: RouterConfig) -> str:
     return f"""\
 frontend fleetctl
     bind {config.address}:{config.port}
-    log-format '{_log_format()}'
+    log-format '{_log_format(config.cells)}'
     http-request set-var(txn.t0) date(0,ms)
     http-request set-var(txn.pt) int(-1)
     http-request set-var(txn.ct) int(-1)
@@ -251,6 +263,7 @@ frontend fleetctl
     http-request set-var(txn.bp) var(txn.c),map_str_int({weights},0)
     http-request set-var(txn.bucket) rand(10000)
 {_affinity(config.cells)}
+{_told_apart(config.cells)}
     http-request set-var(txn.arm) str(baseline)
     http-request set-var(txn.arm) str(canary) if {{ var(txn.bucket),sub(txn.bp) lt 0 }}
     acl pin_key var(proc.pin),length ge 16
@@ -285,6 +298,27 @@ def _affinity(cells: tuple[CellRoute, ...]) -> str:
             lines.append(f"    http-request set-var(txn.key) {fetch}({route.affinity.name}) if {{ var(txn.c) -m str {route.cell} }}")
     if lines:
         lines.append("    http-request set-var(txn.bucket) var(txn.key),xxh32,mod(10000) if { var(txn.key),length gt 0 }")
+    return "\n".join(lines)
+
+
+def _told_apart(cells: tuple[CellRoute, ...]) -> str:
+    """Return lines that name a request's adapter model (one of the declared names, else "-") and its cohort in the log."""
+    lines: list[str] = []
+    if any(route.adapters for route in cells):
+        lines.append("    http-request set-var(txn.m) str(-)")
+    if any(route.cohort for route in cells):
+        lines.append("    http-request set-var(txn.co) str(-)")
+    for route in cells:
+        here = f"var(txn.c) -m str {route.cell}"
+        if route.adapters:
+            lines.append(f"    http-request wait-for-body time 5s if METH_POST {{ {here} }}")
+        for adapter in route.adapters:
+            lines.append(
+                f"    http-request set-var(txn.m) str({adapter}) if {{ {here} }} {{ req.body,json_query('$.model') -m str {adapter} }}"
+            )
+        if route.cohort is not None:
+            fetch = "req.fhdr" if route.cohort.kind == "header" else "req.cook"
+            lines.append(f"    http-request set-var(txn.co) {fetch}({route.cohort.name}),bytes(0,64),json(utf8s) if {{ {here} }}")
     return "\n".join(lines)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from fleetctl.adapters.paired.prompts import body_of, pick
+from fleetctl.adapters.paired.prompts import LENGTHS, body_of, pick
 from fleetctl.adapters.paired.stream import Answer, Api, Side, ask
 from fleetctl.analysis.faults import is_hard
 from fleetctl.domain.evidence import ARMS, Arm
@@ -24,6 +24,8 @@ from fleetctl.domain.records import Attempt
 IDLE_S = 60.0
 MOST_OPEN = 8
 """Pairs that may be on their way at a time."""
+_TURN = 2 * len(LENGTHS)
+"""Pairs in which every length and either order of sending came once; then the next model name has its turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +36,7 @@ class PairSpec:
         sides: per arm, each replica or the router; taken in turn.
         per_s: pairs per second, above 0; max_tokens: of an answer, at least 2 so that time per token can be told.
         limit_s: longest wait for an answer; prompts: of the fleet file's own, () for the built-in ones.
-        logprobs: ask for them.
+        logprobs: ask for them; adapters: names of adapter models, asked in turn with `model`.
     """
 
     sides: Mapping[Arm, tuple[Side, ...]]
@@ -45,6 +47,7 @@ class PairSpec:
     limit_s: float = 30.0
     prompts: Sequence[str] = ()
     logprobs: bool = True
+    adapters: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -120,7 +123,9 @@ class PairedProbes:
         running = self._running[c]
         has_logprobs = spec.logprobs and running.logprobs
         prompt = pick(spec.prompts, self._seed, index)
-        body = body_of(prompt, spec.api, model=spec.model, max_tokens=spec.max_tokens, logprobs=has_logprobs)
+        names = ("", *spec.adapters)
+        adapter = names[index // _TURN % len(names)]
+        body = body_of(prompt, spec.api, model=adapter or spec.model, max_tokens=spec.max_tokens, logprobs=has_logprobs)
         both: dict[Arm, Answer] = {}
         lock = threading.Lock()
 
@@ -136,7 +141,7 @@ class PairedProbes:
                 if has_logprobs and all(a.why in ("status 400", "status 422") for a in both.values()):
                     running.logprobs = False  # neither server knows them: the pair is no evidence of anything else
                 else:
-                    self._add([record_of(both[a], c, a, (self._seed << 24) + index) for a in ARMS])
+                    self._add([record_of(both[a], c, a, (self._seed << 24) + index, model=adapter) for a in ARMS])
             finally:
                 gate.release()
 
@@ -144,7 +149,7 @@ class PairedProbes:
             pool.submit(one, arm)
 
 
-def record_of(a: Answer, c: CellId, arm: Arm, pair: int) -> Attempt:
+def record_of(a: Answer, c: CellId, arm: Arm, pair: int, *, model: str = "") -> Attempt:
     """Return a probe's record."""
     gaps = a.tokens - 1
     token_ms = 1_000 * (a.last_s - (a.first_s or 0.0)) / gaps if not a.failed and gaps > 0 and a.first_s is not None else None
@@ -164,4 +169,5 @@ def record_of(a: Answer, c: CellId, arm: Arm, pair: int) -> Attempt:
         finish=a.finish if not a.failed else "",
         pair=pair,
         fault=a.fault if is_hard(a.fault) else "",
+        model=model,
     )
