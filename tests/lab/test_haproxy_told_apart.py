@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def test_models_and_cohorts_are_logged_counted_and_compared() -> None:
         put(r.router(), 5_000, token=1)
         source = HaproxyEvidence(r.folder / "log", now=lambda: datetime.now(UTC), cells=(CELL, STREAM))
         cursor = source.mark(CELL)
-        asked = (
+        asked: tuple[tuple[dict[str, Any], dict[str, str]], ...] = (
             ({"model": "team/sql", "prompt": "a"}, {"x-variant": "control"}),
             ({"prompt": LONG, "model": "legal"}, {"x-variant": "test"}),
             ({"model": "tiny", "prompt": "a"}, {}),
@@ -49,8 +50,8 @@ def test_models_and_cohorts_are_logged_counted_and_compared() -> None:
         assert {(a.model, a.cohort) for a in found if a.cell == STREAM} == {("", "")}, "only what this cell declares"
         assert all(json.loads(line)["c"] for line in lines), "a header cannot break out of its field"
         shares: Counter[str] = Counter()
-        for arm in ("baseline", "canary"):
-            for name, (n, _) in source.read(CELL, cursor).arms[arm].shares.items():  # type: ignore[index]
+        for counts in source.read(CELL, cursor).arms.values():
+            for name, (n, _) in counts.shares.items():
                 shares[name] += n
         assert (shares[model_guardrails("team/sql")[0]], shares[model_guardrails("legal")[0]]) == (4, 4)
         assert Counter(a.arm for a in by_cohort(mine, ("control", "test")) if isinstance(a, Attempt)) == {"baseline": 4, "canary": 4}
