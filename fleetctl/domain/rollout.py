@@ -67,6 +67,21 @@ class RolloutSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArmsMemory:
+    """What the arms said that they serve, so that one odd answer changes nothing.
+
+    Args:
+        last: hash of the newest answer; at: when it was given; sure: it agrees with the answer before.
+        told: what people were told of already (hashes of answers), newest last.
+    """
+
+    last: str = ""
+    at: Instant | None = None
+    sure: bool = True
+    told: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
     """One cell on its way. A current rollout per cell is the state of record.
 
@@ -80,9 +95,10 @@ class Rollout:
         promoted: a person accepted this step as it is; stands until the step is left, whatever holds it meanwhile.
         latched: the FAIL that ended it; never cleared.
         lost_since: since when there has been no evidence, None while there is.
-        deadline: when this step becomes INCONCLUSIVE: its bake time and the policy's step_deadline after it was settled.
+        deadline: when this step becomes INCONCLUSIVE: its bake time and the policy's step_deadline after it was first settled.
         shown: steps that ended on a PASS of evidence, not on a person's word.
-        identity: what both arms were when this step's evidence began; "" where it is not known.
+        identity: what both arms were when this step's evidence began; "" where it is not known; arms: what they said lately.
+        first_settled_at: when this step was settled first: evidence that begins anew does not move its deadline.
         hold_reason: code of what holds it here, or (once ended) why it ended; home_for: what sent it home, if no verdict did.
     """
 
@@ -110,6 +126,8 @@ class Rollout:
     attempt: int = 1
     shown: tuple[int, ...] = field(default=(), metadata=LATER)
     identity: str = field(default="", metadata=LATER)
+    arms: ArmsMemory = field(default=ArmsMemory(), metadata=LATER)
+    first_settled_at: Instant | None = field(default=None, metadata=LATER)
     format_version: int = ROLLOUT_FORMAT
 
     @property

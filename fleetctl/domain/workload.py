@@ -157,6 +157,7 @@ class Workload:
     Args:
         apart: cells of workloads with the same word never share a target pool; "" keeps none apart.
         after: workloads whose cells must be in soak before its own begin, where they move at all.
+        may_differ: flags of the engines in which the two sides differ on purpose, of `fleetctl.domain.identity.NUMERIC_FLAGS`.
         checks: of both arms, which must stand before a weight is raised.
     """
 
@@ -181,6 +182,7 @@ class Workload:
     serving: Mapping[str, str] = field(default_factory=dict)
     apart: str = field(default="", metadata=LATER)
     after: tuple[WorkloadId, ...] = field(default=(), metadata=LATER)
+    may_differ: tuple[str, ...] = field(default=(), metadata=LATER)
     checks: tuple[CheckSpec, ...] = field(default=(), metadata=LATER)
 
 

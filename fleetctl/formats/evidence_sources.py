@@ -56,6 +56,19 @@ EVIDENCE: Mapping[str, EvidenceSpec] = {
         },
         {},
     ),
+    "replay": EvidenceSpec(
+        "Lane replay: users' recorded requests sent to both arms, as fast as the workload's shadow allows; for cells of few requests",
+        frozenset({"latency", "ttft", "token_time", "nll"}),
+        True,
+        {
+            "recording": "A file of ours (0600), relative to the workspace, with its cell, region, expiry and opt-in in the first line.",
+            "max_tokens": "Most that an answer may have, from 2; a request that asked for fewer gets fewer. Default 64.",
+            "limit": "Longest wait for an answer. Default 30s.",
+            "via": "router (the default): through the cell's router, pinned; endpoints: to the replicas themselves.",
+            "least": "Pairs from which the baseline's quantiles are frozen. Default 200.",
+        },
+        {},
+    ),
     "scrape": EvidenceSpec(
         "Counters from the engines' own metrics pages: detection and shares over bounds, no percentage",
         _BUCKETS,
@@ -100,6 +113,9 @@ EVIDENCE: Mapping[str, EvidenceSpec] = {
 }
 
 
+_NEEDED = {"prometheus": ("url",), "recording": ("path",), "replay": ("recording",)}
+
+
 def check_evidence(kind: str, settings: Mapping[str, str], secrets: Mapping[str, object]) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield what is wrong with a source of evidence, with the place."""
     spec = EVIDENCE.get(kind)
@@ -118,7 +134,7 @@ def check_evidence(kind: str, settings: Mapping[str, str], secrets: Mapping[str,
             yield ("settings", key), wrong
     if kind == LOGS and not any(k.startswith(("canary_files", "canary_argv.")) for k in settings):
         yield ("settings",), "canary_files or canary_argv.NAME is missing"
-    for needed in ("url",) if kind == "prometheus" else ("path",) if kind == "recording" else ():
+    for needed in _NEEDED.get(kind, ()):
         if not settings.get(needed):
             yield ("settings",), f"{needed} is missing"
 

@@ -144,6 +144,7 @@ def _workload(name: str, w: WorkloadShape, checks: PolicyChecksShape) -> Workloa
         serving=dict(w.serving),
         apart=w.apart,
         after=tuple(WorkloadId(name) for name in w.after),
+        may_differ=tuple(w.may_differ),
         checks=to_checks(w.checks, checks),
     )
 

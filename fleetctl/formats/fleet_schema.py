@@ -148,7 +148,7 @@ class SourceShape(Shape):
 class EvidenceShape(Shape):
     """A source of evidence beside the routers' logs."""
 
-    kind: Text = Field(description="probes, scrape, prometheus, logs or recording.")
+    kind: Text = Field(description="probes, replay, scrape, prometheus, logs or recording.")
     settings: dict[str, ScalarText] = Field(default_factory=dict, description="What that kind knows: docs/how-to/choose-evidence.md.")
     secrets: dict[str, SecretShape] = Field(default_factory=dict, description="Secrets by reference: token or key.")
 
@@ -307,6 +307,9 @@ class WorkloadShape(Shape):
     serving: dict[str, ScalarText] = Field(default_factory=dict, description="What the roles and the lab need to start it.")
     apart: Text = Field(default="", description="Cells of workloads with the same word here never share a target pool.")
     after: list[Id] = Field(default_factory=list, description="Workloads whose cells must be in soak before its own begin.")
+    may_differ: list[Literal["dtype", "quantization", "quant", "weight_type"]] = Field(
+        default_factory=list, description="Engine flags in which the two sides differ on purpose (bf16 here, fp8 there)."
+    )
     checks: ChecksShape = Field(default=ChecksShape(), description="Checks of both arms that must stand before a weight is raised.")
 
 

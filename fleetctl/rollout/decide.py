@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from fleetctl.domain.evidence import Evidence, Verdict
+from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.people import Reason, Signal
 from fleetctl.domain.rollout import (
     Decision,
@@ -48,6 +49,9 @@ STALE = "stale"
 """Hold reason of a cell whose router has seen a newer writer; latched until a person reconciles or resumes."""
 DIFFERS = "identity.differs"
 """Hold reason of a cell whose arms do not serve the same."""
+UNSURE = "identity.unsure"
+"""Hold reason of a cell of whose arms one has just said something else than before; it is asked again."""
+MOST_TOLD = 8
 PHASE_ORDER = ("preflight", "shadow", "canary", "ramp", "full", "soak", "complete", "release")
 
 
@@ -69,7 +73,7 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
         r = replace(r, ended="", direction="home", home_for="fallback", orders=())
     r = replace(r, orders=()) if r.ended else _obey(r, now)
     if r.ended:
-        return Decision(next=r, effects=(), why=Reason(code="ended", text=f"ended: {r.ended}"), look_again=timedelta(hours=1))
+        return _after_end(r, seen, now)
     if seen.judge is not None:
         r = replace(r, judge=seen.judge)
     failed = _failure(seen.verdicts)
@@ -90,6 +94,7 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     if _was_lowered(r, seen, now):
         text = f"somebody else set {seen.split.target_bp / 100:g} % where {r.weight_bp / 100:g} % was; resume or abort it"
         return _held(r, seen, Reason(code="foreign_write", text=text), now, page=True)
+    r = note_arms(r, seen.identity)
     if (changed := _identity(r, seen, now)) is not None:
         return changed
     r = replace(r, identity=seen.identity.hash()) if seen.identity is not None else r
@@ -107,6 +112,9 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
 
 def _identity(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
     """Freeze the weight while the arms do not serve the same; a change of either begins this step's evidence anew. None: nothing to do."""
+    if not r.arms.sure:
+        text = "an arm answers differently from one time to the next what it serves: asking again, weight frozen"
+        return _frozen(r, seen, Reason(code=UNSURE, text=text), now, mark=UNSURE, page=False)
     found = seen.identity
     if found is None:
         return None
@@ -116,20 +124,43 @@ def _identity(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
     if changed:
         r = replace(r, settled_at=None, step_done=False, promoted=False)
     if found.differs:
-        if not changed and r.settled_at is None and _shows(r, seen) and seen.mark is not None:  # the breaker needs a place to begin
-            begun = _settle(r, seen, now)
-            return replace(begun, next=replace(begun.next, hold_reason=r.hold_reason))
-        if r.settled_at is None and _shows(r, seen) and seen.mark is None and seen.split.target_bp > 0:
-            return _without_evidence(r, seen, BLIND, now)  # customers are there and nobody could even arm the breaker
-        if lost := _lost(r, seen, now):
-            return _without_evidence(r, seen, lost, now)
-        r = replace(r, lost_since=None)
         text = f"the arms do not serve the same ({'; '.join(found.differs[:3])}): no verdict, weight frozen"
-        return _held(r, seen, Reason(code=DIFFERS, text=text), now, page=True)
+        why = Reason(code=DIFFERS, text=text)
+        return _told(r, seen, why, now, mark=mark, page=True) if changed else _frozen(r, seen, why, now, mark=mark, page=True)
     if changed:
         text = f"{r.phase}: an arm serves something else than before; weight frozen, evidence begins anew"
-        return _held(r, seen, Reason(code="identity.changed", text=text), now, page=True)
+        return _told(r, seen, Reason(code="identity.changed", text=text), now, mark=mark, page=False)
     return None
+
+
+def _frozen(r: Rollout, seen: Observation, why: Reason, now: Instant, *, mark: str, page: bool) -> Decision:
+    """Hold with the breaker armed, and go home without evidence as any cell does."""
+    if r.settled_at is None and _shows(r, seen) and seen.mark is not None:  # the breaker needs a place to begin
+        begun = _settle(r, seen, now)
+        return replace(begun, next=replace(begun.next, hold_reason=r.hold_reason))
+    if r.settled_at is None and _shows(r, seen) and seen.mark is None and seen.split.target_bp > 0:
+        return _without_evidence(r, seen, BLIND, now)  # customers are there and nobody could even arm the breaker
+    if lost := _lost(r, seen, now):
+        return _without_evidence(r, seen, lost, now)
+    return _told(replace(r, lost_since=None), seen, why, now, mark=mark, page=page)
+
+
+def _told(r: Rollout, seen: Observation, why: Reason, now: Instant, *, mark: str, page: bool) -> Decision:
+    """Hold, and tell people of each matter once: an arm that goes to and fro is no new one each time."""
+    held = _held(r, seen, why, now, page=page)
+    if mark in r.arms.told:
+        return replace(held, effects=tuple(e for e in held.effects if not isinstance(e, Notify)))
+    told = replace(r.arms, told=(*r.arms.told, mark)[-MOST_TOLD:])
+    return replace(held, next=replace(held.next, arms=told))
+
+
+def note_arms(r: Rollout, found: ArmsIdentity | None) -> Rollout:
+    """Remember what the arms say: a change counts when two answers, given at different moments, agree."""
+    if found is None or found.at == r.arms.at:
+        return r
+    mark = found.hash()
+    sure = r.arms.last in ("", mark)
+    return replace(r, arms=replace(r.arms, last=mark, at=found.at, sure=sure))
 
 
 def _obey(r: Rollout, now: Instant) -> Rollout:
@@ -152,8 +183,9 @@ def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
         case "resume":
             if r.hold_reason == STALE:
                 return replace(r, hold_reason="")  # a pause stands: reconciling thaws nothing
-            lowered = r.hold_reason == "foreign_write"
-            return replace(r, paused=False, settled_at=None if lowered else r.settled_at, hold_reason="" if lowered else r.hold_reason)
+            if r.hold_reason == "foreign_write":
+                return replace(r, paused=False, settled_at=None, first_settled_at=None, hold_reason="")
+            return replace(r, paused=False)
         case "promote":
             return replace(r, step_done=True, paused=False, promoted=True) if r.direction == "forward" else r
         case "advance":
@@ -221,6 +253,20 @@ def _off_target(r: Rollout, seen: Observation, why: Reason, notice: tuple[Effect
         return Decision(next=held, effects=(SetSplit(target_bp=floor_bp), *notice), why=why, look_again=SETTLING)
     drain: tuple[Effect, ...] = (Drain(pool=r.spec.target),) if notice else ()
     return Decision(next=held, effects=(*_renewal(held, seen, now), *drain, *notice), why=why, look_again=MOVING)
+
+
+def _after_end(r: Rollout, seen: Observation, now: Instant) -> Decision:
+    """Do nothing; but where a finished cell's target loses machines, begin again if a source still stands, else say so once."""
+    ending = leaving(seen.signals, r.spec.target) if r.ended == "complete" else None
+    if ending is None:
+        rested = replace(r, hold_reason="") if r.hold_reason == TARGET else r
+        return Decision(next=rested, effects=(), why=Reason(code="ended", text=f"ended: {r.ended}"), look_again=timedelta(hours=1))
+    opened = _leave_target(replace(r, ended="", hold_reason="", orders=()), seen, ending, now)
+    if opened.next.weight_bp < seen.split.target_bp:
+        return opened
+    why = Reason(code=TARGET, text=f"target: {notice_text(ending, now)}; nobody can go home: the source does not answer")
+    page = () if r.hold_reason == TARGET or seen.split.target_bp == 0 else (Notify(level="page", text=f"{r.cell}: {why.text}"),)
+    return Decision(next=replace(r, hold_reason=TARGET), effects=page, why=why, look_again=timedelta(hours=1))
 
 
 def _return_to_target(r: Rollout, seen: Observation, now: Instant) -> Decision:
@@ -321,8 +367,9 @@ def _settle(r: Rollout, seen: Observation, now: Instant) -> Decision:
     first = phase.weight_bp > 0 and not any(p.weight_bp > 0 for p in r.spec.phases[: r.step])
     begins = now + (r.spec.warm_up if first else timedelta(0))
     since = replace(seen.mark, since=begins, thresholds=seen.mark.thresholds or (r.since.thresholds if r.since else None))
-    deadline = begins + phase.bake + r.spec.step_deadline
-    settled = replace(r, settled_at=begins, since=since, deadline=deadline, lost_since=None, hold_reason="")
+    deadline = (r.first_settled_at or begins) + phase.bake + r.spec.step_deadline
+    first_settled = r.first_settled_at or begins
+    settled = replace(r, settled_at=begins, first_settled_at=first_settled, since=since, deadline=deadline, lost_since=None, hold_reason="")
     effects: tuple[Effect, ...] = (Hold(pool=r.spec.source),) if phase.phase == "preflight" else ()
     text = f"{phase.phase}: router shows {phase.weight_bp / 100:g} %"
     return Decision(next=settled, effects=effects, why=Reason(code="step.shown", text=text), look_again=SETTLING)
@@ -387,6 +434,7 @@ def _enter(r: Rollout, step: int, now: Instant) -> Rollout:
         promoted=False,
         weight_bp=phase.weight_bp,
         settled_at=None,
+        first_settled_at=None,
         hold_reason="",
         deadline=now + r.spec.step_deadline,
     )
@@ -402,7 +450,7 @@ def _at_step(r: Rollout, seen: Observation, now: Instant) -> Decision:
         if r.deadline is not None and now > r.deadline:
             other = f"; {r.spec.other_lane}" if r.spec.other_lane and phase not in ("preflight", "shadow") else ""
             why = Reason(code="step.inconclusive", text=f"{phase}: INCONCLUSIVE, {verdict.why}{other}")
-            return _held(r, seen, why, now, page=False)
+            return _told(r, seen, why, now, mark=f"{r.step} {r.deadline:%Y%m%dT%H%M%S}", page=False)
         return Decision(
             next=replace(r, hold_reason=""), effects=effects, why=Reason(code="step.wait", text=f"{phase}: {verdict.why}"), look_again=look
         )

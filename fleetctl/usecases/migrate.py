@@ -272,7 +272,7 @@ class Driver:
             began = clock.now()
             done = tick(c, self.ports, self.settings)
             self.on_tick(done)
-            if done.rollout is not None and done.rollout.ended:  # its story is told: the fleet's chain vouches for it
+            if done.kind != "idle" and done.rollout is not None and done.rollout.ended:  # the fleet's chain vouches for it
                 self.ports.store.anchor_heads(clock.now(), JUDGE)
             if clock.now() - began > SLOW:
                 self.slow.add(c)

@@ -38,7 +38,7 @@ from fleetctl.domain.rollout import (
 )
 from fleetctl.domain.split import Split, Stale
 from fleetctl.domain.units import Instant, Scalar
-from fleetctl.errors import EvidenceUnavailable, FleetctlError, StoreUnavailable, TrafficNotApplied
+from fleetctl.errors import ConfigInvalid, EvidenceUnavailable, FleetctlError, StoreUnavailable, TrafficNotApplied
 from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store, Trail
 from fleetctl.ports.traffic import Checks, EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
 from fleetctl.rollout.decide import PROVIDER, STALE, decide
@@ -46,6 +46,9 @@ from fleetctl.rollout.notices import LOOK, TARGET, leaving
 
 FOR_GOOD = timedelta(days=36_500)
 """Lease of a weight whose migration is complete: nobody needs to tick it any more."""
+
+RESTING = timedelta(hours=1)
+"""How often a finished cell is looked at whose target tells of nothing: the fleet file may name a source of notices since."""
 
 THRESHOLD_LEAST = 1_000
 """Baseline requests from which latency quantiles are frozen. Source: p99 of fewer rests on under 10 requests."""
@@ -127,9 +130,13 @@ def tick(c: CellId, ports: TickPorts, settings: TickSettings) -> TickResult:
     if isinstance(lease, Held):
         return TickResult(cell=c, kind="held", why=f"{lease.holder} is at it")
     r = ports.store.load(c)
-    if r is None or (r.ended and not r.orders):
-        ports.store.release(lease)
-        return TickResult(cell=c, kind="idle", why="nothing to do", rollout=r)
+    if r is None or (r.ended and not r.orders and not _is_told(r, ports)):
+        again = LOOK if r is not None and ports.notices.watches(r.spec.target) else RESTING
+        if r is not None and r.ended == "complete":
+            ports.store.record(lease, r, r, (), again)
+        else:
+            ports.store.release(lease)
+        return TickResult(cell=c, kind="idle", why="nothing to do", rollout=r, look_again=again)
     try:
         split = ports.router(c).fence(c, lease.token)
         if isinstance(split, Stale):
@@ -139,6 +146,13 @@ def tick(c: CellId, ports: TickPorts, settings: TickSettings) -> TickResult:
         raise
     except FleetctlError as e:
         return _cannot_act(r, lease, e, ports)
+
+
+def _is_told(r: Rollout, ports: TickPorts) -> bool:
+    """Tell whether a finished cell has to do with a notice on its target; nobody else is asked anything."""
+    if r.ended != "complete":
+        return False
+    return r.hold_reason == TARGET or leaving(ports.notices.read(r.spec.target), r.spec.target) is not None
 
 
 def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, settings: TickSettings) -> TickResult:
@@ -162,23 +176,24 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
         at=now,
         phase=decision.next.phase,
         target_bp=decision.next.weight_bp,
-        served_bp=seen.evidence.served_bp if seen.evidence else None,
+        served_bp=seen.evidence.customers.served_bp if seen.evidence else None,
         arms=seen.evidence.arms if seen.evidence else {},
         verdicts=seen.verdicts,
         why=decision.why.text,
         query=seen.evidence.query if seen.evidence else "",
     )
-    lost = ports.store.record(lease, before, decision.next, events, _look_again(decision, r, ports))
+    again = _look_again(decision, r, ports)
+    lost = ports.store.record(lease, before, decision.next, events, again)
     if lost is not None:
         return TickResult(cell=r.cell, kind="stale", why="another writer took over; nothing was recorded", rollout=r)
     ports.trail.add(look)
-    return TickResult(cell=r.cell, kind="ticked", why=decision.why.text, rollout=decision.next, look=look, look_again=decision.look_again)
+    return TickResult(cell=r.cell, kind="ticked", why=decision.why.text, rollout=decision.next, look=look, look_again=again)
 
 
 def _look_again(decision: Decision, r: Rollout, ports: TickPorts) -> timedelta:
     """Look sooner where a pool may tell of its end: a notice is no use after it."""
-    watched = not decision.next.ended and any(ports.notices.watches(p) for p in (r.spec.target, r.spec.source))
-    return min(decision.look_again, LOOK) if watched else decision.look_again
+    pools = {"": (r.spec.target, r.spec.source), "complete": (r.spec.target,)}.get(decision.next.ended, ())
+    return min(decision.look_again, LOOK) if any(ports.notices.watches(p) for p in pools) else decision.look_again
 
 
 def _goes_home(decision: Decision, split: Split) -> bool:
@@ -215,8 +230,9 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
     elif phase.phase == "shadow" and r.spec.shadow is not None:
         pairs = ports.shadow(r.cell).pairs(r.cell, r.since)
         verdicts = (shadow_verdict(pairs, r.spec.shadow),)
-    signals = () if r.ended else tuple(s for p in (r.spec.target, r.spec.source) for s in ports.notices.read(p))
-    if r.hold_reason == TARGET and leaving(signals, r.spec.target) is None:
+    asked = {"": (r.spec.target, r.spec.source), "complete": (r.spec.target,)}.get(r.ended, ())
+    signals = tuple(s for p in asked for s in ports.notices.read(p))
+    if r.hold_reason == TARGET and not r.ended and leaving(signals, r.spec.target) is None:
         target = ports.prober(r.cell).ready(r.spec.target, r.cell).share
     return Observation(
         split=split,
@@ -277,7 +293,7 @@ def _read(r: Rollout, ports: TickPorts) -> Evidence | None:
         return None
     try:
         return ports.evidence(r.cell).read(r.cell, r.since)
-    except EvidenceUnavailable:
+    except (EvidenceUnavailable, ConfigInvalid):  # what a source needs may be gone since the step began: no evidence either
         return None
 
 

@@ -35,9 +35,9 @@ class Compare(Traffic):
 
     def samples_of(self, c: CellId) -> SampleSource:
         """Return what gives a cell's requests one by one."""
-        from fleetctl.adapters.haproxy.samples import HaproxySamples
+        from fleetctl.adapters.routers.samples import RouterLogSamples
 
-        return HaproxySamples(Path(self._connection_of(c).settings["log_folder"]))
+        return RouterLogSamples(Path(self._connection_of(c).settings["log_folder"]))
 
     def tick_ports(self) -> TickPorts:
         """Return all that a tick touches, checks of both arms among it."""

@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
-from fleetctl.adapters.haproxy.evidence import HaproxyEvidence
-from fleetctl.adapters.haproxy.log import parse
-from fleetctl.adapters.haproxy.process import find_binary
+from fleetctl.adapters.routers.evidence import RouterLogEvidence
+from fleetctl.adapters.routers.log import parse
 from fleetctl.domain.records import Attempt
 from fleetctl.domain.workload import AffinityKey, model_guardrails
 from fleetctl.usecases.analyze import by_cohort
 from tests.lab.haproxy_lab import CELL, STREAM, put, rig, until
 
-pytestmark = [pytest.mark.lab, pytest.mark.skipif(find_binary() is None, reason="no HAProxy")]
+pytestmark = pytest.mark.lab
 LONG = "x" * 50_000
 
 
@@ -25,7 +24,7 @@ def test_models_and_cohorts_are_logged_counted_and_compared() -> None:
     with rig(adapters=("team/sql", "legal"), cohort=AffinityKey(kind="header", name="x-variant")) as r:
         r.healthy()
         put(r.router(), 5_000, token=1)
-        source = HaproxyEvidence(r.folder / "log", now=lambda: datetime.now(UTC), cells=(CELL, STREAM))
+        source = RouterLogEvidence(r.folder / "log", now=lambda: datetime.now(UTC), cells=(CELL, STREAM))
         cursor = source.mark(CELL)
         asked: tuple[tuple[dict[str, Any], dict[str, str]], ...] = (
             ({"model": "team/sql", "prompt": "a"}, {"x-variant": "control"}),

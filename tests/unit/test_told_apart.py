@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fleetctl.adapters.haproxy.config import CellRoute, RouterConfig, render
-from fleetctl.adapters.haproxy.log import parse
 from fleetctl.adapters.paired.runner import record_of
 from fleetctl.adapters.paired.stream import Answer
+from fleetctl.adapters.routers.haproxy.config import RouterConfig, render
+from fleetctl.adapters.routers.log import parse
+from fleetctl.adapters.routers.route import CellRoute
 from fleetctl.analysis.judge import fresh, judge
 from fleetctl.analysis.tally import Tally
 from fleetctl.cli.main import main
