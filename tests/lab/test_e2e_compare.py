@@ -60,7 +60,7 @@ def test_the_ticker_runs_the_contract_before_the_canary_and_a_person_the_rest(wh
     assert (held.phase, held.weight_bp, lab.weight(CHAT)) == ("preflight", 0, 0)
     store = lab.store()
     try:
-        kept = {name: store.get(CheckResult, record_id(CHAT, name)) for name in ("contract", "quality")}  # type: ignore[arg-type]
+        kept = {name: store.get(CheckResult, record_id(CHAT, name)) for name in ("contract", "quality")}
     finally:
         store.close()
     assert {name: r.kind for name, r in kept.items() if r is not None} == {"contract": "PASS", "quality": "NO_DATA"}
