@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from fleetctl.domain.evidence import LADDER_METRICS
+from fleetctl.domain.workload import model_guardrails
 from fleetctl.formats import quantities as q
 from fleetctl.formats.evidence_sources import LOG, LOGS, check_evidence, metrics_of
 from fleetctl.formats.fleet_schema import (
@@ -181,6 +182,8 @@ def _evidence(cell: CellShape, here: Path, parts: Parts) -> Iterator[Finding]:
                 place,
                 f"buckets can show that {guardrail} is worse and no percentage, so it could never PASS: add a source of kind probes",
             )
+        elif guardrail.startswith("model_") and guardrail not in {g for a in workload.adapters for g in model_guardrails(a)}:
+            yield place, f"the workload is judged on {guardrail}, and none of its adapters has that name"
         elif guardrail.startswith("counter_") and guardrail not in counters:
             yield place, f"the workload is judged on {guardrail}, and no source of this cell has a setting counter.{guardrail[8:]}"
 

@@ -101,8 +101,10 @@ PhaseName = Literal["preflight", "shadow", "canary", "ramp", "full", "soak", "co
 GuardrailName = Annotated[
     str,
     _matching(
-        r"errors|latency|ttft|token_time|nll|slo_misses|quality|finish_[a-z_]{1,30}|counter_[a-z0-9_]{1,40}|errors_[a-z0-9-]{1,62}",
-        "a guardrail: errors, latency, ttft, token_time, nll, slo_misses, quality, finish_REASON, counter_NAME or errors_SOURCE",
+        r"errors|latency|ttft|token_time|nll|slo_misses|quality|finish_[a-z_]{1,30}|counter_[a-z0-9_]{1,40}|errors_[a-z0-9-]{1,62}"
+        r"|model_(errors|slow)_[a-z0-9_]{1,60}",
+        "a guardrail: errors, latency, ttft, token_time, nll, slo_misses, quality, finish_REASON, counter_NAME, errors_SOURCE, "
+        "model_errors_ADAPTER or model_slow_ADAPTER",
     ),
 ]
 """Metrics with a direction. Source: design section 7, evidence.md."""
@@ -362,6 +364,7 @@ class CellShape(Shape):
         WithJsonSchema({"anyOf": [{"type": "string"}, RouterRefShape.model_json_schema()]}),
     ] = Field(description="A router's name, existing (the file's only one), or a mapping with name, backends and endpoints.")
     affinity: AffinityShape | None = None
+    cohort: AffinityShape | None = Field(default=None, description="What names a request's cohort (a team, a variant) in the router's log.")
     on_source_loss: Literal["hold_cap", "shed_by_class", "lift_after_two_signatures"] = "hold_cap"
     lane: Annotated[
         LaneShape,

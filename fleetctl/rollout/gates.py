@@ -11,7 +11,7 @@ from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import Guardrail
 
 PASS_NEEDED = frozenset({"canary", "ramp"})
-"""Phases whose end raises the weight on evidence: every judged guardrail must PASS.
+"""Phases whose end raises the weight on evidence: every judged guardrail that needs it must PASS.
 In full and soak the control is 5 % of the traffic: no FAIL on any guardrail and a PASS on errors are asked there."""
 
 SHARE_LEAST = 400
@@ -102,7 +102,7 @@ def _not_passed(r: Rollout, seen: Observation) -> list[str]:
     if whole is not None and whole.kind != "PASS" and r.phase in PASS_NEEDED:
         waiting.append(whole.detail or "the whole has not passed")
     for spec in r.spec.phases[r.step].guardrails:
-        if not spec.judged or (r.phase not in PASS_NEEDED and spec.name != Guardrail("errors")):
+        if not spec.judged or not spec.needs_pass or (r.phase not in PASS_NEEDED and spec.name != Guardrail("errors")):
             continue
         v = by_name.get(spec.name)
         if v is None or v.kind != "PASS":

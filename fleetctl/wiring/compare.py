@@ -84,7 +84,8 @@ class Compare(Traffic):
         from fleetctl.adapters.engines.arms import EngineArms
         from fleetctl.errors import EvidenceUnavailable
 
-        found = EngineArms(self.arm_api, self.clock.now, every_s=0.0).arms(c)
+        may_differ = self.fleet.workload(self.fleet.cell(c).workload).may_differ
+        found = EngineArms(self.arm_api, self.clock.now, declared=lambda _: may_differ, every_s=0.0).arms(c)
         if found is None:
             text = f"an arm of {c} does not say what it serves."
             raise EvidenceUnavailable("evidence.identity", text, hint="Start both sides, then run: fleetctl doctor")

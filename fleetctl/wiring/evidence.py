@@ -150,9 +150,11 @@ class EvidenceMaker:
 
         def spec(c: CellId) -> PairSpec:
             cell = self._fleet().cell(c)
+            workload = self._fleet().workload(cell.workload)
             return PairSpec(
                 sides={"baseline": self._sides(cell, "baseline", s), "canary": self._sides(cell, "canary", s)},
-                model=self._fleet().workload(cell.workload).model.name,
+                model=workload.model.name,
+                models=(workload.model.name, *workload.adapters),
                 api="completions" if s.get("api") == "completions" else "chat",
                 per_s=float(s.get("pairs_per_s", 1)),
                 max_tokens=int(float(s.get("max_tokens", 32))),
