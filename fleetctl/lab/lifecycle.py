@@ -50,6 +50,7 @@ def lab_up(
     load: bool = True,
     ticker: bool = True,
     rates: Mapping[str, float] | None = None,
+    retries: int | None = None,
     say: Say = _quiet,
 ) -> LabRecord:
     """Start the local fleet and wait until every process is healthy; what is up already stays. Idempotent.
@@ -59,6 +60,8 @@ def lab_up(
         with_llm: serve the real model where it is to be had (downloads 93 MB once).
         load, ticker: start the clients; start the resident ticker.
         rates: requests per second by cell, where they shall differ from the lab's own.
+        retries: of a failed try by the router, on another server of the same side, as other people's routers do; from its next start.
+            None: as it was, 0 in a new lab.
         say: told what is being done, one line each.
 
     Returns:
@@ -71,13 +74,14 @@ def lab_up(
     with _locked(workspace):
         standing = read_record(workspace)
         if standing is not None and parts.is_any_alive(standing):
-            return _bring_up(replace(standing, load=standing.load or load, ticker=standing.ticker or ticker), say)
+            tries = standing.retries if retries is None else retries
+            return _bring_up(replace(standing, load=standing.load or load, ticker=standing.ticker or ticker, retries=tries), say)
         if standing is not None:
             _take_down(standing)
         for left in range(PORT_TRIES - 1, -1, -1):
             record = _prepare(workspace, with_llm=with_llm, load=load, ticker=ticker, rates=rates or {}, say=say)
             try:
-                return _begin(record, say)
+                return _begin(replace(record, retries=retries or 0), say)
             except FleetctlError as e:
                 if not left or not _is_port_taken(e):
                     raise

@@ -42,6 +42,7 @@ class LabRecord:
     Args:
         run: run folder; workspace: absolute.
         model: path of the real model; without_llm: why there is none (then the path is empty).
+        retries: of a failed try by the router.
         changed: names of what this call started; empty where all of it was up already (not kept in the file).
     """
 
@@ -55,6 +56,7 @@ class LabRecord:
     load: bool = False
     ticker: bool = False
     changed: tuple[str, ...] = ()
+    retries: int = 0
     format_version: int = FORMAT
 
     @property

@@ -39,8 +39,9 @@ def command() -> None:
 @click.option("--no-load", is_flag=True, help="Without load.")
 @click.option("--no-ticker", is_flag=True, help="Without the resident ticker: `migrate` then judges in the foreground.")
 @click.option("--scale", type=SCALE, default=1.0, show_default=True, help="Arrival rate against the usual one.")
+@click.option("--retries", type=click.IntRange(0, 3), help="Failed tries that the router makes again; from its next start.")
 @pass_app
-def up(app: App, no_llm: bool, no_load: bool, no_ticker: bool, scale: float) -> None:
+def up(app: App, no_llm: bool, no_load: bool, no_ticker: bool, scale: float, retries: int | None) -> None:
     """Start the lab; all processes are healthy, or it says which is not and stops them all."""
     from fleetctl.lab.cells import lab_cells
     from fleetctl.lab.lifecycle import lab_up
@@ -53,6 +54,7 @@ def up(app: App, no_llm: bool, no_load: bool, no_ticker: bool, scale: float) -> 
         load=not no_load,
         ticker=not no_ticker,
         rates=rates,
+        retries=retries,
         say=lambda text: app.note(f"  {text}"),
     )
     app.wiring.renew_ways_home()  # the router may stand elsewhere than when they were written
