@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Literal, assert_never
 
 from fleetctl.analysis.judge import judge, start_step
+from fleetctl.analysis.looks import seen_of
 from fleetctl.analysis.pooled import Member, pooled
 from fleetctl.analysis.shadow import shadow_verdict
 from fleetctl.domain.event import Event
@@ -164,6 +165,7 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
         verdicts=seen.verdicts,
         why=decision.why.text,
         query=seen.evidence.query if seen.evidence else "",
+        seen=seen_of(r.judge, seen.evidence, r.step, compared=_comparable(seen.identity)) if seen.evidence else None,
     )
     lost = ports.store.record(lease, before, decision.next, events, _look_again(decision, r, ports))
     if lost is not None:
@@ -201,7 +203,7 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
     elif phase.weight_bp > 0 and now >= r.settled_at:
         evidence = _read(r, ports)
         if evidence is not None:
-            comparable = identity is None or not identity.differs  # arms that serve different things get no verdict but the breaker's
+            comparable = _comparable(identity)
             judged, verdicts = judge(r.judge, evidence, phase.guardrails if comparable else ())
             if r.spec.lane.kind == "pooled" and comparable:
                 verdicts = pooled(verdicts, judged, evidence, tuple(_members(r, ports)), phase.guardrails)
@@ -230,6 +232,11 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         mark=mark,
         identity=identity,
     )
+
+
+def _comparable(identity: ArmsIdentity | None) -> bool:
+    """Tell whether the guardrails are judged: arms that serve different things get no verdict but the breaker's."""
+    return identity is None or not identity.differs
 
 
 def _arms(r: Rollout, ports: TickPorts) -> ArmsIdentity | None:
