@@ -5,7 +5,7 @@ Replaying all rows of a rollout gives the judge's state byte by byte. Source: ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fleetctl.analysis.judge import cursor_key, fresh, judge, start_step
@@ -14,11 +14,11 @@ from fleetctl.domain.evidence import Cursor, Evidence, JudgeState, LookRow, Seen
 from fleetctl.domain.workload import GuardrailSpec
 
 
-def seen_of(before: JudgeState, e: Evidence, step: int, *, compared: bool) -> Seen:
+def seen_of(before: JudgeState, e: Evidence, step: int, guardrails: tuple[GuardrailSpec, ...], *, compared: bool) -> Seen:
     """Return what a look must keep beside its counts.
 
     Args:
-        before: the judge's state before this look; step: of the rollout; compared: whether the guardrails were judged.
+        before: the judge's state before this look; step: of the rollout; guardrails: of that step, judged where `compared`.
     """
     memory = unpack(before)
     begins = memory.cursor != cursor_key(e.cursor)
@@ -30,6 +30,7 @@ def seen_of(before: JudgeState, e: Evidence, step: int, *, compared: bool) -> Se
         compared=compared,
         states=made.states,
         cursor=e.cursor if begins else None,
+        guardrails=guardrails if begins else (),
         steps=memory.steps if memory == Memory(steps=memory.steps) else 0,
         outcomes=made.outcomes,
         recent=made.recent,
@@ -63,8 +64,13 @@ class Replayed:
 
     @property
     def agrees(self) -> bool:
-        """Tell whether the verdicts are those that were stored, number by number (the whole one may rest on equal cells: pooled)."""
+        """Tell whether the verdicts are those that were stored, number by number."""
         return self.verdicts == self.row.verdicts
+
+    @property
+    def is_shared(self) -> bool:
+        """Tell whether what was stored rests on equal cells too (lane pooled), so that these rows alone do not tell it."""
+        return any("equal cell" in v.detail for v in self.row.verdicts)
 
 
 class _Outcomes:
@@ -81,17 +87,15 @@ class _Outcomes:
         return self.text
 
 
-def replay(rows: Iterable[LookRow], specs_of: Callable[[LookRow], Sequence[GuardrailSpec]]) -> Iterator[Replayed]:
+def replay(rows: Iterable[LookRow]) -> Iterator[Replayed]:
     """Judge stored looks again, oldest first; rows on which nothing was judged are passed over.
-
-    Args:
-        specs_of: the guardrails of a row's step, as the plan had them.
 
     Raises:
         ValueError: the first row is not one where evidence begins (older ones are gone), so nothing can be said about it.
     """
     state = fresh()
     cursor: Cursor | None = None
+    specs: tuple[GuardrailSpec, ...] = ()
     own, beside = _Outcomes(), _Outcomes()
     for row in rows:
         if row.seen is None:
@@ -99,11 +103,12 @@ def replay(rows: Iterable[LookRow], specs_of: Callable[[LookRow], Sequence[Guard
         if row.seen.steps:
             state = fresh(row.seen.steps)
         if row.seen.cursor is not None:
-            state, cursor, own, beside = start_step(state), row.seen.cursor, _Outcomes(), _Outcomes()
+            state, own, beside = start_step(state), _Outcomes(), _Outcomes()
+            cursor, specs = row.seen.cursor, row.seen.guardrails
         if cursor is None:
             raise ValueError("the looks before this one are gone")
         e = _evidence(row, row.seen, cursor, own, beside)
-        state, verdicts = judge(state, e, specs_of(row) if row.seen.compared else ())
+        state, verdicts = judge(state, e, specs if row.seen.compared else ())
         yield Replayed(row=row, state=state, verdicts=verdicts)
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 from fleetctl.domain.canonical import LATER
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.units import Instant
-from fleetctl.domain.workload import Guardrail
+from fleetctl.domain.workload import Guardrail, GuardrailSpec
 
 Arm = Literal["baseline", "canary"]
 ARMS: tuple[Arm, Arm] = ("baseline", "canary")
@@ -256,7 +256,7 @@ class Seen:
 
     Args:
         at: of the evidence; step: of the rollout; compared: the guardrails were judged (not while the arms serve different things).
-        states: of each arm; cursor: where evidence begins, on the first look that counts from there, else None.
+        states: of each arm; cursor, guardrails: where evidence begins and what is judged, on the first look that counts from there.
         steps: that share the FAIL capital, on the first look of a rollout, else 0.
         outcomes: of canary attempts that are new since the look before, as in `Evidence`.
         recent, recent_errors: of the baseline in the newest seconds; faults: of the canary's GPUs and runtime.
@@ -268,6 +268,7 @@ class Seen:
     compared: bool
     states: Mapping[Arm, SignalState]
     cursor: Cursor | None = None
+    guardrails: tuple[GuardrailSpec, ...] = ()
     steps: int = 0
     outcomes: str = ""
     recent: int = 0

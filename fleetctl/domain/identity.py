@@ -123,6 +123,9 @@ class ContractAnswer:
     error: str = ""
 
 
+CallKind = Literal["ok", "unsupported", "broken", "both_broken"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractResult:
     """How one call went on both arms.
@@ -133,7 +136,7 @@ class ContractResult:
     """
 
     call: str
-    kind: Literal["ok", "unsupported", "broken", "both_broken"]
+    kind: CallKind
     baseline: str = ""
     canary: str = ""
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Literal
 
 from fleetctl.domain.canonical import LATER
+from fleetctl.domain.checks import CheckSeen
 from fleetctl.domain.evidence import Cursor, Evidence, JudgeState, Pair, Verdict
 from fleetctl.domain.fleet import Phase, PhaseSpec
 from fleetctl.domain.identity import ArmsIdentity
@@ -15,7 +16,7 @@ from fleetctl.domain.people import Actor, Reason, Signal
 from fleetctl.domain.plan import Approval
 from fleetctl.domain.split import Split
 from fleetctl.domain.units import Instant
-from fleetctl.domain.workload import Lane, ShadowSpec
+from fleetctl.domain.workload import CheckSpec, Lane, ShadowSpec
 
 ROLLOUT_FORMAT = 1
 OrderKind = Literal["promote", "pause", "resume", "abort", "rollback", "fallback", "retry", "advance"]
@@ -46,6 +47,7 @@ class RolloutSpec:
         min_canary_requests: least canary attempts for a PASS of a step.
         group: the cells whose evidence counts together with this one's (lane pooled), itself among them.
         other_lane: what would fit where a step comes to no verdict, for a person to read.
+        checks: of both arms, which must stand before the weight is raised.
     """
 
     source: PoolId
@@ -61,6 +63,7 @@ class RolloutSpec:
     min_canary_requests: int = 100
     group: tuple[CellId, ...] = field(default=(), metadata=LATER)
     other_lane: str = field(default="", metadata=LATER)
+    checks: tuple[CheckSpec, ...] = field(default=(), metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +156,7 @@ class Observation:
         providers_lost: cells of the fleet that have no evidence now (three or more: the provider is at fault).
             identity: what each arm serves now; None where it was not asked or did not answer.
             is_paged: another cell holds for the same provider already, so somebody has been paged.
+        checks: how the checks of both arms stand.
     """
 
     split: Split
@@ -169,6 +173,7 @@ class Observation:
     mark: Cursor | None = None
     foreign_write: str = ""
     identity: ArmsIdentity | None = None
+    checks: tuple[CheckSeen, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +231,14 @@ class Notify:
     text: str
 
 
-Effect = SetSplit | Drain | StartShadow | StopShadow | Hold | Unhold | Warm | Notify
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunChecks:
+    """Begin (or go on with) checks of both arms, beside the ticker."""
+
+    checks: tuple[CheckSpec, ...]
+
+
+Effect = SetSplit | Drain | StartShadow | StopShadow | Hold | Unhold | Warm | Notify | RunChecks
 """Closed union; at most one of a decision's effects (SetSplit) touches traffic."""
 
 

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from fleetctl.domain.evidence import LADDER_METRICS
 from fleetctl.formats import quantities as q
-from fleetctl.formats.evidence_sources import LOG, check_evidence, metrics_of
+from fleetctl.formats.evidence_sources import LOG, LOGS, check_evidence, metrics_of
 from fleetctl.formats.fleet_schema import (
     CellShape,
     CommitmentShape,
@@ -67,6 +67,10 @@ def check(parts: Parts) -> Iterator[Finding]:
             yield ("evidence", name, *place), text
     yield from _same_place(parts)
     yield from _after_each_other(parts)
+    required = parts.policy.checks.required if parts.policy is not None else ()
+    for name, workload in parts.workloads.items():
+        if "accuracy" in required and workload.checks.accuracy is None:
+            yield ("workloads", name, "checks"), "the policy requires accuracy: name its items, checks: {accuracy: {items: FILE}}"
     for i, commitment in parts.commitments.items():
         yield from _known("pools", commitment.pool, ("commitments", i, "pool"), parts)
     if parts.policy is not None:
@@ -132,6 +136,9 @@ def _evidence(cell: CellShape, here: Path, parts: Parts) -> Iterator[Finding]:
         if name != LOG and name not in parts.names["evidence"]:
             known = {LOG, *parts.names["evidence"]}
             yield (*place, i), f"no evidence is named {name!r}{did_you_mean(name, known)}"
+    first = parts.evidence.get(cell.evidence[0]) if cell.evidence else None
+    if first is not None and first.kind == LOGS:
+        yield (*place, 0), f"{cell.evidence[0]} counts no requests: name another source first, such as log"
     workload = parts.workloads.get(cell.workload)
     kinds = {name: e.kind for name, e in parts.evidence.items()}
     yield from _probes_and_replay(cell, kinds, place, has_shadow=workload is None or workload.shadow is not None)

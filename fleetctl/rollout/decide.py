@@ -18,11 +18,13 @@ from fleetctl.domain.rollout import (
     Observation,
     Order,
     Rollout,
+    RunChecks,
     SetSplit,
     StopShadow,
     Unhold,
 )
 from fleetctl.domain.units import FULL_BP, Instant
+from fleetctl.rollout.checks import unmet
 from fleetctl.rollout.gates import Gate, gate
 from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text
 
@@ -71,7 +73,7 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
         r = replace(r, ended="", direction="home", home_for="fallback", orders=())
     r = replace(r, orders=()) if r.ended else _obey(r, now)
     if r.ended:
-        return Decision(next=r, effects=(), why=Reason(code="ended", text=f"ended: {r.ended}"), look_again=timedelta(hours=1))
+        return _after_end(r, seen, now)
     if seen.judge is not None:
         r = replace(r, judge=seen.judge)
     failed = _failure(seen.verdicts)
@@ -253,6 +255,20 @@ def _off_target(r: Rollout, seen: Observation, why: Reason, notice: tuple[Effect
     return Decision(next=held, effects=(*_renewal(held, seen, now), *drain, *notice), why=why, look_again=MOVING)
 
 
+def _after_end(r: Rollout, seen: Observation, now: Instant) -> Decision:
+    """Do nothing; but where a finished cell's target loses machines, begin again if a source still stands, else say so once."""
+    ending = leaving(seen.signals, r.spec.target) if r.ended == "complete" else None
+    if ending is None:
+        rested = replace(r, hold_reason="") if r.hold_reason == TARGET else r
+        return Decision(next=rested, effects=(), why=Reason(code="ended", text=f"ended: {r.ended}"), look_again=timedelta(hours=1))
+    opened = _leave_target(replace(r, ended="", hold_reason="", orders=()), seen, ending, now)
+    if opened.next.weight_bp < seen.split.target_bp:
+        return opened
+    why = Reason(code=TARGET, text=f"target: {notice_text(ending, now)}; nobody can go home: the source does not answer")
+    page = () if r.hold_reason == TARGET or seen.split.target_bp == 0 else (Notify(level="page", text=f"{r.cell}: {why.text}"),)
+    return Decision(next=replace(r, hold_reason=TARGET), effects=page, why=why, look_again=timedelta(hours=1))
+
+
 def _return_to_target(r: Rollout, seen: Observation, now: Instant) -> Decision:
     """Begin again at the first step with customers once every replica of the target answers: its machines may be new ones."""
     if seen.target_ready is None or seen.target_ready < 1.0:
@@ -368,6 +384,8 @@ def _may_not_raise(r: Rollout, seen: Observation, now: Instant) -> Decision | No
     ending = leaving(seen.signals, r.spec.source)
     if ending is not None:
         return _held(r, seen, Reason(code=SOURCE, text=f"source: {notice_text(ending, now)}; not raising"), now, page=True)
+    if held := _unchecked(r, seen, now):
+        return held
     if seen.mark is not None:
         return None
     if r.settled_at is not None:
@@ -392,6 +410,18 @@ def _not_ready(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
         text = f"target answers on {seen.target_ready:.0%} of its replicas; not raising"
         return _held(r, seen, Reason(code="target.not_ready", text=text), now, page=True)
     return None
+
+
+def _unchecked(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
+    """Hold a raise while a check of both arms does not stand, and begin those that are due."""
+    found = unmet(r, seen)
+    if found is None:
+        return None
+    run: tuple[Effect, ...] = (RunChecks(checks=found.run),) if found.run else ()
+    if found.is_waiting:
+        return Decision(next=replace(r, hold_reason=""), effects=_renewal(r, seen, now) + run, why=found.why, look_again=MOVING)
+    held = _held(r, seen, found.why, now, page=True)
+    return replace(held, effects=held.effects + run)
 
 
 def _enter(r: Rollout, step: int, now: Instant) -> Rollout:
@@ -444,7 +474,7 @@ def _advance(r: Rollout, seen: Observation, now: Instant, verdict: Gate, renewal
     if seen.window.active:
         return _held(passed, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
     raised = min(following.weight_bp, r.spec.cap_bp)
-    if raised > seen.split.target_bp and (held := _not_ready(passed, seen, now)):
+    if raised > seen.split.target_bp and (held := _not_ready(passed, seen, now) or _unchecked(passed, seen, now)):
         return held
     entered = replace(_enter(r, r.step + 1, now), shown=(*r.shown, r.step) if _was_shown(r) else r.shown)
     effects: tuple[Effect, ...] = (SetSplit(target_bp=raised),) if raised != seen.split.target_bp else ()

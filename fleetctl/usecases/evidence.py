@@ -281,7 +281,7 @@ def _both(first: Counts, other: Counts, name: str) -> Counts:
         mean_latency_ms=first.mean_latency_ms if has_latency else other.mean_latency_ms,
         quantiles_ms=first.quantiles_ms if has_latency else other.quantiles_ms,
         timed_of={**other.timed_of, **first.timed_of},
-        shares={f"errors_{name}": (other.attempts, other.errors), **other.shares, **first.shares},
+        shares={**({f"errors_{name}": (other.attempts, other.errors)} if other.attempts else {}), **other.shares, **first.shares},
         means={**other.means, **first.means},
         cached_tokens=first.cached_tokens if has_cache else other.cached_tokens,
         prompt_tokens=first.prompt_tokens if has_cache else other.prompt_tokens,

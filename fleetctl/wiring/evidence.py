@@ -92,6 +92,7 @@ class EvidenceMaker:
                 "replay": self._replay,
                 "scrape": self._scrape,
                 "prometheus": self._prometheus,
+                "logs": self._logs,
                 "recording": self._recording,
             }
             self._named[name] = makers[connection.kind](connection)
@@ -119,6 +120,23 @@ class EvidenceMaker:
 
         place = self._path(connection.settings.get("path", ""))
         return RecordedEvidence(place, now=self._now, slo_latency_ms=self._slo(connection.name))
+
+    def _logs(self, connection: Connection) -> EvidenceSource:
+        from fleetctl.adapters.engine_logs import EngineLogs, Place
+        from fleetctl.adapters.engine_logs.places import LogCommand, LogFile
+        from fleetctl.domain.evidence import ARMS
+        from fleetctl.formats.evidence_sources import argv_of
+
+        s = connection.settings
+
+        def places(c: CellId) -> list[Place]:
+            out: list[Place] = []
+            for arm in ARMS:
+                out += [LogFile(arm, self._path(name)) for name in s.get(f"{arm}_files", "").split()]
+                out += [LogCommand(arm, key, argv_of(text)) for key, text in sorted(s.items()) if key.startswith(f"{arm}_argv.")]
+            return out
+
+        return EngineLogs(places, now=self._now, every_s=parse_duration(s.get("every", "2s")).total_seconds())
 
     def _probes(self, connection: Connection) -> EvidenceSource:
         from fleetctl.adapters.paired.prompts import read_prompts
@@ -189,8 +207,8 @@ class EvidenceMaker:
     def _sides(self, cell: Cell, arm: Arm, settings: Mapping[str, str]) -> tuple[Side, ...]:
         from urllib.parse import urlsplit
 
-        from fleetctl.adapters.haproxy.config import SERVER_HEADER
         from fleetctl.adapters.paired.stream import Side
+        from fleetctl.adapters.routers.route import SERVER_HEADER
 
         if settings.get("via") == "endpoints":
             found = (urlsplit(f"//{e}") for e in _endpoints(cell, arm))
@@ -305,8 +323,8 @@ def read_recording(place: Path) -> tuple[list[Attempt | Scrape], tuple[str, ...]
     Raises:
         EvidenceUnavailable: evidence.down, what cannot be read.
     """
-    from fleetctl.adapters.haproxy.log import lines_between, log_files, parse
     from fleetctl.adapters.recording.files import records_of
+    from fleetctl.adapters.routers.log import lines_between, log_files, parse
     from fleetctl.domain.records import Attempt
     from fleetctl.errors import EvidenceUnavailable
 

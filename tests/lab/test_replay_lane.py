@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.adapters.clock.system import SystemClock
-from fleetctl.adapters.haproxy.evidence import HaproxyEvidence
+from fleetctl.adapters.routers.evidence import RouterLogEvidence
 from fleetctl.analysis.judge import fresh
 from fleetctl.domain.evidence import Arm
 from fleetctl.domain.ids import CellId
@@ -140,7 +140,7 @@ def world(folder: Path, stack: ExitStack) -> World:
     fleet = parse_fleet(FLEET.format(**ports), file="fleet.yaml")
     (folder / "log").mkdir()
     (folder / "log" / "haproxy-1.log").touch()
-    log = HaproxyEvidence(folder / "log", now=now)
+    log = RouterLogEvidence(folder / "log", now=now)
     maker = EvidenceMaker(lambda: fleet, lambda _: log, lambda c, arm: {}, workspace=folder, folder=lambda: folder / "evidence", now=now)
     stack.callback(lambda: [s._probes.close() for s in maker._named.values()])  # type: ignore[attr-defined]
     plan = plan_of(fleet)

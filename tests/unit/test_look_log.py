@@ -10,8 +10,10 @@ import pytest
 from fleetctl.analysis.looks import replay
 from fleetctl.domain.canonical import canonical, decode
 from fleetctl.domain.evidence import JudgeState, LookRow
-from fleetctl.domain.workload import GuardrailSpec
+from fleetctl.errors import UsageError
+from fleetctl.usecases.audit import check_looks
 from fleetctl.usecases.tick import TickResult
+from fleetctl.views.audit import render_looks
 from tests.simulator import Simulation, quick, tiny
 from tests.unit.test_identity_rollout import ONE, TellingSimulation
 
@@ -33,14 +35,10 @@ class Watched(TellingSimulation):
         """The looks as a store gives them back."""
         return [decode(LookRow, canonical(row)) for row in self.store.rows(self.cells[0], None)]
 
-    def specs(self, row: LookRow) -> tuple[GuardrailSpec, ...]:
-        assert row.seen is not None
-        return self.spec.phases[row.seen.step].guardrails
-
 
 def replayed_as_it_was(s: Watched) -> int:
     """Hold the replay of all looks against what was; returns how many looks there were."""
-    found = list(replay(s.rows(), s.specs))
+    found = list(replay(s.rows()))
     assert [r.state for r in found] == s.states
     assert [r.row.at for r in found if not r.agrees] == []
     return len(found)
@@ -66,7 +64,7 @@ def test_a_fail_is_replayed_to_the_last_digit(slower: float, failing: float, gua
     assert latched is not None
     assert latched.guardrail == guardrail
     replayed_as_it_was(s)
-    last = list(replay(s.rows(), s.specs))[-1].verdicts
+    last = list(replay(s.rows()))[-1].verdicts
     assert latched in last
 
 
@@ -113,7 +111,7 @@ def test_without_the_beginning_nothing_is_said() -> None:
     s.at("ramp").run(4)
     rows = [r for r in s.rows() if r.seen is not None]
     with pytest.raises(ValueError, match="are gone"):
-        list(replay(rows[1:], s.specs))
+        list(replay(rows[1:]))
 
 
 def test_a_row_that_was_changed_does_not_agree() -> None:
@@ -122,7 +120,7 @@ def test_a_row_that_was_changed_does_not_agree() -> None:
     s.at("ramp").run(6)
     rows = [r for r in s.rows() if r.seen is not None]
     forged = replace(rows[2], arms={**rows[2].arms, "canary": replace(rows[2].arms["canary"], errors=rows[2].arms["canary"].errors + 1)})
-    assert not all(r.agrees for r in replay([*rows[:2], forged, *rows[3:]], s.specs))
+    assert not all(r.agrees for r in replay([*rows[:2], forged, *rows[3:]]))
 
 
 def test_a_simulation_without_watching_stores_the_same() -> None:
@@ -130,3 +128,23 @@ def test_a_simulation_without_watching_stores_the_same() -> None:
     s.begin()
     s.at("ramp").run(3)
     assert all((row.seen is None) == (not row.verdicts) for row in s.store.rows(s.cells[0], None) if row.phase == "ramp")
+
+
+def test_a_person_can_have_every_verdict_computed_again() -> None:
+    s = Watched(of=quick(), slower=1.4)
+    s.begin()
+    s.run(200, lambda: bool(s.rollout().ended))
+    found = check_looks(s.cells[0], s.rows())
+    assert found.same == found.looks > 3
+    assert "every verdict comes out as it was" in render_looks(found)
+    rows = s.rows()
+    bad = next(i for i, r in enumerate(rows) if r.verdicts and r.verdicts[0].kind == "FAIL")
+    rows[bad] = replace(rows[bad], verdicts=(replace(rows[bad].verdicts[0], kind="PASS"), *rows[bad].verdicts[1:]))
+    forged = check_looks(s.cells[0], rows)
+    assert (forged.differing, len(forged.differences)) == (1, 1)
+    assert "stored all PASS" in render_looks(forged)
+    assert "computed all FAIL" in render_looks(forged)
+    older = [replace(r, seen=None) for r in s.rows()]
+    assert "say too little" in render_looks(check_looks(s.cells[0], older))
+    with pytest.raises(UsageError, match="nothing was ever judged"):
+        check_looks(s.cells[0], [])

@@ -5,6 +5,7 @@ It keeps no text, but where a workload's owner opted in to a replay, and is neve
 Run as `python -m fleetctl.adapters.shadow.collector --config FILE`. It prints one JSON line when it listens, `{"port": n}`.
 
     POST /shadow/<cell>   a copy of a request body; 202 queued, 429 dropped (queue full), 422 refused, 404 unknown cell
+    POST anything         the same, of the cell that the header x-fleetctl-shadow names (a router's own mirror)
     GET  /status          counters as JSON
 """
 
@@ -41,6 +42,8 @@ PURGE_S = 60.0
 MOST_OPEN = 64
 """Connections served at a time; further ones wait."""
 REASONS = {200: "OK", 202: "Accepted", 400: "Bad Request", 404: "Not Found", 422: "Unprocessable Content", 429: "Too Many Requests"}
+MIRRORED = "x-fleetctl-shadow"
+"""Names the cell of a request that a router mirrors whole, under the request's own path."""
 PIN, SERVER = "x-fleetctl-pin", "x-fleetctl-server"
 FIRST_LETTER = {"baseline": "b", "canary": "c"}
 
@@ -296,6 +299,9 @@ class Collector:
             return 200, self.status()
         if method == "POST" and path.startswith("/shadow/"):
             status, why = self.take(path.removeprefix("/shadow/"), m.body)
+            return status, {"why": why}
+        if method == "POST" and MIRRORED in m.headers:
+            status, why = self.take(m.headers[MIRRORED], m.body)
             return status, {"why": why}
         return 404, {"why": "unknown_path"}
 

@@ -132,13 +132,13 @@ class SqliteStore:
             append_events(q, events)
 
     def due(self, limit: int) -> tuple[CellId, ...]:
-        """Return cells whose look_again has passed and that nobody holds, oldest first; an ended one only with an open order."""
+        """Return cells whose look_again has passed and nobody holds, oldest first; ended ones if they completed or have an open order."""
         with self._db.read() as q:
             now = _now_ms(q)
             rows = q.execute(
                 "SELECT r.cell FROM rollout r LEFT JOIN lease l ON l.scope = r.cell"
                 " WHERE r.is_current = 1 AND r.look_at_ms <= ?"
-                " AND (r.ended = '' OR EXISTS (SELECT 1 FROM wish w WHERE w.cell = r.cell AND w.closed_ms IS NULL))"
+                " AND (r.ended IN ('', 'complete') OR EXISTS (SELECT 1 FROM wish w WHERE w.cell = r.cell AND w.closed_ms IS NULL))"
                 " AND (l.scope IS NULL OR l.holder = '' OR l.until_ms <= ?)"
                 " ORDER BY r.look_at_ms, r.id LIMIT ?",
                 (now, now, limit),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fleetctl.lab.fault_control import Sides
+    from fleetctl.lab.lifecycle import RouterKind
     from fleetctl.lab.overview import ProcessRow
 
 SCALE = click.FloatRange(0.01, 100.0)
@@ -40,8 +41,9 @@ def command() -> None:
 @click.option("--no-ticker", is_flag=True, help="Without the resident ticker: `migrate` then judges in the foreground.")
 @click.option("--scale", type=SCALE, default=1.0, show_default=True, help="Arrival rate against the usual one.")
 @click.option("--retries", type=click.IntRange(0, 3), help="Failed tries that the router makes again; from its next start.")
+@click.option("--router", type=click.Choice(("haproxy", "envoy")), help="What splits the traffic; haproxy by default.")
 @pass_app
-def up(app: App, no_llm: bool, no_load: bool, no_ticker: bool, scale: float, retries: int | None) -> None:
+def up(app: App, no_llm: bool, no_load: bool, no_ticker: bool, scale: float, retries: int | None, router: RouterKind | None) -> None:
     """Start the lab; all processes are healthy, or it says which is not and stops them all."""
     from fleetctl.lab.cells import lab_cells
     from fleetctl.lab.lifecycle import lab_up
@@ -55,6 +57,7 @@ def up(app: App, no_llm: bool, no_load: bool, no_ticker: bool, scale: float, ret
         ticker=not no_ticker,
         rates=rates,
         retries=retries,
+        router=router,
         say=lambda text: app.note(f"  {text}"),
     )
     app.wiring.renew_ways_home()  # the router may stand elsewhere than when they were written
