@@ -144,10 +144,23 @@ def _trace(error: BaseException) -> None:
 def _say(error: FleetctlError, debug: bool = False) -> int:
     if debug and not isinstance(error, UsageError):
         _trace(error)
-    click.echo(str(error), err=True)
+    click.echo(_fitted(str(error), ""), err=True)
     for detail in error.details:
-        click.echo(f"  {detail}", err=True)
+        click.echo(_fitted(detail, "  "), err=True)
     return error.exit_code
+
+
+def _fitted(text: str, indent: str) -> str:
+    """Return text broken between words where a person reads it on a terminal; one line for programs. A long word stays whole."""
+    if not sys.stderr.isatty():
+        return f"{indent}{text}"
+    import shutil
+    import textwrap
+
+    width = max(40, shutil.get_terminal_size().columns)
+    return textwrap.fill(
+        text, width, initial_indent=indent, subsequent_indent=f"{indent}  ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _sentence(text: str) -> str:

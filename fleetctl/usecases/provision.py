@@ -416,7 +416,7 @@ def _clear(s: _Saga) -> tuple[Leftover, ...]:
     for orphan in orphans:
         s.on(Progress(subject=orphan.name, step="remove leftover", state="started", text=orphan.state))
         s.leftovers.remove(orphan)
-        s.on(Progress(subject=orphan.name, step="remove leftover", state="changed", text=orphan.id))
+        s.on(Progress(subject=orphan.name, step="remove leftover", state="changed", text=orphan.kind))
         note(
             s.ports,
             "provision.orphan_removed",
