@@ -22,7 +22,7 @@ from fleetctl.analysis import clusters, guardrails
 from fleetctl.analysis.breaker import BREAKER_BOUND, baseline_failing, note_outcomes, start_afresh
 from fleetctl.analysis.guardrails import CACHE_BOUND, CACHE_GAP, CONFOUNDED_SCALE, FAIL_BOUND, PASS_BOUND, cache_gap, confounded_name
 from fleetctl.analysis.interval import difference, latency_ratio
-from fleetctl.analysis.memory import Memory, PassBank, advance, pack, unpack, went_back
+from fleetctl.analysis.memory import BreakerMemory, Memory, PassBank, advance, pack, unpack, went_back
 from fleetctl.analysis.power import LEAST_CANARY, rung_walk, share_walk
 from fleetctl.domain.canonical import digest
 from fleetctl.domain.evidence import ARMS, LADDER, LADDER_METRICS, Cursor, Evidence, JudgeState, Look, Verdict, VerdictKind, ladder_key
@@ -93,7 +93,7 @@ def _cursor_key(cursor: Cursor) -> str:
 def _begin(memory: Memory) -> None:
     guardrails.new_step(memory)
     clusters.new_step(memory.clusters)
-    memory.breaker.seen = 0
+    memory.breaker.seen = memory.beside.seen = 0
 
 
 def _trouble(memory: Memory, e: Evidence) -> tuple[VerdictKind, str] | None:
@@ -109,6 +109,8 @@ def _trouble(memory: Memory, e: Evidence) -> tuple[VerdictKind, str] | None:
 
 def _use(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec]) -> None:
     note_outcomes(memory.breaker, e)
+    if e.beside is not None:
+        note_outcomes(memory.beside, e.beside)
     clusters.note_clusters(memory.clusters, {arm: e.arms[arm].clusters for arm in ARMS}, max(0.0, (e.at - e.cursor.since).total_seconds()))
     new = [e.arms[arm].attempts - memory.arm(arm).attempts for arm in ARMS]
     if min(new) >= 1 and sum(new) >= LEAST_BLOCK:
@@ -235,21 +237,31 @@ def _one(
 
 
 def _breaker(memory: Memory, e: Evidence) -> tuple[Verdict, ...]:
-    peak = memory.breaker.peak
     if e.faults and memory.failed in ("", BREAKER):
         memory.failed = BREAKER
-        hard = Verdict(kind="FAIL", guardrail=BREAKER, e_value=_exp(peak), fail_bound=BREAKER_BOUND, look=_look(e, "errors"))
+        hard = _tripped(memory.breaker, e, "FAIL")
         return (replace(hard, detail=f"hard fault: {', '.join(e.faults)}"),)
-    if not memory.breaker.tripped:
+    found = _of_breaker(memory, memory.breaker, e)
+    if found or e.beside is None:
+        return found
+    return tuple(replace(v, detail=v.detail or "customers' own requests") for v in _of_breaker(memory, memory.beside, e.beside))
+
+
+def _of_breaker(memory: Memory, own: BreakerMemory, e: Evidence) -> tuple[Verdict, ...]:
+    if not own.tripped:
         return ()
-    verdict = Verdict(kind="INCONCLUSIVE", guardrail=BREAKER, e_value=_exp(peak), fail_bound=BREAKER_BOUND, look=_look(e, "errors"))
+    verdict = _tripped(own, e, "INCONCLUSIVE")
     if memory.failed not in ("", BREAKER):
         return (replace(verdict, detail=f"tripped after a FAIL on {memory.failed}"),)
     if not memory.failed and baseline_failing(e):
-        start_afresh(memory.breaker)
+        start_afresh(own)
         return (replace(verdict, detail="the baseline is failing too"),)
     memory.failed = BREAKER
     return (replace(verdict, kind="FAIL"),)
+
+
+def _tripped(own: BreakerMemory, e: Evidence, kind: VerdictKind) -> Verdict:
+    return Verdict(kind=kind, guardrail=BREAKER, e_value=_exp(own.peak), fail_bound=BREAKER_BOUND, look=_look(e, "errors"))
 
 
 def _look(e: Evidence, name: str) -> Look:
@@ -285,10 +297,11 @@ def _interval(e: Evidence, name: str) -> tuple[float, float] | None:
 def _missing(e: Evidence, spec: GuardrailSpec, banks: Sequence[PassBank], effect: float) -> int | None:
     """Return the canary requests still needed if both arms are equal: the distance to the bound over the drift."""
     base, canary = e.arms["baseline"], e.arms["canary"]
-    total = base.attempts + canary.attempts
-    if spec.margin <= 0 or min(base.attempts, canary.attempts) == 0:
+    ladder = spec.name in LADDER_METRICS and spec.name != LATENCY  # probes have a share of their own
+    counted = [c.timed_for(spec.name) if ladder else c.attempts for c in (base, canary)]
+    if spec.margin <= 0 or min(counted) == 0:
         return None
-    share = canary.attempts / total
+    share = counted[1] / sum(counted)
     frozen = e.cursor.thresholds
     needed = float(LEAST_CANARY - canary.attempts)
     for i, (rung, bank) in enumerate(zip(LADDER, banks, strict=False)):

@@ -36,7 +36,7 @@ def output_option(*allowed: str) -> Callable[[F], F]:
         default=None,
         callback=lambda ctx, param, value: _allowed(_default_output(ctx, param, value), choices),
         expose_value=True,
-        help="Form of the result.  [default: table]",
+        help=f"Form of the result.  [default: {choices[0]}]",
     )
 
 

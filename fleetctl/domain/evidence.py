@@ -146,6 +146,8 @@ class Evidence:
         baseline_recent_errors, baseline_recent: of the newest seconds, to see whether the baseline is failing too.
         faults: hard faults of the canary's GPUs or runtime since the cursor, which trip the breaker by themselves.
         query: what was asked to get this, so that a person can ask the same.
+        beside: customers' own requests where the arms hold replayed ones (lane replay): too few for a verdict, but a hard failure of
+            theirs trips the breaker, and theirs is the share that was served.
     """
 
     cell: CellId
@@ -162,6 +164,12 @@ class Evidence:
     detail: str = ""
     faults: tuple[str, ...] = field(default=(), metadata=LATER)
     query: str = field(default="", metadata=LATER)
+    beside: Evidence | None = field(default=None, metadata=LATER)
+
+    @property
+    def customers(self) -> Evidence:
+        """What customers' own requests show."""
+        return self.beside or self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,11 +96,17 @@ class RuleBook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextFile:
-    """A file that is text, whole; `installed` is True for what a package manager put there."""
+    """A file that is text, whole.
+
+    Args:
+        installed: True for what a package manager put there; data: its bytes, None where no file of exactly this name holds them (a member
+            of an archive or an image, a name that is not UTF-8).
+    """
 
     path: str
     text: str
     installed: bool = False
+    data: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal, NewType
 
-from fleetctl.domain.canonical import LATER
+from fleetctl.domain.canonical import LATER, digest
 from fleetctl.domain.ids import CellId, PoolId, WorkloadId
 from fleetctl.domain.people import Actor
 
@@ -110,6 +110,34 @@ class ShadowSpec:
     sample_per_s: float = 2.0
 
 
+CheckName = Literal["contract", "quality", "answers", "accuracy", "embeddings"]
+CHECKS: tuple[CheckName, ...] = ("contract", "quality", "answers", "accuracy", "embeddings")
+"""Calls of the API; forced texts; free answers; scored answers; vectors."""
+ChatApi = Literal["chat", "completions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckSpec:
+    """One check as the fleet file asks for it.
+
+    Args:
+        file: of prompts, items or texts, relative to the workspace; "" for the shipped ones.
+        api: which of the two is asked; numbers: margins and sizes by name, only those that the file names.
+        valid_for: how long a result stands while neither arm changes; is_auto: the ticker runs it by itself when it is due.
+    """
+
+    name: CheckName
+    file: str = ""
+    api: ChatApi = "chat"
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    valid_for: timedelta = timedelta(days=7)
+    is_auto: bool = True
+
+    def bound(self, file_digest: str = "") -> str:
+        """Return the hash of what a result depends on beside the arms, 16 hex digits."""
+        return digest([self.name, self.file, self.api, dict(self.numbers), file_digest])[:16]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """A served model endpoint with an SLO. Cost and portability routes are per workload.
@@ -117,6 +145,8 @@ class Workload:
     Args:
         apart: cells of workloads with the same word never share a target pool; "" keeps none apart.
         after: workloads whose cells must be in soak before its own begin, where they move at all.
+        may_differ: flags of the engines in which the two sides differ on purpose, of `fleetctl.domain.identity.NUMERIC_FLAGS`.
+        checks: of both arms, which must stand before a weight is raised.
     """
 
     id: WorkloadId
@@ -140,6 +170,8 @@ class Workload:
     serving: Mapping[str, str] = field(default_factory=dict)
     apart: str = field(default="", metadata=LATER)
     after: tuple[WorkloadId, ...] = field(default=(), metadata=LATER)
+    may_differ: tuple[str, ...] = field(default=(), metadata=LATER)
+    checks: tuple[CheckSpec, ...] = field(default=(), metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from fleetctl.domain.canonical import canonical, decode
 from fleetctl.errors import LabFailed
@@ -42,6 +43,7 @@ class LabRecord:
     Args:
         run: run folder; workspace: absolute.
         model: path of the real model; without_llm: why there is none (then the path is empty).
+        router: which one splits; admin_port: of Envoy, 0 for HAProxy.
         changed: names of what this call started; empty where all of it was up already (not kept in the file).
     """
 
@@ -54,6 +56,8 @@ class LabRecord:
     without_llm: str = ""
     load: bool = False
     ticker: bool = False
+    router: Literal["haproxy", "envoy"] = "haproxy"
+    admin_port: int = 0
     changed: tuple[str, ...] = ()
     format_version: int = FORMAT
 
@@ -61,6 +65,11 @@ class LabRecord:
     def folder(self) -> Path:
         """Return the run folder."""
         return Path(self.run)
+
+    @property
+    def router_folder(self) -> Path:
+        """Return the folder of the router's files: its configuration, its weights, the pin key, its log."""
+        return self.folder / self.router
 
     @property
     def hosts(self) -> Path:

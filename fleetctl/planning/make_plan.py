@@ -33,7 +33,16 @@ from fleetctl.planning.checker import Ground, check_plan
 from fleetctl.planning.checks import make_checks
 from fleetctl.planning.conflict import Limit, conflict, conflict_check
 from fleetctl.planning.cost import Cost, fleet_cost, share
-from fleetctl.planning.evidence_need import Baseline, Costs, PlannedFails, PlannedRequests, baseline_of, hours_to_soak, planned_requests
+from fleetctl.planning.evidence_need import (
+    Baseline,
+    Costs,
+    PlannedFails,
+    PlannedRequests,
+    baseline_of,
+    hours_to_soak,
+    planned_requests,
+    probed_of,
+)
 from fleetctl.planning.lanes import Asking, Given, assign_lanes, what_would_fit
 from fleetctl.planning.options import DEFAULT, PlanOptions
 from fleetctl.planning.order import wave_key
@@ -366,6 +375,7 @@ def _asking(cell: Cell, workload: Workload, given: _Inputs) -> Asking:
         baseline=baseline_of(workload, given.baselines),
         source_sku=given.sites[given.index[cell.source]].pool.sku,
         target_sku=given.sites[given.index[pinned]].pool.sku if pinned is not None else "",
+        probed=probed_of(cell, given.fleet.evidence),
     )
 
 

@@ -75,7 +75,7 @@ def _weighted(r: Rollout, seen: Observation, now: Instant) -> Gate:
         return Gate(open=False, why="warming up")
     step = r.spec.phases[r.step]
     left = (r.settled_at + step.bake - now).total_seconds()
-    off = _share_off(e, seen.split.target_bp)
+    off = _share_off(e.customers, seen.split.target_bp)
     if off:
         return Gate(open=False, why=off)
     if r.spec.lane.kind == "accepted":

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from fleetctl.assess.convert import Converted, convert, hip_path, patch_of
 from fleetctl.assess.declared import declared
 from fleetctl.assess.gather import Gatherer
 from fleetctl.assess.route import RANK, decide
-from fleetctl.assess.source import C_SUFFIXES, CUDA_SUFFIXES
 from fleetctl.domain.event import Event
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import WorkloadId
@@ -22,13 +20,12 @@ from fleetctl.domain.portability import ROUTES, LicenceAcceptance, RuleBook, Ski
 from fleetctl.domain.units import Money
 from fleetctl.domain.workload import Workload
 from fleetctl.errors import AssessFailed
-from fleetctl.ports.portability import CopyWriter, Probe, SourceTree
+from fleetctl.ports.portability import Probe, SourceTree
 from fleetctl.ports.state import Clock, Records, Store
 
 Price = Callable[[Workload, Pool], Money | None]
 MOST_PROBED = 200
 """Files that are compiled on trial per assessment: about one CPU second each."""
-PATCH_NAME, BY_HAND_NAME = "hipify.patch", "BY-HAND.md"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,45 +238,3 @@ def _total(route: Route, rows: list[FleetRow]) -> RouteTotal:
     mine = [r for r in rows if r.route == route]
     money = sum((r.usd_per_hour for r in mine if r.usd_per_hour is not None), Decimal(0))
     return RouteTotal(route=route, workloads=len(mine), usd_per_hour=money, unpriced=sum(r.usd_per_hour is None for r in mine))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conversion:
-    """What a translated copy holds."""
-
-    files: int
-    replaced: int
-    by_hand: int
-
-
-def convert_tree(path: Path, folder: Path, assessment: Assessment, ports: AssessPorts, writer: CopyWriter) -> Conversion:
-    """Write the translated sources of a tree into a new folder, with a patch and a list of what remains by hand."""
-    patches: list[str] = []
-    left: list[tuple[str, int, str]] = []
-    totals = [0, 0]
-
-    def files() -> Iterator[tuple[str, str]]:
-        for read in ports.tree.read(path):
-            if not isinstance(read, TextFile) or not read.path.lower().endswith((*CUDA_SUFFIXES, *C_SUFFIXES)) or "!" in read.path:
-                continue
-            done: Converted = convert(read.text, ports.book.names)
-            left.extend((read.path, line, name) for name, line in done.by_hand)
-            if done.replaced or read.path.lower().endswith(CUDA_SUFFIXES):
-                totals[0] += 1
-                totals[1] += done.replaced
-                patches.append(patch_of(read.path, read.text, done.text))
-                yield hip_path(read.path), done.text
-        yield PATCH_NAME, "".join(patches)
-        yield BY_HAND_NAME, _by_hand(left, assessment)
-
-    writer.write(folder, files())
-    return Conversion(files=totals[0], replaced=totals[1], by_hand=len(left))
-
-
-def _by_hand(left: Iterable[tuple[str, int, str]], assessment: Assessment) -> str:
-    lines = ["# What remains by hand", "", "## Names without a HIP twin", ""]
-    lines += [f"    {path}:{line}: {name}" for path, line, name in left] or ["None."]
-    lines += ["", "## Findings", ""]
-    shown = [f for f in assessment.findings if f.grade in {"blocker", "rework", "risk"} and not f.is_guarded]
-    lines += [f"    {f.where}: {f.rule} ({f.grade}, {f.count} places): {f.text} [{f.evidence}]" for f in shown] or ["None."]
-    return "\n".join("".join(c if c.isprintable() else "?" for c in line) for line in lines) + "\n"

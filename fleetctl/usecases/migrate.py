@@ -20,6 +20,7 @@ from fleetctl.errors import FleetctlError, PlanStale, StillPending, TrafficNotAp
 from fleetctl.planning.make_plan import plan_id as plan_id_of
 from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.ports.state import Clock, Held, Lease, Lost, Records, Store
+from fleetctl.rollout.checks import FAILED, OPEN
 from fleetctl.rollout.decide import PHASE_ORDER
 from fleetctl.usecases.tick import JUDGE, TickPorts, TickResult, TickSettings, tick
 
@@ -229,9 +230,12 @@ def is_stuck(r: Rollout | None) -> bool:
     return r is not None and not r.ended and r.hold_reason.startswith(STUCK)
 
 
+HELD_BY_CHECKS = (FAILED, OPEN)
+
+
 def needs_person(r: Rollout | None) -> bool:
     """Tell whether only a person can help now."""
-    return r is not None and not r.ended and r.hold_reason == "step.inconclusive"
+    return r is not None and not r.ended and r.hold_reason in ("step.inconclusive", *HELD_BY_CHECKS)
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from typing import Literal, assert_never
 from fleetctl.analysis.judge import judge, start_step
 from fleetctl.analysis.pooled import Member, pooled
 from fleetctl.analysis.shadow import shadow_verdict
+from fleetctl.domain.checks import CheckSeen
 from fleetctl.domain.event import Event
 from fleetctl.domain.evidence import LADDER_METRICS, Cursor, Evidence, LookRow, Pair, Verdict
 from fleetctl.domain.fleet import FreezeWindow
@@ -28,6 +29,7 @@ from fleetctl.domain.rollout import (
     Observation,
     Rollout,
     RolloutSpec,
+    RunChecks,
     SetSplit,
     StartShadow,
     StopShadow,
@@ -36,9 +38,9 @@ from fleetctl.domain.rollout import (
 )
 from fleetctl.domain.split import Split, Stale
 from fleetctl.domain.units import Instant, Scalar
-from fleetctl.errors import EvidenceUnavailable, FleetctlError, StoreUnavailable, TrafficNotApplied
+from fleetctl.errors import ConfigInvalid, EvidenceUnavailable, FleetctlError, StoreUnavailable, TrafficNotApplied
 from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store, Trail
-from fleetctl.ports.traffic import EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
+from fleetctl.ports.traffic import Checks, EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
 from fleetctl.rollout.decide import PROVIDER, STALE, decide
 from fleetctl.rollout.notices import LOOK, TARGET, leaving
 
@@ -88,6 +90,7 @@ class TickPorts:
     prober: Callable[[CellId], Prober]
     identity: Callable[[CellId], IdentitySource] | None = None
     notices: Notices = field(default_factory=NoNotices)
+    checks: Checks | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +176,7 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
         at=now,
         phase=decision.next.phase,
         target_bp=decision.next.weight_bp,
-        served_bp=seen.evidence.served_bp if seen.evidence else None,
+        served_bp=seen.evidence.customers.served_bp if seen.evidence else None,
         arms=seen.evidence.arms if seen.evidence else {},
         verdicts=seen.verdicts,
         why=decision.why.text,
@@ -245,7 +248,15 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         is_paged=r.lost_since is not None and ports.store.holding(PROVIDER) > 0,
         mark=mark,
         identity=identity,
+        checks=_checks(r, identity, ports),
     )
+
+
+def _checks(r: Rollout, identity: ArmsIdentity | None, ports: TickPorts) -> tuple[CheckSeen, ...]:
+    """Return how the checks of both arms stand; nobody is asked where none is needed or the cell goes home."""
+    if not r.spec.checks or ports.checks is None or r.ended or r.direction == "home":
+        return ()
+    return ports.checks.standing(r.cell, r.spec.checks, identity.hash() if identity is not None else r.identity)
 
 
 def _arms(r: Rollout, ports: TickPorts) -> ArmsIdentity | None:
@@ -282,7 +293,7 @@ def _read(r: Rollout, ports: TickPorts) -> Evidence | None:
         return None
     try:
         return ports.evidence(r.cell).read(r.cell, r.since)
-    except EvidenceUnavailable:
+    except (EvidenceUnavailable, ConfigInvalid):  # what a source needs may be gone since the step began: no evidence either
         return None
 
 
@@ -340,6 +351,9 @@ def _apply(r: Rollout, d: Decision, lease: Lease, ports: TickPorts, settings: Ti
                 ports.holds.warm(effect.pool)
             case StartShadow():
                 ports.shadow(r.cell).start(r.cell, effect.sample_per_s, lease.token)
+            case RunChecks():
+                if ports.checks is not None:
+                    ports.checks.start(r.cell, effect.checks)
             case StopShadow() | Drain():
                 _after_care(r, effect, lease, ports, events)
             case Notify():

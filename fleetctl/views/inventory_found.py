@@ -12,7 +12,7 @@ from fleetctl.views.columns import counted
 from fleetctl.views.output import Column, Table, clean, shorten
 
 if TYPE_CHECKING:
-    from fleetctl.domain.scan import Scan
+    from fleetctl.domain.scan import PartScan, Scan
     from fleetctl.usecases.inventory_diff import InventoryDiff
     from fleetctl.usecases.inventory_found import Found
 
@@ -113,10 +113,7 @@ def scan_table(scan: Scan, doubts: Sequence[Gap]) -> Table:
         Column(title="SECONDS", right=True),
         Column(title="STATE"),
     )
-    rows = tuple(
-        (p.source, p.part or "-", str(len(p.facts)), f"{p.seconds:.1f}", _state(p.reused, bool(p.gaps), p.kept_from is not None))
-        for p in scan.parts
-    )
+    rows = tuple((p.source, p.part or "-", str(len(p.facts)), f"{p.seconds:.1f}", _state(p)) for p in scan.parts)
     gaps = (*scan.gaps(), *doubts)
     total = sum(len(p.facts) for p in scan.parts)
     said = f"{counted(total, 'fact')} of {counted(len(scan.parts), 'part')}, {counted(len(gaps), 'gap')}"
@@ -128,8 +125,12 @@ def scan_table(scan: Scan, doubts: Sequence[Gap]) -> Table:
 
 def gap_lines(gaps: Sequence[Gap], most: int = MOST_GAPS) -> list[str]:
     """Return a line per gap, the first `most` of them."""
-    lines = [f"Not known: {clean(g.scope)}: {clean(g.reason)} ({clean(g.source)})" for g in gaps[:most]]
+    lines = [f"Not known: {clean(g.scope)}: {clean(g.reason)} ({clean(g.source)}){_mend(g)}" for g in gaps[:most]]
     return lines + ([f"and {len(gaps) - most} gaps more: -o json shows all"] if len(gaps) > most else [])
+
+
+def _mend(gap: Gap) -> str:
+    return f". {clean(gap.mend)}" if gap.mend else ""
 
 
 def diff_table(diff: InventoryDiff) -> Table:
@@ -172,8 +173,12 @@ def _value(value: object) -> str:
     return "-" if value is None or value == "" else str(value)
 
 
-def _state(reused: bool, has_gaps: bool, kept: bool) -> str:
-    return "not asked" if reused else "failed, kept" if kept else "gaps" if has_gaps else "asked"
+def _state(part: PartScan) -> str:
+    if part.reused:
+        return "not asked"
+    if part.kept_from is not None:
+        return "failed, kept"
+    return "asked" if not part.gaps else "gaps" if part.facts else "failed"
 
 
 def _named(thing: Thing) -> str:

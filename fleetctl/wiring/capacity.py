@@ -74,11 +74,11 @@ class Capacity(See, Traffic):
 
         return is_gone(holder)
 
-    def timer_job(self, every: str) -> TimerJob:
-        """Return what a timer runs: this very program, in this workspace."""
+    def timer_job(self, every: str, limits: Sequence[str] = ()) -> TimerJob:
+        """Return what a timer runs: this very program, in this workspace, with these limits."""
         from fleetctl.adapters.timer import TimerJob
 
-        argv = (sys.executable, "-m", "fleetctl.cli.main", "-C", str(self.workspace), "rebalance", "--apply")
+        argv = (sys.executable, "-m", "fleetctl.cli.main", "-C", str(self.workspace), "rebalance", "--apply", *limits)
         path = os.environ.get("PATH", os.defpath)
         return TimerJob(
             name=f"fleetctl-rebalance-{self.fleet.name}", argv=argv, folder=self.workspace, every=cast("Every", every), path=path
@@ -89,6 +89,12 @@ class Capacity(See, Traffic):
         from fleetctl.adapters.timer import install_cron, install_systemd
 
         return install_cron(job) if kind == "cron" else install_systemd(job)
+
+    def remove_timer(self, kind: str, job: TimerJob) -> tuple[str, ...]:
+        """Take a timer away; returns what was there, () for nothing."""
+        from fleetctl.adapters.timer import remove_cron, remove_systemd
+
+        return remove_cron(job) if kind == "cron" else remove_systemd(job)
 
     def capacity_source(self, stack: str) -> CapacitySource | None:
         """Return what reads capacity from a stack's cloud, None where it has none; one per stack, so that reads are shared."""

@@ -1,4 +1,4 @@
-"""Contract of ports.traffic.Router, over the fake and over a real HAProxy."""
+"""Contract of ports.traffic.Router, over the fake, a real HAProxy and a real Envoy."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from fleetctl.domain.split import Applied, Drained, Split, Stale
 from fleetctl.errors import TrafficNotApplied
 from fleetctl.ports.traffic import Router
 from tests.fakes.router import FakeRouter, Target
+from tests.lab.envoy_lab import envoy_rig
 from tests.lab.haproxy_lab import CELL, SOURCE, STREAM, TARGET, rig, until
 
 
@@ -55,11 +56,28 @@ def _haproxy(*, lua: bool) -> Iterator[Case]:
         yield Case(found.router(), found.router, send, lambda: (found.process.stop(), None)[1])
 
 
-@pytest.fixture(
-    params=["fake", pytest.param("haproxy", marks=pytest.mark.lab), pytest.param("haproxy-single-writer", marks=pytest.mark.lab)]
-)
+def _envoy() -> Iterator[Case]:
+    with envoy_rig() as found:
+
+        def send(n: int) -> None:
+            for i in range(n):
+                assert found.ask(key=f"k{i}").status == 200
+            until(lambda: len(found.log()) >= n, "all requests logged")
+
+        yield Case(found.router(), found.router, send, found.stop)
+
+
+_CASES: dict[str, Callable[[], Iterator[Case]]] = {
+    "fake": _fake,
+    "haproxy": lambda: _haproxy(lua=True),
+    "haproxy-single-writer": lambda: _haproxy(lua=False),
+    "envoy-single-writer": _envoy,
+}
+
+
+@pytest.fixture(params=[name if name == "fake" else pytest.param(name, marks=pytest.mark.lab) for name in _CASES])
 def case(request: pytest.FixtureRequest) -> Iterator[Case]:
-    yield from _fake() if request.param == "fake" else _haproxy(lua=request.param == "haproxy")
+    yield from _CASES[request.param]()
 
 
 def _a_moment_apart() -> datetime:
@@ -166,7 +184,7 @@ def test_capabilities_tell_who_compares(case: Case, request: pytest.FixtureReque
     single = "single-writer" in request.node.name
     assert found.fence == ("single_writer" if single else "target")
     assert found.weight_lease == ("none" if single else "router")
-    assert found.mirror is not single
+    assert found.mirror is (not single or "envoy" in request.node.name)
 
 
 def test_switch_time_is_measured_once_there_was_a_set(case: Case) -> None:

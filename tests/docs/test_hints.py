@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 import pytest
 
-from fleetctl.adapters.haproxy.config import PIN_VARIABLE, lua_text
-from fleetctl.adapters.haproxy.process import find_binary
+from fleetctl.adapters.routers.haproxy.config import PIN_VARIABLE, lua_text
+from fleetctl.adapters.routers.haproxy.process import find_binary
 from fleetctl.cli.main import cli
 from fleetctl.errors import FleetctlError, ToolMissing
 
@@ -101,7 +101,8 @@ def test_the_router_page_prints_a_configuration_that_haproxy_takes(tmp_path: Pat
 
 
 def test_the_router_page_names_every_field_of_the_log() -> None:
-    from fleetctl.adapters.haproxy.config import CellRoute, RouterConfig, render
+    from fleetctl.adapters.routers.haproxy.config import RouterConfig, render
+    from fleetctl.adapters.routers.route import CellRoute
     from fleetctl.domain.ids import CellId
 
     config = RouterConfig(

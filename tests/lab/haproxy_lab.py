@@ -19,10 +19,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from fleetctl.adapters.haproxy.config import CellRoute, RouterConfig, write_files
-from fleetctl.adapters.haproxy.process import HaproxyProcess, find_binary
-from fleetctl.adapters.haproxy.router import HaproxyRouter
-from fleetctl.adapters.haproxy.wire import AdminSocket, Deadline
+from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.routers.haproxy.config import RouterConfig, write_files
+from fleetctl.adapters.routers.haproxy.process import HaproxyProcess, find_binary
+from fleetctl.adapters.routers.haproxy.router import HaproxyRouter
+from fleetctl.adapters.routers.haproxy.wire import AdminSocket
+from fleetctl.adapters.routers.route import CellRoute
 from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.split import Applied, Split
@@ -52,6 +54,7 @@ def free_port() -> int:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
         return

@@ -29,7 +29,8 @@ from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Assessment, Waiver
 from fleetctl.domain.portability import TextFile
 from fleetctl.formats.output import as_json, as_yaml
-from fleetctl.usecases.assess import AssessPorts, convert_tree
+from fleetctl.usecases.assess import AssessPorts
+from fleetctl.usecases.convert import convert_tree
 from fleetctl.views.assess import assessment_sarif, assessment_table
 from fleetctl.views.assess_page import assessment_html
 from fleetctl.views.output import render_table
@@ -256,7 +257,7 @@ def test_sarif_json_and_yaml_stay_data(hostile: tuple[Path, Assessment]) -> None
 
 def test_a_translated_tree_stays_in_its_folder_and_runs_nothing(hostile: tuple[Path, Assessment], tmp_path: Path) -> None:
     ports = AssessPorts(tree=SourceTreeReader(), book=BOOK, clock=FakeClock(), actor=Actor(kind="person", name="ann"))
-    done = convert_tree(hostile[0], tmp_path / "out", hostile[1], ports, FolderWriter())
+    done = convert_tree(hostile[0], tmp_path / "out", hostile[1], ports.tree, BOOK, FolderWriter())
     assert done.files >= len(NAMES)
     assert {p.name for p in tmp_path.iterdir()} == {"out"}
     assert not list(tmp_path.rglob("pwned"))

@@ -228,7 +228,7 @@ def test_a_translated_tree_with_patch_and_rest(desk: Desk, tree: Path, tmp_path:
     (tree / "left.cu").write_text("#include <cuda_runtime.h>\nvoid g() { cudaLaunchKernelEx(0, 0); }\n")
     out = tmp_path / "out"
     assert desk.run("assess", str(tree), "--convert", str(out)).exit_code == 0
-    text = (out / "k.hip").read_text("utf-8")
+    text = (out / "k.cu").read_text("utf-8")
     assert "#include <hip/hip_runtime.h>" in text
     assert "hipMalloc(p, 4); /* cudaFree */" in text
     assert "-#include <cuda_runtime.h>" in (out / "hipify.patch").read_text("utf-8")

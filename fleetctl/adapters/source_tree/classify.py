@@ -88,8 +88,12 @@ def is_header_name(lower: str) -> bool:
     )
 
 
-def classify(path: str, blob: Blob, bounds: Bounds, *, installed: bool = False) -> Iterator[Read]:
-    """Yield what one file says; nothing for a file that says nothing of interest."""
+def classify(path: str, blob: Blob, bounds: Bounds, *, installed: bool = False, keep: bool = False) -> Iterator[Read]:
+    """Yield what one file says; nothing for a file that says nothing of interest.
+
+    Args:
+        installed: a package manager put it there; keep: a text goes with its bytes.
+    """
     lower = path.lower()
     installed = installed or INSTALLED.search(lower) is not None
     head = blob.read(0, 8)
@@ -106,7 +110,7 @@ def classify(path: str, blob: Blob, bounds: Bounds, *, installed: bool = False) 
     elif lower.endswith((".ptx", ".fatbin")):
         yield ModelFile(path=path, format="ptx" if lower.endswith(".ptx") else "cubin")
     elif is_text_name(lower) and not (installed and not lower.endswith("/metadata")):
-        yield from _text(path, lower, blob, bounds, installed)
+        yield from _text(path, lower, blob, bounds, installed, keep)
 
 
 def _model(path: str, lower: str, head: bytes, blob: Blob) -> Read:
@@ -122,7 +126,7 @@ def _model(path: str, lower: str, head: bytes, blob: Blob) -> Read:
         return Skipped(path=path, reason=f"model file: {e}")
 
 
-def _text(path: str, lower: str, blob: Blob, bounds: Bounds, installed: bool) -> Iterator[Read]:
+def _text(path: str, lower: str, blob: Blob, bounds: Bounds, installed: bool, keep: bool) -> Iterator[Read]:
     most = bounds.json if lower.endswith(".json") else bounds.text
     if blob.size > most:
         if not lower.endswith((".json", ".txt")) or is_requirement_file(lower) or lower.rpartition("/")[2] in CONFIG_NAMES:
@@ -133,4 +137,5 @@ def _text(path: str, lower: str, blob: Blob, bounds: Bounds, installed: bool) ->
         if lower.endswith(SOURCE):
             yield Skipped(path=path, reason="not text, though its name says so")
         return
-    yield TextFile(path=path, text=data.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n"), installed=installed)
+    text = data.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n")
+    yield TextFile(path=path, text=text, installed=installed, data=data if keep else None)

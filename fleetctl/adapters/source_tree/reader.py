@@ -52,12 +52,14 @@ class SourceTreeReader:
             else:
                 yield from self._folder(root, spent)
         else:
-            yield from self._file(root, os.path.basename(root), spent, alone=True)
+            name = os.path.basename(root)
+            shown = name.encode("utf-8", "replace").decode("utf-8")
+            yield from self._file(root, shown, spent, alone=True, keep=shown == name)
 
     def _folder(self, root: str, spent: Spent) -> Iterator[Read]:
-        waiting: list[tuple[str, str, int]] = [(root, "", 0)]
+        waiting: list[tuple[str, str, int, bool]] = [(root, "", 0, True)]
         while waiting:
-            folder, shown, depth = waiting.pop()
+            folder, shown, depth, is_exact = waiting.pop()
             if depth > self._bounds.depth:
                 yield Skipped(path=shown, reason="folders nested too deeply", hides=True)
                 continue
@@ -69,7 +71,8 @@ class SourceTreeReader:
                 continue
             for entry in entries:
                 name = f"{shown}/{entry.name}" if shown else entry.name
-                name = name.encode("utf-8", "replace").decode("utf-8", "replace")
+                exact = is_exact and name == name.encode("utf-8", "replace").decode("utf-8")
+                name = name.encode("utf-8", "replace").decode("utf-8")
                 try:
                     is_link, is_folder = entry.is_symlink(), entry.is_dir(follow_symlinks=False)
                 except OSError as e:
@@ -80,15 +83,15 @@ class SourceTreeReader:
                         yield Skipped(path=name, reason="a symbolic link, not followed")
                 elif is_folder:
                     if entry.name not in NOT_LOOKED_INTO:
-                        waiting.append((entry.path, name, depth + 1))
+                        waiting.append((entry.path, name, depth + 1, exact))
                 else:
                     spent.files += 1
                     if spent.files > self._bounds.files:
                         yield Skipped(path=shown or ".", reason=f"more than {self._bounds.files} files", hides=True)
                         return
-                    yield from self._file(entry.path, name, spent, alone=False)
+                    yield from self._file(entry.path, name, spent, keep=exact)
 
-    def _file(self, path: str, shown: str, spent: Spent, *, alone: bool) -> Iterator[Read]:
+    def _file(self, path: str, shown: str, spent: Spent, *, alone: bool = False, keep: bool) -> Iterator[Read]:
         lower = shown.lower()
         is_archive = bool(TAR.search(lower) or ZIP.search(lower) or TORCH.search(lower))
         if not (alone or is_archive or is_text_name(lower) or is_header_name(lower)):
@@ -98,7 +101,7 @@ class SourceTreeReader:
                 if is_archive or (alone and self._is_packed(blob)):
                     yield from self._archive(shown, blob, spent)
                 else:
-                    yield from classify(shown, blob, self._bounds)
+                    yield from classify(shown, blob, self._bounds, keep=keep)
         except OSError as e:
             yield Skipped(path=shown, reason=f"cannot be read: {e.strerror}", hides=True)
 

@@ -155,14 +155,19 @@ def _accept(app: App, text: str, ports: AssessPorts) -> None:
 
 def _convert(app: App, subject: Subject, folder: Path, found: Assessment, ports: AssessPorts) -> None:
     from fleetctl.errors import UsageError
-    from fleetctl.usecases.assess import BY_HAND_NAME, PATCH_NAME, convert_tree
+    from fleetctl.usecases.convert import BY_HAND_NAME, PATCH_NAME, convert_tree
+    from fleetctl.views.columns import counted
 
     if len(subject.paths) != 1:
         raise UsageError("usage.convert", "--convert needs exactly one path.", hint="Run: fleetctl assess PATH --convert NEWFOLDER")
     if folder.resolve().is_relative_to(subject.paths[0].resolve()):
         raise UsageError("usage.convert", f"{folder} lies in the tree that is read.", hint="Name a new folder beside it")
-    done = convert_tree(subject.paths[0], folder, found, ports, app.wiring.copy_writer())
-    app.note(f"{folder}: {done.files} files, {done.replaced} names replaced; {done.by_hand} names left, in {BY_HAND_NAME}; {PATCH_NAME}.")
+    done = convert_tree(subject.paths[0], folder, found, ports.tree, ports.book, app.wiring.copy_writer())
+    left = f"; {counted(len(done.left_out), 'source')} left out" if done.left_out else ""
+    app.note(
+        f"{folder}: {counted(done.files, 'source')}, {done.changed} of them changed ({counted(done.replaced, 'name')}), "
+        f"and as {PATCH_NAME}; {counted(len(done.by_hand), 'name')} without a HIP twin{left}: see {BY_HAND_NAME}."
+    )
 
 
 def _import_names(app: App, checkout: Path) -> None:

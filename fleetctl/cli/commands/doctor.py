@@ -132,6 +132,9 @@ def _evidence_found(app: App, cell: Cell) -> Found:
     wrong = [s.detail for s in series if s.name.rpartition(".")[2] == "names"]
     if wrong:
         return Found("missing", "; ".join(wrong)[:400], "name the engine and its version: docs/how-to/choose-evidence.md")
+    unread = [f"{s.arm} {s.detail}" for s in series if s.name.rpartition(".")[2] == "log" and not s.present]
+    if unread:
+        return Found("warn", f"engine logs that cannot be read: {'; '.join(unread)}"[:400], "docs/how-to/choose-evidence.md")
     if not there:
         return Found("warn", "no request of this cell was seen yet", "send it traffic, then: fleetctl doctor")
     if cell.evidence != ("log",):

@@ -105,8 +105,8 @@ def scan_command(app: App, scope: str, sources: tuple[str, ...], fresh: str, onl
     fleetctl inventory scan --from azure:SUBSCRIPTION --from people.csv
     fleetctl inventory scan --from prometheus:http://127.0.0.1:9090
     """
-    from fleetctl.errors import CredentialsMissing
-    from fleetctl.usecases.scan import lacking_credentials
+    from fleetctl.errors import CredentialsMissing, InventoryFailed
+    from fleetctl.usecases.scan import lacking_credentials, silent
     from fleetctl.views.columns import counted
     from fleetctl.views.inventory_found import scan_table
 
@@ -120,6 +120,9 @@ def scan_command(app: App, scope: str, sources: tuple[str, ...], fresh: str, onl
         first = lacking[0]
         more = f" ({counted(len(lacking) - 1, 'more gap')} of that kind)" if len(lacking) > 1 else ""
         raise CredentialsMissing(first.code, f"{first.reason}{more}.", hint=first.mend)
+    if silent(scan):
+        text = "no source that was asked told anything; the gaps above say why."
+        raise InventoryFailed("inventory.nothing_told", text, hint="Mend them, then run: fleetctl inventory scan --only-gaps")
 
 
 @command.command("diff")
@@ -265,11 +268,12 @@ def found_of(app: App, scan: Scan | None) -> tuple[Fleet, Found]:
     from fleetctl.catalog import load_catalog
     from fleetctl.domain.merge import merge
     from fleetctl.usecases.inventory_found import match_found
+    from fleetctl.usecases.inventory_orphans import orphans
 
     fleet = app.fleet()
     facts, _ = _facts(app, scan, "")
     things, doubts = merge(facts)
-    return fleet, match_found(fleet, things, load_catalog(), scan.at if scan else None, doubts)
+    return fleet, match_found(fleet, things, load_catalog(), scan.at if scan else None, (*orphans(fleet, facts), *doubts))
 
 
 def _facts(app: App, scan: Scan | None, scope: str) -> tuple[tuple[Facts, ...], tuple[Gap, ...]]:
@@ -326,13 +330,14 @@ def _scan(app: App, texts: tuple[str, ...], fresh: str, only_gaps: bool) -> Scan
         raise UsageError("usage.time", f"--fresh: {e}.", hint="Add: --fresh 15m") from None
     fleet, wiring = app.fleet(), app.wiring
     endpoints = tuple(e for c in fleet.cells for e in (*c.router.baseline_endpoints, *c.router.canary_endpoints))
-    asked = [source_of_text(text) for text in texts] or list(fleet.sources)
+    asked = [source_of_text(text, Path.cwd()) for text in texts] or list(fleet.sources)
     sources = [wiring.discovery(source, endpoints) for source in asked]
     last = wiring.scans.newest()
     scan = scan_sources(sources, last, wiring.clock.now, request, on=lambda p: _progress(app, p))
     if texts and last is not None:
         names = {s.name for s in sources}
-        others = tuple(replace(p, reused=True) for p in last.parts if p.source not in names)
+        lasting = {wiring.discovery(source, endpoints).name for source in fleet.sources}
+        others = tuple(replace(p, reused=True) for p in last.parts if p.source not in names and (p.facts or p.source in lasting))
         scan = Scan(number=0, at=scan.at, parts=tuple(sorted((*scan.parts, *others), key=lambda p: (p.source, p.part))))
     return wiring.scans.save(scan) if sources else scan
 

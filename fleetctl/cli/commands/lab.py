@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fleetctl.lab.fault_control import Sides
+    from fleetctl.lab.lifecycle import RouterKind
     from fleetctl.lab.overview import ProcessRow
 
 SCALE = click.FloatRange(0.01, 100.0)
@@ -39,8 +40,9 @@ def command() -> None:
 @click.option("--no-load", is_flag=True, help="Without load.")
 @click.option("--no-ticker", is_flag=True, help="Without the resident ticker: `migrate` then judges in the foreground.")
 @click.option("--scale", type=SCALE, default=1.0, show_default=True, help="Arrival rate against the usual one.")
+@click.option("--router", type=click.Choice(("haproxy", "envoy")), help="What splits the traffic; haproxy by default.")
 @pass_app
-def up(app: App, no_llm: bool, no_load: bool, no_ticker: bool, scale: float) -> None:
+def up(app: App, no_llm: bool, no_load: bool, no_ticker: bool, scale: float, router: RouterKind | None) -> None:
     """Start the lab; all processes are healthy, or it says which is not and stops them all."""
     from fleetctl.lab.cells import lab_cells
     from fleetctl.lab.lifecycle import lab_up
@@ -53,6 +55,7 @@ def up(app: App, no_llm: bool, no_load: bool, no_ticker: bool, scale: float) -> 
         load=not no_load,
         ticker=not no_ticker,
         rates=rates,
+        router=router,
         say=lambda text: app.note(f"  {text}"),
     )
     app.wiring.renew_ways_home()  # the router may stand elsewhere than when they were written

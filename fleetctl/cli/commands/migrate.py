@@ -50,6 +50,7 @@ def command(
     plan = approved_plan(w.store, fleet, plan_id)
     chosen = chosen_cells(plan, w.store, cells, arrived(plan, w.store, lambda c: w.router_of(c).read(c).target_bp))
     _announce(app, plan, chosen, phase, output, approvals=fleet.policy.approvals)
+    w.check_evidence(chosen)
     if dry_run or not chosen:
         click.echo("Nothing was changed.", err=True)
         return

@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from fleetctl.adapters.haproxy.config import WEIGHT_MAP
-from fleetctl.adapters.haproxy.maps import Standing, read_standing, write_standing
-from fleetctl.adapters.haproxy.served import count_served
-from fleetctl.adapters.haproxy.wire import AdminSocket, Deadline
-from fleetctl.domain.evidence import Cursor
+from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.routers.haproxy.config import WEIGHT_MAP
+from fleetctl.adapters.routers.haproxy.maps import Standing, read_standing, write_standing
+from fleetctl.adapters.routers.haproxy.wire import AdminSocket
+from fleetctl.adapters.routers.late import FILE_LIMIT_S, LateWriter
+from fleetctl.adapters.routers.prober import Replica, Replicas
+from fleetctl.adapters.routers.route import Backends, backends_of
+from fleetctl.adapters.routers.served import count_served
+from fleetctl.adapters.routers.splits import as_split, checked_cell, epoch_ms, first_line, natural, rounded, whole
+from fleetctl.domain.evidence import Arm, Cursor
 from fleetctl.domain.fleet import Connection
-from fleetctl.domain.ids import CellId, PoolId, Token, is_id
+from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.split import Applied, Drained, RouterCapabilities, Served, Split, Stale
-from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.errors import ConfigInvalid, TrafficNotApplied
-
-FILE_LIMIT_S = 0.2
-"""How long a start-up file may hold up going home. Source: contract of ports.traffic.Router.set."""
-EPOCH = datetime.fromtimestamp(0, UTC)
-_LEASE_MAX_MS = 253_402_300_799_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backends:
-    """Names of a cell's backends in HAProxy."""
-
-    baseline: str
-    canary: str
 
 
 class HaproxyRouter:
@@ -64,7 +52,7 @@ class HaproxyRouter:
         self._single: bool | None = True if settings.get("fence") == "single_writer" else None
         self._took_ms: deque[float] = deque(maxlen=20)
         self._fencing: dict[CellId, Token] = {}
-        self._writes: dict[CellId, int] = {}
+        self._late = LateWriter(connection.name)
 
     def capabilities(self) -> RouterCapabilities:
         """Tell what this router can do; `switch_ms` is the slowest of the last 20 sets, from the order to the read-back.
@@ -88,7 +76,7 @@ class HaproxyRouter:
         Raises:
             TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
         """
-        return self._read(_cell(c), Deadline())
+        return self._read(checked_cell(c), Deadline())
 
     def fence(self, c: CellId, token: Token) -> Split | Stale:
         """Raise the floor to `token` and return what stands; Stale unless token > floor or this very fence was ours.
@@ -97,7 +85,7 @@ class HaproxyRouter:
             TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
         """
         deadline = Deadline()
-        cell, wanted = _cell(c), _natural("token", token)
+        cell, wanted = checked_cell(c), natural("token", token)
         mine = self._fencing.get(cell) == wanted
         self._fencing[cell] = token
         answer = (
@@ -120,7 +108,7 @@ class HaproxyRouter:
             TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
         """
         started, deadline = time.monotonic(), Deadline()
-        cell = _cell(s.cell)
+        cell = checked_cell(s.cell)
         standing = self._read(cell, deadline)
         if standing.token != s.token:
             return Stale(cell=cell, seen=standing.token)
@@ -144,7 +132,7 @@ class HaproxyRouter:
             TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.unknown_pool where the cell's source pool is not known.
         """
         deadline = Deadline()
-        cell = _cell(c)
+        cell = checked_cell(c)
         standing = self._read(cell, deadline)
         if standing.token != token:
             return Stale(cell=cell, seen=standing.token)
@@ -161,7 +149,7 @@ class HaproxyRouter:
         Raises:
             TrafficNotApplied: traffic.not_shown where the log cannot be read.
         """
-        cell = _cell(c)
+        cell = checked_cell(c)
         if self._logs is None:
             raise TrafficNotApplied("traffic.not_shown", f"router {self.name} has no setting log_folder, so nobody can count who answered.")
         try:
@@ -177,14 +165,14 @@ class HaproxyRouter:
         Raises:
             TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
         """
-        cell = _cell(c)
+        cell = checked_cell(c)
         if not 0 <= sample_per_s <= 1_000:
             raise TrafficNotApplied("traffic.not_shown", f"cell {cell}: {sample_per_s} copies a second are not within 0 to 1,000.")
         answer = self._socket.ask(f"fleetctl shadow {cell} {round(sample_per_s * 1_000)}", Deadline())
         if answer == "unknown":
             raise self._unknown(cell)
         if answer != "ok":
-            raise TrafficNotApplied("traffic.not_shown", f"router {self.name} cannot copy requests of cell {cell}: {_first_line(answer)}.")
+            raise TrafficNotApplied("traffic.not_shown", f"router {self.name} cannot copy requests of cell {cell}: {first_line(answer)}.")
 
     def tee_counts(self) -> Mapping[str, int]:
         """Return how many copies were sent, dropped, failed, refused (calls with tools) and wait.
@@ -203,7 +191,7 @@ class HaproxyRouter:
         return self._single
 
     def _names(self, cell: CellId) -> Backends:
-        return self._backends.get(cell) or Backends(baseline=f"{cell}_baseline", canary=f"{cell}_canary")
+        return backends_of(self._backends, cell)
 
     def _ask(self, cell: CellId, command: str, deadline: Deadline) -> Split | Stale:
         words = self._socket.ask(command, deadline).split(" ")
@@ -212,9 +200,9 @@ class HaproxyRouter:
         if words[0] == "stale" and len(words) == 2 and words[1].isdigit():
             return Stale(cell=cell, seen=Token(int(words[1])))
         if words[0] != "ok" or len(words) != 5:
-            raise TrafficNotApplied("traffic.not_shown", f"router {self.name} refused {command!r}: {_first_line(' '.join(words))}.")
-        bp, cap, token, lease = (_whole(word) for word in words[1:])
-        return _split(cell, bp, cap, token, lease)
+            raise TrafficNotApplied("traffic.not_shown", f"router {self.name} refused {command!r}: {first_line(' '.join(words))}.")
+        bp, cap, token, lease = (whole(word) for word in words[1:])
+        return as_split(cell, bp, cap, token, lease)
 
     def _read(self, cell: CellId, deadline: Deadline) -> Split:
         if self._single_writer(deadline):
@@ -222,7 +210,7 @@ class HaproxyRouter:
             if shown is None:
                 raise self._unknown(cell)
             files = read_standing(self._maps, cell) or Standing(bp=0, cap_bp=0, token=0, lease_ms=0)
-            return _split(cell, _whole(shown), files.cap_bp, files.token, files.lease_ms)
+            return as_split(cell, whole(shown), files.cap_bp, files.token, files.lease_ms)
         answer = self._ask(cell, f"fleetctl read {cell}", deadline)
         if isinstance(answer, Stale):
             raise TrafficNotApplied("traffic.not_shown", f"router {self.name} answered a read of cell {cell} as if it were a write.")
@@ -236,7 +224,7 @@ class HaproxyRouter:
             write_standing(
                 self._maps,
                 cell,
-                Standing(bp=standing.target_bp, cap_bp=standing.cap_bp, token=token, lease_ms=_epoch_ms(standing.lease_until)),
+                Standing(bp=standing.target_bp, cap_bp=standing.cap_bp, token=token, lease_ms=epoch_ms(standing.lease_until)),
             )
         except OSError as failed:
             raise TrafficNotApplied(
@@ -249,11 +237,11 @@ class HaproxyRouter:
             answer = self._socket.ask(f"set map {self._maps / WEIGHT_MAP} {s.cell} {s.target_bp}", deadline)
             if answer:
                 raise TrafficNotApplied(
-                    "traffic.not_shown", f"router {self.name} refused the weight of cell {s.cell}: {_first_line(answer)}."
+                    "traffic.not_shown", f"router {self.name} refused the weight of cell {s.cell}: {first_line(answer)}."
                 )
             return s
-        token = _natural("token", s.token)
-        return self._ask(s.cell, f"fleetctl set {s.cell} {s.target_bp} {s.cap_bp} {token} {_epoch_ms(s.lease_until)}", deadline)
+        token = natural("token", s.token)
+        return self._ask(s.cell, f"fleetctl set {s.cell} {s.target_bp} {s.cap_bp} {token} {epoch_ms(s.lease_until)}", deadline)
 
     def _shown(self, s: Split, deadline: Deadline) -> Split | Stale:
         """Read back from the map that routes and from the fence."""
@@ -261,8 +249,8 @@ class HaproxyRouter:
         standing = self._read(s.cell, deadline)
         if standing.token > s.token:
             return Stale(cell=s.cell, seen=standing.token)
-        if routed == str(s.target_bp) and (self._single or standing == _rounded(s)):
-            return _rounded(s)
+        if routed == str(s.target_bp) and (self._single or standing == rounded(s)):
+            return rounded(s)
         raise TrafficNotApplied(
             "traffic.not_shown",
             f"router {self.name} shows {routed} bp for cell {s.cell} after {s.target_bp} bp were set: somebody else writes there too.",
@@ -271,81 +259,29 @@ class HaproxyRouter:
 
     def _file(self, s: Split, limit_s: float) -> str:
         """Write the start-up files beside the caller's path; return what failed or was late, "" where nothing was."""
-        number = self._writes.get(s.cell, 0) + 1
-        self._writes[s.cell] = number
-        failed: list[str] = []
-
-        def write() -> None:
-            try:
-                if self._writes[s.cell] == number:  # a late thread never overwrites a newer order
-                    write_standing(
-                        self._maps,
-                        s.cell,
-                        Standing(bp=s.target_bp, cap_bp=s.cap_bp, token=s.token, lease_ms=_epoch_ms(s.lease_until)),
-                    )
-            except OSError as why:
-                failed.append(f"start-up file of router {self.name} not written: {why}")
-
-        writer = threading.Thread(target=write, name=f"maps-{s.cell}", daemon=True)
-        writer.start()
-        writer.join(limit_s)
-        if writer.is_alive():
-            return f"start-up file of router {self.name} not written within {limit_s * 1_000:.0f} ms"
-        return failed[0] if failed else ""
+        standing = Standing(bp=s.target_bp, cap_bp=s.cap_bp, token=s.token, lease_ms=epoch_ms(s.lease_until))
+        return self._late.write(s.cell, lambda: write_standing(self._maps, s.cell, standing), limit_s)
 
     def _unknown(self, cell: CellId) -> TrafficNotApplied:
         return TrafficNotApplied("traffic.unknown_cell", f"router {self.name} does not route cell {cell}.", hint="Run: fleetctl inventory")
 
 
+def replicas_of(connection: Connection, backends: Mapping[CellId, Backends]) -> Replicas:
+    """Return what lists a side's own servers (no spares) over the admin socket."""
+    socket = AdminSocket(Path(connection.settings.get("socket", "")), connection.name)
+
+    def listed(c: CellId, arm: Arm, deadline: Deadline) -> tuple[Replica, ...]:
+        names = backends_of(backends, c)
+        rows = socket.servers(names.baseline if arm == "baseline" else names.canary, deadline)
+        return tuple(Replica(name=row.name, is_up=row.status.startswith("UP")) for row in rows if not row.backup)
+
+    return listed
+
+
 def paper_commands(connection: Connection, cell: CellId) -> tuple[str, ...]:
     """Return the raw commands that bring a cell home and show it, for a person without fleetctl."""
     socket, weights = connection.settings["socket"], Path(connection.settings["map_folder"]) / WEIGHT_MAP
-    commands = (f"fleetctl home {_cell(cell)}", f"show map {weights}")
+    commands = (f"fleetctl home {checked_cell(cell)}", f"show map {weights}")
     if connection.settings.get("fence") == "single_writer":
-        commands = (f"set map {weights} {_cell(cell)} 0", f"show map {weights}")
+        commands = (f"set map {weights} {checked_cell(cell)} 0", f"show map {weights}")
     return tuple(f"echo '{command}' | socat stdio unix-connect:{socket}" for command in commands)
-
-
-def _cell(c: CellId) -> CellId:
-    if not is_id(c):
-        raise TrafficNotApplied("traffic.unknown_cell", f"{c[:70]!r} is not the name of a cell.", hint="Run: fleetctl inventory")
-    return c
-
-
-def _natural(what: str, number: int) -> int:
-    if not 0 <= number < 10**16:
-        raise TrafficNotApplied("traffic.not_shown", f"{what} {number} is not within 0 to 10^16.")
-    return number
-
-
-def _whole(word: str) -> int:
-    try:
-        return int(word)
-    except ValueError as wrong:
-        raise TrafficNotApplied(
-            "traffic.not_shown", f"the router shows {word[:40]!r} where a number belongs.", hint="Run: fleetctl doctor"
-        ) from wrong
-
-
-def _split(cell: CellId, bp: int, cap: int, token: int, lease_ms: int) -> Split:
-    shown = min(max(bp, 0), FULL_BP)
-    return Split(
-        cell=cell,
-        target_bp=shown,
-        cap_bp=max(shown, min(cap, FULL_BP)),
-        token=Token(token),
-        lease_until=datetime.fromtimestamp(min(lease_ms, _LEASE_MAX_MS) / 1_000, UTC),
-    )
-
-
-def _epoch_ms(at: Instant) -> int:
-    return max(0, min(round(at.timestamp() * 1_000), _LEASE_MAX_MS))
-
-
-def _rounded(s: Split) -> Split:
-    """Return the split as HAProxy can hold it: its lease in whole milliseconds."""
-    return _split(s.cell, s.target_bp, s.cap_bp, s.token, _epoch_ms(s.lease_until))
-
-
-def _first_line(answer: str) -> str:
-    return answer.splitlines()[0][:120] if answer else "no answer"

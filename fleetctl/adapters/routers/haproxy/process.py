@@ -12,8 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleetctl.adapters.haproxy.config import CONFIG_FILE, PIN_VARIABLE
-from fleetctl.adapters.haproxy.wire import AdminSocket, Deadline
+from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.routers.haproxy.config import CONFIG_FILE, PIN_VARIABLE
+from fleetctl.adapters.routers.haproxy.wire import AdminSocket
 from fleetctl.errors import ConfigInvalid, LabFailed, ToolMissing, TrafficNotApplied
 
 START_LIMIT_S = 5.0

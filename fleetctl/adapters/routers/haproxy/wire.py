@@ -5,26 +5,13 @@ from __future__ import annotations
 import csv
 import re
 import socket
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fleetctl.adapters.routers.deadline import Deadline
 from fleetctl.errors import TrafficNotApplied
 
-CALL_LIMIT_S = 5.0
-"""Nothing waits longer for the router. Source: contract of ports.traffic.Router."""
 _COMMAND = re.compile(r"[A-Za-z0-9_./ -]{1,400}\Z")
-
-
-class Deadline:
-    """What is left of the time one call may take."""
-
-    def __init__(self, seconds: float = CALL_LIMIT_S) -> None:
-        self._end = time.monotonic() + seconds
-
-    def left_s(self) -> float:
-        """Return the seconds left, at least 0."""
-        return max(0.0, self._end - time.monotonic())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

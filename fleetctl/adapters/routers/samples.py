@@ -6,7 +6,7 @@ import json
 from itertools import islice
 from pathlib import Path
 
-from fleetctl.adapters.haproxy.log import newest_lines, parse
+from fleetctl.adapters.routers.log import newest_lines, parse
 from fleetctl.domain.calibration import Sample
 from fleetctl.domain.ids import CellId
 from fleetctl.errors import EvidenceUnavailable
@@ -14,7 +14,7 @@ from fleetctl.errors import EvidenceUnavailable
 MOST_LINES = 1_000_000
 
 
-class HaproxySamples:
+class RouterLogSamples:
     """Requests of a cell's source, newest first in the log, returned oldest first."""
 
     def __init__(self, log_folder: Path) -> None:

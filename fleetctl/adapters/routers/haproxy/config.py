@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from fleetctl.domain.ids import CellId, is_id
-from fleetctl.domain.workload import AffinityKey
+from fleetctl.adapters.routers.route import PIN_HEADER, SERVER_HEADER, CellRoute, is_endpoint, problems, write_private
+from fleetctl.domain.ids import CellId
 from fleetctl.errors import ConfigInvalid
 
-PIN_HEADER = "x-fleetctl-pin"
-SERVER_HEADER = "x-fleetctl-server"
 PIN_VARIABLE = "FLEETCTL_PIN_KEY"
 """Environment variable through which HAProxy gets the pin key, so that it stands in no file but its own."""
 WEIGHT_MAP, FENCE_MAP, SHADOW_MAP = "weight.map", "fence.map", "shadow.map"
@@ -26,31 +22,6 @@ BUFFER_BYTES = 65_536
 """Answers up to about this size yield their token counts; the default of 16 kB would lose those of long answers."""
 
 _PATH = re.compile(r"/[A-Za-z0-9_./-]{1,200}\Z")
-_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:+-]{0,127}\Z")
-_ENDPOINT = re.compile(r"(?P<host>[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]):(?P<port>[0-9]{1,5})\Z")
-_TOKEN = re.compile(r"[A-Za-z0-9!#$&^_|~-][A-Za-z0-9_-]{0,63}\Z")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellRoute:
-    """One cell as HAProxy must know it.
-
-    Args:
-        model: name that the health check asks for.
-        baseline, canary: "address:port" of each replica of source and target.
-        check_every_ms, check_timeout_ms: of the health check, which is a real completion of one token.
-        answer_timeout_s: longest silence of a server; 0 means 600 s for streams and 60 s for plain answers.
-    """
-
-    cell: CellId
-    model: str
-    baseline: tuple[str, ...]
-    canary: tuple[str, ...] = ()
-    affinity: AffinityKey | None = None
-    streaming: bool = False
-    check_every_ms: int = 1_000
-    check_timeout_ms: int = 3_000
-    answer_timeout_s: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,9 +76,9 @@ def write_files(config: RouterConfig, folder: Path) -> Path:
     _complete(config.map_folder / WEIGHT_MAP, cells, "0")
     _complete(config.map_folder / FENCE_MAP, cells, "0:0:0")
     _complete(config.map_folder / SHADOW_MAP, cells, "0", fresh=True)
-    _write(config.map_folder / LUA_FILE, lua_text())
+    write_private(config.map_folder / LUA_FILE, lua_text())
     path = folder / CONFIG_FILE
-    _write(path, text)
+    write_private(path, text)
     return path
 
 
@@ -126,13 +97,13 @@ def _check(config: RouterConfig) -> None:
     for name, port, least in (("port", config.port, 1), ("collector_port", config.collector_port, 0)):
         if not least <= port <= 65_535:
             wrong.append(f"{name}: {port} is not a port")
-    if not _ENDPOINT.match(f"{config.address}:1"):
+    if not is_endpoint(f"{config.address}:1"):
         wrong.append(f"address: {config.address!r} is not an address")
     if not config.cells:
         wrong.append("cells: there is none to route")
     seen: set[str] = set()
     for route in config.cells:
-        wrong += _check_route(route)
+        wrong += problems(route)
         if route.cell in seen:
             wrong.append(f"cell {route.cell}: is there twice")
         seen.add(route.cell)
@@ -143,26 +114,6 @@ def _check(config: RouterConfig) -> None:
             hint="Correct the fleet file.",
             details=tuple(wrong),
         )
-
-
-def _check_route(route: CellRoute) -> Iterable[str]:
-    if not is_id(route.cell):
-        yield f"cell {route.cell!r}: is not a name (1 to 63 of a-z, 0-9 and inner -)"
-        return
-    if not _MODEL.match(route.model):
-        yield f"cell {route.cell}: model {route.model!r} is not a model name"
-    if not route.baseline:
-        yield f"cell {route.cell}: has no baseline endpoint"
-    for endpoint in (*route.baseline, *route.canary):
-        found = _ENDPOINT.match(endpoint)
-        if found is None or not 1 <= int(found["port"]) <= 65_535:
-            yield f"cell {route.cell}: endpoint {endpoint!r} is not address:port"
-    if route.affinity is not None and not _TOKEN.match(route.affinity.name):
-        yield f"cell {route.cell}: affinity {route.affinity.name!r} is not the name of a header or cookie"
-    if not 100 <= route.check_every_ms <= 60_000 or not 100 <= route.check_timeout_ms <= 60_000:
-        yield f"cell {route.cell}: health checks need 100 to 60,000 ms"
-    if not 0 <= route.answer_timeout_s <= 86_400:
-        yield f"cell {route.cell}: answer timeout {route.answer_timeout_s} s is not within 0 to 86,400"
 
 
 def _global(config: RouterConfig) -> str:
@@ -337,13 +288,4 @@ def _complete(path: Path, cells: list[CellId], value: str, *, fresh: bool = Fals
         for line in path.read_text(encoding="utf-8").splitlines():
             name, _, rest = line.partition(" ")
             standing[name] = rest
-    _write(path, "".join(f"{cell} {standing.get(cell, value)}\n" for cell in cells))
-
-
-def _write(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.unlink(missing_ok=True)
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as out:
-        out.write(text)
-    beside.replace(path)
+    write_private(path, "".join(f"{cell} {standing.get(cell, value)}\n" for cell in cells))

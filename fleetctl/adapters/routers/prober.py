@@ -9,12 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
 
-from fleetctl.adapters.haproxy.config import PIN_HEADER, SERVER_HEADER
-from fleetctl.adapters.haproxy.router import Backends
-from fleetctl.adapters.haproxy.wire import AdminSocket, Deadline
+from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.routers.route import PIN_HEADER, SERVER_HEADER
 from fleetctl.domain.evidence import Arm
 from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import CellId, PoolId, is_id
@@ -22,10 +20,22 @@ from fleetctl.domain.split import Readiness
 from fleetctl.errors import ConfigInvalid, TrafficNotApplied
 
 PROBE_LIMIT_S = 5.0
-_SOCKET_SHARE_S = 1.0
+_LIST_SHARE_S = 1.0
 _MAX_ASKED = 64
 """Most completions asked for at a time."""
 _ANSWER_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """A replica of one side, as the router names it and holds it: up or not."""
+
+    name: str
+    is_up: bool
+
+
+Replicas = Callable[[CellId, Arm, Deadline], tuple[Replica, ...]]
+"""Asks the router for the replicas of one side of a cell. Raises TrafficNotApplied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +47,12 @@ class _Proof:
     at: float
 
 
-class HaproxyProber:
+class CompletionProber:
     """Asks every replica of a cell in a pool for a completion of one token.
 
     Args:
-        connection: settings `socket` and `url`.
+        connection: setting `url`.
+        replicas: asks the router which replicas a side of a cell has.
         pin_key: returns the key of the pin header when it is needed.
         sources: source pool per cell; any other pool is the target.
         models: model per cell; the server is asked for its own list where a cell is missing.
@@ -51,23 +62,22 @@ class HaproxyProber:
         self,
         connection: Connection,
         *,
+        replicas: Replicas,
         pin_key: Callable[[], str],
         sources: Mapping[CellId, PoolId],
         models: Mapping[CellId, str] | None = None,
-        backends: Mapping[CellId, Backends] | None = None,
     ) -> None:
         address = urlsplit(connection.settings.get("url", ""))
-        if address.scheme != "http" or not address.hostname or not connection.settings.get("socket"):
+        if address.scheme != "http" or not address.hostname:
             raise ConfigInvalid(
-                "config.router", f"router {connection.name} needs the settings url (http://...) and socket.", hint="Correct the fleet file."
+                "config.router", f"router {connection.name} needs the setting url (http://...).", hint="Correct the fleet file."
             )
         self._name = connection.name
         self._host, self._port = address.hostname, address.port or 80
-        self._socket = AdminSocket(Path(connection.settings["socket"]), connection.name)
+        self._replicas = replicas
         self._pin_key = pin_key
         self._sources = dict(sources)
         self._models = dict(models or {})
-        self._backends = dict(backends or {})
 
     def ready(self, pool: PoolId, c: CellId) -> Readiness:
         """Ask until every replica has answered once or 5 s are over, and return what answered.
@@ -80,10 +90,9 @@ class HaproxyProber:
         began = time.monotonic()
         deadline = Deadline(PROBE_LIMIT_S)
         arm: Arm = "baseline" if self._sources[c] == pool else "canary"
-        names = self._backends.get(c) or Backends(baseline=f"{c}_baseline", canary=f"{c}_canary")
-        rows = self._socket.servers(names.baseline if arm == "baseline" else names.canary, Deadline(_SOCKET_SHARE_S))
-        wanted = {row.name for row in rows if not row.backup}
-        open_now = {row.name for row in rows if not row.backup and row.status.startswith("UP")}
+        rows = self._replicas(c, arm, Deadline(_LIST_SHARE_S))
+        wanted = {row.name for row in rows}
+        open_now = {row.name for row in rows if row.is_up}
         if not wanted:
             return Readiness(pool=pool, cell=c, ready=0, total=0, age_s=0.0, detail=f"cell {c} has no replica on {arm}")
         proven, why = self._collect(c, arm, wanted, open_now, deadline)
@@ -93,7 +102,7 @@ class HaproxyProber:
         return Readiness(pool=pool, cell=c, ready=len(proven), total=len(wanted), age_s=time.monotonic() - oldest, detail=detail)
 
     def _collect(self, c: CellId, arm: Arm, wanted: set[str], open_now: set[str], deadline: Deadline) -> tuple[dict[str, float], str]:
-        """Ask as many at a time as are missing; a server that HAProxy holds for DOWN is asked for in the first round only."""
+        """Ask as many at a time as are missing; a server that the router holds for down is asked for in the first round only."""
         answers: queue.SimpleQueue[_Proof] = queue.SimpleQueue()
         headers = {PIN_HEADER: f"{self._pin_key()}:{arm}", "content-type": "application/json"}
         proven: dict[str, float] = {}

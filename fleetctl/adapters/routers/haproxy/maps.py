@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleetctl.adapters.haproxy.config import FENCE_MAP, WEIGHT_MAP
+from fleetctl.adapters.routers.haproxy.config import FENCE_MAP, WEIGHT_MAP
 from fleetctl.domain.ids import CellId
 
 LOCK_LIMIT_S = 0.15

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
-from fleetctl.adapters.haproxy.log import LogTail, newest_lines, parse, read_position
+from fleetctl.adapters.routers.log import LogTail, newest_lines, parse, read_position
 from fleetctl.analysis.freeze import FREEZE_MOST, frozen
 from fleetctl.analysis.tally import Tally
 from fleetctl.domain.evidence import ARMS, Cursor, Evidence, Series, Thresholds
@@ -33,7 +33,7 @@ _TALLIES_PER_CELL = 3
 _DESCRIBE_LINES = 5_000
 
 
-class HaproxyEvidence:
+class RouterLogEvidence:
     """EvidenceSource over `haproxy-<n>.log` files in one folder.
 
     Args:

@@ -1,8 +1,8 @@
-"""Evidence, adapter layer: HAProxy's log of JSON lines as attempts, read forwards in steps or backwards. Never judges, never writes.
+"""Evidence, adapter layer: a router's log of JSON lines as attempts, read forwards in steps or backwards. Never judges, never writes.
 
 Who pays for an attempt (the arm is the one that the split chose, the server the one that answered):
     pinned                                        left out (ours, not a user's)
-    the client went away (termination "C.")       left out
+    the client went away (termination "C.", DC)   left out
     canary answered by a source server (backup)   canary error, no latency
     no answer, cut, 5xx, 429, or retried          error of its arm, no latency
     other 4xx                                     attempt of its arm, no latency
@@ -22,7 +22,7 @@ from typing import Literal
 from fleetctl.domain.records import Attempt
 
 Skipped = Literal["pinned", "aborted", "mislabelled", "broken", "other"]
-_NAME = re.compile(r"haproxy-(\d{1,9})\.log\Z")
+_NAME = re.compile(r"(?:haproxy|envoy)-(\d{1,9})\.log\Z")
 _POSITION = re.compile(r"(\d{1,9}):(\d{1,15})\Z")
 _CHUNK = 1 << 20
 
@@ -53,6 +53,7 @@ def parse(line: bytes) -> Attempt | Skipped:
         cell, arm, server, termination = row["c"], row["a"], row["srv"], row["ts"]
         status, started, active = int(row["st"]), int(row["t0"]), int(row["ta"])
         pin, retries = row.get("p", "-"), str(row.get("rc", "0"))
+        flags, tries = str(row.get("rf", "-")), int(row.get("ac", 1))  # how Envoy says it
         prompt, cached = int(row.get("pt", -1)), int(row.get("cc", -1))
     except (ValueError, KeyError, TypeError, RecursionError):
         return "broken"
@@ -62,7 +63,7 @@ def parse(line: bytes) -> Attempt | Skipped:
         return "pinned"
     if arm not in ("baseline", "canary") or (arm == "baseline" and server.startswith("c")):
         return "mislabelled"
-    if termination.startswith("C"):
+    if termination.startswith("C") or "DC" in flags.split(","):
         return "aborted"
     failed = (
         status <= 0
@@ -72,6 +73,8 @@ def parse(line: bytes) -> Attempt | Skipped:
         or (arm == "canary" and not server.startswith("c"))
         or (arm == "baseline" and not server.startswith("b"))
         or retries not in ("0", "+0")
+        or flags != "-"
+        or tries > 1
     )
     timed = not failed and status < 400 and active >= 0
     return Attempt(
