@@ -28,7 +28,7 @@ from fleetctl.domain.split import Applied, Drained, RouterCapabilities, Served, 
 from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.errors import TrafficNotApplied
 
-MARK = "fleetctl/split"
+MARK = "fleetctl-split/mark"
 TRIES = 5
 """A gateway's controller writes the status of the same object, so a write of ours may be refused a few times for that alone."""
 SEEN_S = 2.0
