@@ -11,11 +11,12 @@ from datetime import timedelta
 from typing import Literal, assert_never
 
 from fleetctl.analysis.judge import judge, start_step
+from fleetctl.analysis.looks import seen_of
 from fleetctl.analysis.pooled import Member, pooled
 from fleetctl.analysis.shadow import shadow_verdict
 from fleetctl.domain.checks import CheckSeen
 from fleetctl.domain.event import Event
-from fleetctl.domain.evidence import LADDER_METRICS, Cursor, Evidence, LookRow, Pair, Verdict
+from fleetctl.domain.evidence import LADDER_METRICS, Cursor, Evidence, LookRow, Pair, Seen, Verdict
 from fleetctl.domain.fleet import FreezeWindow
 from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import CellId, PoolId
@@ -181,6 +182,7 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
         verdicts=seen.verdicts,
         why=decision.why.text,
         query=seen.evidence.query if seen.evidence else "",
+        seen=_kept(r, seen),
     )
     again = _look_again(decision, r, ports)
     lost = ports.store.record(lease, before, decision.next, events, again)
@@ -219,7 +221,7 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
     elif phase.weight_bp > 0 and now >= r.settled_at:
         evidence = _read(r, ports)
         if evidence is not None:
-            comparable = identity is None or not identity.differs  # arms that serve different things get no verdict but the breaker's
+            comparable = _comparable(identity)
             judged, verdicts = judge(r.judge, evidence, phase.guardrails if comparable else ())
             if r.spec.lane.kind == "pooled" and comparable:
                 verdicts = pooled(verdicts, judged, evidence, tuple(_members(r, ports)), phase.guardrails)
@@ -250,6 +252,17 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         identity=identity,
         checks=_checks(r, identity, ports),
     )
+
+
+def _kept(r: Rollout, seen: Observation) -> Seen | None:
+    if seen.evidence is None:
+        return None
+    return seen_of(r.judge, seen.evidence, r.step, r.spec.phases[r.step].guardrails, compared=_comparable(seen.identity))
+
+
+def _comparable(identity: ArmsIdentity | None) -> bool:
+    """Tell whether the guardrails are judged: arms that serve different things get no verdict but the breaker's."""
+    return identity is None or not identity.differs
 
 
 def _checks(r: Rollout, identity: ArmsIdentity | None, ports: TickPorts) -> tuple[CheckSeen, ...]:

@@ -45,7 +45,7 @@ SHIPPED = "guardrails: {errors: {margin: 2 points}, latency: {margin: 25%}}"
 
 POLICY = """policy:
   approvals: 0
-  warm_up: 1s
+  warm_up: {warm_up}
   weight_lease: {lease}
   lost_evidence_home: {lost}
   step_deadline: {deadline}
@@ -62,7 +62,7 @@ class Policy:
 
     Args:
         steps: phase, weight in percent and bake in seconds of each weighted step; margins: of them all.
-        shadow: compare answers of chat-lab before.
+        shadow: compare answers of chat-lab before; warm_up: left out of the evidence.
     """
 
     steps: tuple[tuple[str, int, float], ...]
@@ -71,12 +71,13 @@ class Policy:
     lease: str = "180s"
     lost: str = "10s"
     deadline: str = "10m"
+    warm_up: str = "1s"
 
     def text(self) -> str:
         """Return the section of the fleet file."""
         rows = ["    - {phase: preflight}", *(["    - {phase: shadow}"] if self.shadow else [])]
         rows += [f"    - {{phase: {name}, weight: {w}%, bake: {bake:g}s, {self.margins}}}" for name, w, bake in self.steps]
-        return POLICY.format(lease=self.lease, lost=self.lost, deadline=self.deadline, steps="\n".join(rows))
+        return POLICY.format(lease=self.lease, lost=self.lost, deadline=self.deadline, warm_up=self.warm_up, steps="\n".join(rows))
 
 
 QUICK = Policy(
