@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 
+from fleetctl.domain.canonical import LATER
 from fleetctl.domain.pool import Sku, Vendor
 
 ANY_REGION = "*"
@@ -46,6 +47,7 @@ class Performance:
         klass: SLO class: batch (offline), online (server), realtime (interactive).
         tokens_per_s: per accelerator at that SLO; kind: measured (by a third party) or vendor.
         engine: with its version; as_of: of the round or run (ISO date).
+        ttft_p95_ms, tpot_p95_ms: to the first token and per token after it, of a user's own run; None where nobody measured them.
     """
 
     gpu: str
@@ -57,6 +59,8 @@ class Performance:
     engine: str
     source: str
     as_of: str
+    ttft_p95_ms: float | None = field(default=None, metadata=LATER)
+    tpot_p95_ms: float | None = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
