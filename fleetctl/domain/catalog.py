@@ -23,6 +23,7 @@ class Gpu:
         target: compiler target, such as "gfx942" or "sm_90".
         all_in_kw: draw of the facility per GPU (host, network, cooling); None where only the TDP is known.
         cooling: "air" or "liquid" (it needs liquid at its full power); "" where unknown.
+        kind: measured, vendor, derived or bound.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Gpu:
     as_of: str
     all_in_kw: float | None = None
     cooling: str = ""
+    kind: str = field(default="", metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,7 @@ class Price:
     Args:
         region: cloud region, or `ANY_REGION`.
         usd_per_hour: of the whole VM, above 0.
-        kind: which price book: "list" is nobody's bill.
+        kind: which price book: "list" is nobody's bill; origin: measured, vendor, derived or bound.
     """
 
     sku: str
@@ -79,6 +81,7 @@ class Price:
     kind: str
     source: str
     as_of: str
+    origin: str = field(default="", metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

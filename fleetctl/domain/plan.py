@@ -249,6 +249,7 @@ class GuardrailNeed:
             margin, None where it was not worked out.
         least_margin: the smallest that a PASS may have by the fleet's own A/A comparison; None before `fleetctl calibrate`.
         replicas: (baseline, canary) that the evidence comes from; rungs: margins of the ladder's rungs where a tail is granted more.
+        pairs_per_s: of the probes that measure it, so that the requests are pairs and users' traffic does not matter; None: users' own.
     """
 
     guardrail: Guardrail
@@ -263,6 +264,7 @@ class GuardrailNeed:
     least_margin: float | None = None
     replicas: tuple[int, int] = (0, 0)
     rungs: tuple[float, ...] = ()
+    pairs_per_s: float | None = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

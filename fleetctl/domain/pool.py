@@ -22,7 +22,7 @@ class Sku:
         accelerators: GPUs per VM, at least 1.
         vram_gib: memory of one GPU in GiB.
         price_usd_per_hour: of the whole VM; None where no price is known (never 0 for unknown).
-        source: where the row comes from; as_of: its date (ISO).
+        source: where the row comes from; as_of: its date (ISO); kind: measured, vendor, derived or bound.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Sku:
     as_of: str
     region_prices: tuple[tuple[str, Decimal], ...] = ()
     memory_bandwidth_tb_s: float | None = None
+    kind: str = field(default="", metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from fleetctl.domain.workload import (
     Traffic,
     Workload,
 )
+from fleetctl.formats.both_arms import to_checks
 from fleetctl.formats.fleet_checks import EXISTING, existing_targets, read_margin
 from fleetctl.formats.fleet_schema import (
     CellShape,
@@ -29,6 +30,7 @@ from fleetctl.formats.fleet_schema import (
     EvidenceShape,
     FleetShape,
     MarginShape,
+    PolicyChecksShape,
     PolicyShape,
     PoolShape,
     RouterShape,
@@ -49,7 +51,7 @@ def to_fleet(shape: FleetShape, serial: int) -> Fleet:
         lineage=shape.lineage,
         serial=serial,
         pools=tuple(_pool(name, pool) for name, pool in shape.pools.items()),
-        workloads=tuple(_workload(name, workload) for name, workload in shape.workloads.items()),
+        workloads=tuple(_workload(name, workload, shape.policy.checks) for name, workload in shape.workloads.items()),
         cells=tuple(_cell(name, cell, shape) for name, cell in shape.cells.items()),
         policy=to_policy(shape.policy, guardrails),
         routers=tuple(_router(name, router) for name, router in shape.routers.items()),
@@ -129,7 +131,7 @@ def _router(name: str, r: RouterShape | SourceShape | EvidenceShape) -> Connecti
     return Connection(name=name, kind=r.kind, settings=dict(r.settings), secrets=secrets)
 
 
-def _workload(name: str, w: WorkloadShape) -> Workload:
+def _workload(name: str, w: WorkloadShape, checks: PolicyChecksShape) -> Workload:
     s = w.shadow
     return Workload(
         id=WorkloadId(name),
@@ -169,6 +171,8 @@ def _workload(name: str, w: WorkloadShape) -> Workload:
         serving=dict(w.serving),
         apart=w.apart,
         after=tuple(WorkloadId(name) for name in w.after),
+        may_differ=tuple(w.may_differ),
+        checks=to_checks(w.checks, checks),
     )
 
 
@@ -193,6 +197,7 @@ def _cell(name: str, c: CellShape, shape: FleetShape) -> Cell:
         target=_target(c, shape),
         on_source_loss=c.on_source_loss,
         affinity=AffinityKey(kind=c.affinity.kind, name=c.affinity.name) if c.affinity else None,
+        cohort=AffinityKey(kind=c.cohort.kind, name=c.cohort.name) if c.cohort else None,
         lane=lane,
         wave=c.wave,
         evidence=tuple(c.evidence),

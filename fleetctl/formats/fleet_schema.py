@@ -80,6 +80,13 @@ ShareBp = Annotated[
 Ratio = Annotated[
     float, BeforeValidator(q.parse_ratio), PlainSerializer(q.format_ratio), WithJsonSchema({"type": "string", "pattern": q.SHARE_PATTERN})
 ]
+Points = Annotated[
+    float,
+    BeforeValidator(q.parse_points),
+    Field(gt=0, le=0.5),
+    PlainSerializer(lambda v: f"{v * 100:g} points"),
+    WithJsonSchema({"type": "string", "pattern": q.POINTS_PATTERN}),
+]
 At = Annotated[Instant, BeforeValidator(q.parse_instant), WithJsonSchema({"type": "string", "format": "date-time"})]
 Usd = Annotated[Decimal, BeforeValidator(q.parse_decimal), WithJsonSchema({"type": ["number", "string"], "minimum": 0})]
 Amount = Annotated[Money, BeforeValidator(q.parse_money), WithJsonSchema({"type": "string", "pattern": q.MONEY_PATTERN})]
@@ -94,8 +101,10 @@ PhaseName = Literal["preflight", "shadow", "canary", "ramp", "full", "soak", "co
 GuardrailName = Annotated[
     str,
     _matching(
-        r"errors|latency|ttft|token_time|nll|slo_misses|quality|finish_[a-z_]{1,30}|counter_[a-z0-9_]{1,40}|errors_[a-z0-9-]{1,62}",
-        "a guardrail: errors, latency, ttft, token_time, nll, slo_misses, quality, finish_REASON, counter_NAME or errors_SOURCE",
+        r"errors|latency|ttft|token_time|nll|slo_misses|quality|finish_[a-z_]{1,30}|counter_[a-z0-9_]{1,40}|errors_[a-z0-9-]{1,62}"
+        r"|model_(errors|slow)_[a-z0-9_]{1,60}",
+        "a guardrail: errors, latency, ttft, token_time, nll, slo_misses, quality, finish_REASON, counter_NAME, errors_SOURCE, "
+        "model_errors_ADAPTER or model_slow_ADAPTER",
     ),
 ]
 """Metrics with a direction. Source: design section 7, evidence.md."""
@@ -140,7 +149,7 @@ class SourceShape(Shape):
 class EvidenceShape(Shape):
     """A source of evidence beside the routers' logs."""
 
-    kind: Text = Field(description="probes, scrape, prometheus or recording.")
+    kind: Text = Field(description="probes, replay, scrape, prometheus, logs or recording.")
     settings: dict[str, ScalarText] = Field(default_factory=dict, description="What that kind knows: docs/how-to/choose-evidence.md.")
     secrets: dict[str, SecretShape] = Field(default_factory=dict, description="Secrets by reference: token or key.")
 
@@ -211,6 +220,71 @@ class ShadowShape(Shape):
     sample_per_s: AboveZero = Field(default=2.0, description="Most requests copied per second.")
 
 
+class ContractShape(Shape):
+    """The serving contract: about 40 calls of the API that both arms must answer alike."""
+
+
+class QualityShape(Shape):
+    """Forced texts: what each arm would say next, position by position."""
+
+    excess: Points = Field(default=0.02, description="Tolerated over what the source differs from itself, of positions.")
+    near_tie_nat: NotNegative = Field(default=0.125, description="Log-probability gap under which two tokens count as tied, in nat.")
+    kl_excess: NotNegative = Field(default=0.002, description="Tolerated mean divergence over the source's own, in nat.")
+    prefill_chunk: Positive = Field(default=2048, description="Tokens that the engine prefills at a time; some texts are longer.")
+    positions: Annotated[int, Field(ge=1, le=512)] = Field(default=24, description="Of each text's continuation.")
+    texts: Text = Field(default="", description='JSON lines of {"prompt": "..."}. Left out: the shipped ones.')
+
+
+class AnswersShape(Shape):
+    """Free answers: where they part, how long they are, how many are not what was asked for."""
+
+    prompts: Text = Field(default="", description='JSON lines of {"prompt": "...", "form": "text|json|number"}. Left out: built-in ones.')
+    api: Literal["chat", "completions"] = "chat"
+    margin: Points = Field(default=0.10, description="Answers that may part from the source's, over what it parts from itself.")
+    invalid_margin: Points = Field(default=0.05, description="The same of answers that are not of their form.")
+    length_ratio: Annotated[float, Field(gt=1, le=10)] = Field(default=1.15, description="Most that answers may be longer or shorter.")
+    max_tokens: Annotated[int, Field(ge=2, le=4096)] = 64
+
+
+class AccuracyShape(Shape):
+    """Scored answers to the same items on both arms."""
+
+    items: Text = Field(description='JSON lines of {"prompt": "...", "expect": "...", "match": "exact|contains|number|choice|json"}.')
+    api: Literal["chat", "completions"] = "chat"
+    margin: Points = Field(default=0.02, description="Drop of accuracy that is tolerated.")
+    max_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
+
+
+class EmbeddingsShape(Shape):
+    """Vectors of the same texts on both arms."""
+
+    texts: Text = Field(default="", description='100 or more JSON lines of {"prompt": "..."}. Left out: built-in ones.')
+    least_cosine: Annotated[float, Field(gt=0, le=1)] = Field(default=0.999, description="Least first percentile of cosines.")
+    least_overlap: Annotated[float, Field(gt=0, le=1)] = Field(default=0.99, description="Least share of common nearest neighbours.")
+
+
+class ChecksShape(Shape):
+    """Checks of both arms that must stand before a weight is raised."""
+
+    contract: ContractShape | None = None
+    quality: QualityShape | None = None
+    answers: AnswersShape | None = None
+    accuracy: AccuracyShape | None = None
+    embeddings: EmbeddingsShape | None = None
+
+
+class PolicyChecksShape(Shape):
+    """Which checks every workload needs, and who runs them."""
+
+    required: list[Literal["contract", "quality", "answers", "accuracy", "embeddings"]] = Field(
+        default_factory=list, description="Beside those that a workload names itself."
+    )
+    run: Literal["auto", "by_hand"] = Field(
+        default="auto", description="auto: the ticker runs what is due. by_hand: fleetctl calibrate CELL --checks."
+    )
+    valid: Duration = Field(default=timedelta(days=7), description="How long a result stands while neither arm changes.")
+
+
 class WorkloadShape(Shape):
     """A served model endpoint with an SLO."""
 
@@ -236,6 +310,10 @@ class WorkloadShape(Shape):
     serving: dict[str, ScalarText] = Field(default_factory=dict, description="What the roles and the lab need to start it.")
     apart: Text = Field(default="", description="Cells of workloads with the same word here never share a target pool.")
     after: list[Id] = Field(default_factory=list, description="Workloads whose cells must be in soak before its own begin.")
+    may_differ: list[Literal["dtype", "quantization", "quant", "weight_type"]] = Field(
+        default_factory=list, description="Engine flags in which the two sides differ on purpose (bf16 here, fp8 there)."
+    )
+    checks: ChecksShape = Field(default=ChecksShape(), description="Checks of both arms that must stand before a weight is raised.")
 
 
 class AffinityShape(Shape):
@@ -288,6 +366,7 @@ class CellShape(Shape):
         WithJsonSchema({"anyOf": [{"type": "string"}, RouterRefShape.model_json_schema()]}),
     ] = Field(description="A router's name, existing (the file's only one), or a mapping with name, backends and endpoints.")
     affinity: AffinityShape | None = None
+    cohort: AffinityShape | None = Field(default=None, description="What names a request's cohort (a team, a variant) in the router's log.")
     on_source_loss: Literal["hold_cap", "shed_by_class", "lift_after_two_signatures"] = "hold_cap"
     lane: Annotated[
         LaneShape,
@@ -351,6 +430,7 @@ class PolicyShape(Shape):
     budget_usd_per_hour: AboveZero | None = Field(default=None, description="Most that all VMs may cost while both sides run.")
     horizon: Duration = Field(default=timedelta(days=90), description="Time in which a move must earn back what it costs.")
     freeze: list[FreezeShape] = Field(default_factory=list)
+    checks: PolicyChecksShape = Field(default=PolicyChecksShape(), description="Checks of both arms that every workload needs.")
     steps: Annotated[
         list[StepShape] | None,
         BeforeValidator(expand_steps),

@@ -35,7 +35,15 @@ from fleetctl.planning.checks import make_checks
 from fleetctl.planning.conflict import Limit, conflict, conflict_check
 from fleetctl.planning.cost import Cost, fleet_cost, share, stage_costs
 from fleetctl.planning.deadline import least_wave_cells
-from fleetctl.planning.evidence_need import Baseline, Costs, PlannedFails, PlannedRequests, baseline_of, planned_requests
+from fleetctl.planning.evidence_need import (
+    Baseline,
+    Costs,
+    PlannedFails,
+    PlannedRequests,
+    baseline_of,
+    planned_requests,
+    probed_of,
+)
 from fleetctl.planning.given import FaultTime, Inputs, Placed
 from fleetctl.planning.lanes import Asking, Given, assign_lanes, what_would_fit
 from fleetctl.planning.options import DEFAULT, PlanOptions
@@ -341,6 +349,7 @@ def _asking(cell: Cell, workload: Workload, given: Inputs) -> Asking:
         baseline=baseline_of(workload, given.baselines),
         source_sku=given.sites[given.index[cell.source]].pool.sku,
         target_sku=given.sites[given.index[pinned]].pool.sku if pinned is not None else "",
+        probed=probed_of(cell, given.fleet.evidence),
     )
 
 

@@ -103,6 +103,7 @@ def _merged(phase: PhaseSpec, cells: tuple[Cell, ...], needs: Mapping[CellId, tu
     requests: dict[Guardrail, Requests] = {}
     dearest: dict[Guardrail, GuardrailNeed] = {}
     hours, positions, trough = 0.0, 0, 0.0
+    slowest, binding = (-1.0, 0), ""
     for cell in cells:
         for need in needs[cell.id]:
             if (need.phase, need.weight_bp) != (phase.phase, phase.weight_bp):
@@ -113,6 +114,8 @@ def _merged(phase: PhaseSpec, cells: tuple[Cell, ...], needs: Mapping[CellId, tu
                 if g.guardrail not in dearest or g.passes[1] > dearest[g.guardrail].passes[1]:
                     dearest[g.guardrail] = g
             hours, positions = max(hours, need.hours), max(positions, need.positions)
+            if need.binding and (here := (need.hours, need.requests[Guardrail(need.binding)])) > slowest:
+                slowest, binding = here, need.binding
             trough = max(trough, inf if need.trough_hours is None else need.trough_hours)
     return StepNeed(
         phase=phase.phase,
@@ -121,7 +124,7 @@ def _merged(phase: PhaseSpec, cells: tuple[Cell, ...], needs: Mapping[CellId, tu
         hours=hours,
         trough_hours=trough if isfinite(trough) else None,
         positions=positions,
-        binding=max(requests, key=lambda g: requests[g], default=""),
+        binding=binding,
         guardrails=tuple(dearest[g] for g in sorted(dearest)),
     )
 

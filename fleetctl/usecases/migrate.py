@@ -20,6 +20,7 @@ from fleetctl.errors import FleetctlError, PlanStale, StillPending, TrafficNotAp
 from fleetctl.planning.make_plan import plan_id as plan_id_of
 from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.ports.state import Clock, Held, Lease, Lost, Records, Store
+from fleetctl.rollout.checks import FAILED, OPEN
 from fleetctl.rollout.decide import PHASE_ORDER
 from fleetctl.usecases.tick import JUDGE, TickPorts, TickResult, TickSettings, tick
 
@@ -245,9 +246,12 @@ def is_stuck(r: Rollout | None) -> bool:
     return r is not None and not r.ended and r.hold_reason.startswith(STUCK)
 
 
+HELD_BY_CHECKS = (FAILED, OPEN)
+
+
 def needs_person(r: Rollout | None) -> bool:
     """Tell whether only a person can help now."""
-    return r is not None and not r.ended and r.hold_reason == "step.inconclusive"
+    return r is not None and not r.ended and r.hold_reason in ("step.inconclusive", *HELD_BY_CHECKS)
 
 
 @dataclass(slots=True)
@@ -284,7 +288,7 @@ class Driver:
             began = clock.now()
             done = tick(c, self.ports, self.settings)
             self.on_tick(done)
-            if done.rollout is not None and done.rollout.ended:  # its story is told: the fleet's chain vouches for it
+            if done.kind != "idle" and done.rollout is not None and done.rollout.ended:  # the fleet's chain vouches for it
                 self.ports.store.anchor_heads(clock.now(), JUDGE)
             if clock.now() - began > SLOW:
                 self.slow.add(c)

@@ -21,9 +21,11 @@ from fleetctl.domain.people import Reason
 from fleetctl.domain.plan import Outcome, Plan
 from fleetctl.domain.provision import CapacityVerdict
 from fleetctl.domain.rebalance import HeldBack, Limits, RebalanceRun, Shift, Standing
+from fleetctl.domain.release import Release
 from fleetctl.domain.units import Instant, Money
 from fleetctl.planning.make_plan import Worked, plan_id, work_out
 from fleetctl.planning.options import PlanOptions
+from fleetctl.planning.placement import SPREAD
 from fleetctl.planning.reference import Declared, ReferredSpeed
 from fleetctl.planning.speed import Speeds
 from fleetctl.ports.state import Records, Store
@@ -75,8 +77,8 @@ def propose(
     now = ports.clock.now()
     there = standing(fleet, ports)
     hosts = {h.pool: len(h.hosts) for h in ports.records.all(PoolHosts)}
-    view = view_of(fleet, catalog, there, measured or {}, hosts, limits.payback)
-    held = holds(fleet, past(fleet, ports.store), limits, now)
+    view = view_of(fleet, catalog, there, measured or {}, hosts, limits.payback, SPREAD)
+    held = {**holds(fleet, past(fleet, ports.store), limits, now), **_homeless(fleet, there, ports.records)}
     today = _Today(fleet=fleet, catalog=catalog, view=view, held=held, moving=migrating(fleet, ports.store), limits=limits)
     free = _plan(today, ports, now)
     wanted = [o for o in free.outcomes if o.kind == "move" and o.cell not in today.moving]
@@ -92,7 +94,19 @@ def propose(
 
 
 def _no_room(moves: int, gpus: float) -> Reason:
-    return Reason(code=LIMIT, text=f"{moves} cells and {gpus:.0f} GPUs may still move in this window; others save more.")
+    room = f"{moves} cell{'' if moves == 1 else 's'} and {gpus:.0f} GPU{'' if round(gpus) == 1 else 's'}"
+    return Reason(code=LIMIT, text=f"{room} may still move in this window: too little for it, or others save more.")
+
+
+def _homeless(fleet: Fleet, there: Mapping[CellId, Standing], records: Records) -> dict[CellId, Reason]:
+    """Return the moved cells whose way home leads to a pool that was given back: no customer is ever sent to machines that are gone."""
+    made = {h.pool for h in records.all(PoolHosts) if h.hosts}
+    gone = {r.pool for r in records.all(Release) if r.step != "asked" and not (r.step == "done" and r.pool in made)}
+    return {
+        c.id: Reason(code="rebalance.no_home", text=f"{c.source} was given back. To move it on, name its pool now as source and plan.")
+        for c in fleet.cells
+        if c.id in there and c.source in gone
+    }
 
 
 def _plan(today: _Today, ports: PlanPorts, now: Instant, moves: int | None = None, gpus: float | None = None) -> Plan:

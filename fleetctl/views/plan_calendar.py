@@ -174,6 +174,15 @@ def fault_lines(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str
     if rest:
         yield f"  less: {counted(rest, 'cell')}"
     lease = duration(fleet.policy.weight_lease.total_seconds())
-    yield from wrapped(
-        f"with nobody left to judge: {lease} (the weight's lease); by hand at any time: fleetctl fallback WORKLOAD", width, "  "
-    )
+    moved = {o.cell for o in plan.outcomes if o.kind == "move"}
+    bare = sorted({c.router.name for c in fleet.cells if c.id in moved and not fleet.router(c.router.name).guards_leases})
+    exposed = tuple(c.id for c in fleet.cells if c.id in moved and c.router.name in bare)
+    if len(exposed) < len(moved):
+        yield from wrapped(f"with nobody left to judge: {lease} (the weight's lease)", width, "  ")
+    if exposed:
+        text = f"with nobody left to judge: not by itself (router {', '.join(bare)} keeps no lease): {_names(exposed, 6)}"
+        yield from wrapped(text, width, "  ")
+    unfenced = sorted({c.router.name for c in fleet.cells if c.id in moved and not fleet.router(c.router.name).fences})
+    if unfenced:
+        yield from wrapped(f"no stale writer is refused by router {', '.join(unfenced)}: let one process write there", width, "  ")
+    yield from wrapped("by hand at any time: fleetctl fallback WORKLOAD", width, "  ")

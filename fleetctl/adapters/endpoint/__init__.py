@@ -14,6 +14,7 @@ from fleetctl.domain.bench import Answered, Asked
 from fleetctl.errors import ConfigInvalid
 
 MOST_AT_ONCE = 256
+MOST_BYTES, MOST_LINE = 64 * 1024 * 1024, 1024 * 1024
 WORD = "data "
 """About one token in the tokenisers of Llama, Qwen and GPT; what the engine counted is what is recorded."""
 
@@ -36,25 +37,28 @@ class Endpoint:
         begin = time.monotonic()
         with ThreadPoolExecutor(max_workers=min(MOST_AT_ONCE, len(asked))) as pool:
             running = []
-            for one in asked:
+            for number, one in enumerate(asked):
                 left = begin + one.at_s - time.monotonic()
                 if left > 0:
                     time.sleep(left)
                 if stop():
                     break
-                running.append(pool.submit(self._one, one, begin))
+                running.append(pool.submit(self._one, number, one, begin + one.at_s, begin))
             return tuple(r.result() for r in running)
 
-    def _one(self, asked: Asked, begin: float) -> Answered:
+    def _one(self, number: int, asked: Asked, due: float, begin: float) -> Answered:
+        """Send one request; its times count from when it was due, so that one who waited for a free place here is no faster for it."""
         body = {
             "model": self._model,
-            "prompt": WORD * max(1, asked.input_tokens),
+            "prompt": f"{number} {WORD * max(1, asked.input_tokens - 2)}",  # of its own from the start: no cached prefix flatters it
             "max_tokens": max(1, asked.output_tokens),
             "temperature": 0,
             "ignore_eos": True,
+            "stream": True,
+            "stream_options": {"include_usage": True},
         }
-        sent = time.monotonic()
-        first = sent
+        first: float | None = None
+        tokens = 0
         try:
             connection = self._connect()
             try:
@@ -63,24 +67,60 @@ class Endpoint:
                     headers["Authorization"] = f"Bearer {self._key()}"
                 connection.request("POST", self._parts.path.rstrip("/") + "/v1/completions", json.dumps(body), headers)
                 answer = connection.getresponse()
-                data = answer.read(1)
-                first = time.monotonic()
-                data += answer.read(16 * 1024 * 1024)
+                error = "" if answer.status == 200 else f"status_{answer.status}"
+                if error:
+                    answer.read(MOST_BYTES)
+                elif "event-stream" in (answer.getheader("content-type") or ""):
+                    first, tokens = _streamed(answer)
+                else:
+                    tokens = int(json.loads(answer.read(MOST_BYTES))["usage"]["completion_tokens"])
             finally:
                 connection.close()
-            error = "" if answer.status == 200 else f"status_{answer.status}"
-            tokens = int(json.loads(data)["usage"]["completion_tokens"]) if not error else 0
         except TimeoutError:
-            error, tokens = "timeout", 0
+            error = "timeout"
         except (OSError, http.client.HTTPException):
-            error, tokens = "connect", 0
+            error = "connect"
         except (ValueError, KeyError, TypeError):
-            error, tokens = "malformed", 0
+            error = "malformed"
         end = time.monotonic()
-        return Answered(sent_s=sent - begin, ttft_ms=(first - sent) * 1000, whole_ms=(end - sent) * 1000, output_tokens=tokens, error=error)
+        return Answered(
+            sent_s=due - begin,
+            ttft_ms=None if first is None or error else (first - due) * 1000,
+            whole_ms=(end - due) * 1000,
+            output_tokens=0 if error else tokens,
+            error=error,
+        )
 
     def _connect(self) -> http.client.HTTPConnection:
         host, port = self._parts.hostname or "", self._parts.port
         if self._parts.scheme == "https":
             return http.client.HTTPSConnection(host, port, timeout=self._timeout, context=ssl.create_default_context())
         return http.client.HTTPConnection(host, port, timeout=self._timeout)
+
+
+def _streamed(answer: http.client.HTTPResponse) -> tuple[float | None, int]:
+    """Read server-sent events to their end; returns when the first token came, and how many tokens the engine counts.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is no stream of completions, or ends without [DONE] or a count.
+    """
+    first: float | None = None
+    tokens: int | None = None
+    size = 0
+    while line := answer.readline(MOST_LINE):
+        size += len(line)
+        if size > MOST_BYTES:
+            raise ValueError("too long")
+        if not line.startswith(b"data:"):
+            continue
+        data = line[5:].strip()
+        if data == b"[DONE]":
+            if tokens is None:
+                raise ValueError("no usage")
+            return first, tokens
+        event = json.loads(data)
+        if first is None and any(c.get("text") for c in event.get("choices") or ()):
+            first = time.monotonic()
+        if event.get("usage"):
+            tokens = int(event["usage"]["completion_tokens"])
+    raise ValueError("cut off")
