@@ -197,6 +197,8 @@ class SloShape(Shape):
 
     latency: Duration | None = Field(default=None, description="A slower request is a miss.")
     error_ratio: Ratio = Field(default=0.01, description="Tolerated share of failed requests.")
+    ttft: Duration | None = Field(default=None, description="To the first token of a stream; only runs that kept it count for a move.")
+    tpot: Duration | None = Field(default=None, description="Per token after the first, such as 40ms.")
 
 
 class TrafficShape(Shape):
