@@ -116,6 +116,7 @@ class ElfFile:
     Args:
         needed: DT_NEEDED; sections: names, or marks found where the section table could not be read.
         gfx: targets of its HIP code objects; sm: CUDA targets of its fat binaries; has_ptx: PTX is inside.
+        opens: CUDA's libraries, and HIP's, that its data names: what it opens at run time.
     """
 
     path: str
@@ -124,6 +125,7 @@ class ElfFile:
     gfx: tuple[str, ...] = ()
     sm: tuple[str, ...] = ()
     has_ptx: bool = False
+    opens: tuple[str, ...] = ()
     installed: bool = False
 
 
@@ -158,11 +160,13 @@ class Skipped:
 
     Args:
         hides: it may hold anything, such as an archive, a layer or a folder: the verdict does not cover it.
+        elsewhere: what it leads to is read where it lies, so nothing is missing from a verdict.
     """
 
     path: str
     reason: str
     hides: bool = False
+    elsewhere: bool = False
 
 
 Read = TextFile | ElfFile | ModelFile | ImageFacts | Skipped

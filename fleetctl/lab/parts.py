@@ -90,6 +90,7 @@ def start_router(record: LabRecord) -> bool:
         socket=process.socket,
         map_folder=process.folder,
         collector_port=record.collector_port,
+        retries=record.retries,
     )
     write_files(config, process.folder)
     process.start()

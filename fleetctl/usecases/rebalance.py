@@ -145,6 +145,7 @@ def _plan(today: _Today, ports: PlanPorts, now: Instant, moves: int | None = Non
         only=view.only,
         most_moves=moves,
         most_gpus=gpus,
+        stages=1,
         speed_of=_speeds(view, catalog, today.fleet),
     )
     marked = digest(today.fleet)

@@ -198,8 +198,12 @@ class Capacity(See, Traffic):
             is_gone=is_gone,
         )
 
-    def pool_price(self, pool: PoolId) -> Decimal | None:
-        """Return what a pool's machines cost, USD per hour: the fleet file's price, else the list's; None where neither is known."""
+    def pool_price(self, pool: PoolId, *, more: int = 0) -> Decimal | None:
+        """Return what a pool's machines cost, USD per hour: the fleet file's price, else the list's; None where neither is known.
+
+        Args:
+            more: machines besides those on record.
+        """
         from fleetctl.domain.capacity import Candidate
         from fleetctl.usecases.capacity import PoolHosts
         from fleetctl.wiring.clouds import list_price
@@ -207,7 +211,7 @@ class Capacity(See, Traffic):
         p = self.fleet.pool(pool)
         made = self.store.get(PoolHosts, pool)
         each = p.price_usd_per_hour or list_price(Candidate(sku=p.sku, region=p.region, priority=p.priority), self.catalog_of("list"))
-        return None if each is None else each * (len(made.hosts) if made is not None else p.count)
+        return None if each is None else each * ((len(made.hosts) if made is not None else p.count) + more)
 
     def release_ports(self, run: Path) -> ReleasePorts:
         """Return all that a release touches."""

@@ -48,7 +48,9 @@ def source_of(stack: str, settings: Mapping[str, str], now: Callable[[], Instant
 
 def _azure(settings: Mapping[str, str]) -> ComputeManagementClient:
     from fleetctl.adapters.azure.capacity_client import AzureConnection, FixedToken, connect, default_credential, is_loopback
+    from fleetctl.wiring.sources import quiet_clients
 
+    quiet_clients()
     connection = AzureConnection(
         subscription=settings.get("azure.subscription_id", ""),
         endpoint=settings.get("azure.endpoint", ""),

@@ -53,7 +53,8 @@ def command(
 
     \b
     Examples:
-      fleetctl bench http://10.0.0.7:8000 --trace day.csv --model llama-3.1-70b --gpu MI300X --accelerators 8 --tp 8 \\
+      fleetctl bench http://10.0.0.7:8000 --trace day.csv \\
+        --model llama-3.1-70b --gpu MI300X --accelerators 8 --tp 8 \\
         --engine "vLLM 0.11.0" --precision fp8 --rates 1,2,4,8 --slo-ms 4000
       fleetctl bench --compare --model llama-3.1-70b
     """

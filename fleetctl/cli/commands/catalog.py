@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fleetctl.cli.app import App
-from fleetctl.cli.options import dry_run_option, output_option, pass_app
+from fleetctl.cli.options import Group, dry_run_option, output_option, pass_app
 from fleetctl.errors import EXIT_DONE, EXIT_FAILED
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ MOST_SHOWN = 20
 BOOK = click.option("--book", default=None, metavar="NAME", help="The price book.  [default: the setting price_book]")
 
 
-@click.group("catalog")
+@click.group("catalog", cls=Group)
 def command() -> None:
     """GPUs, VM sizes, price books and runs that plans rest on, each row with its source and date.
 
@@ -162,8 +162,10 @@ def import_(app: App, what: str, path: Path, book: str, source: str, as_of: str,
 
     \b
     Examples:
-      fleetctl catalog import prices contract.csv --source "offer 4711" \\
-        --as-of 2026-11-01
+      fleetctl catalog import prices contract.csv \\
+        --source "offer 4711" --as-of 2026-11-01
+      fleetctl catalog import prices reserved.csv --book reservation \\
+        --source "order 42" --as-of 2026-11-01
       fleetctl catalog import skus ours.csv --source "our DC" --as-of 2026-11-01
     """
     from fleetctl.adapters.own_rows import OwnRows

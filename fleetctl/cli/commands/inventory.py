@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fleetctl.cli.app import App
-from fleetctl.cli.options import CELL, output_option, pass_app
+from fleetctl.cli.options import CELL, Group, output_option, pass_app
 
 if TYPE_CHECKING:
     from fleetctl.domain.fleet import Fleet
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 WHAT = ("cells", "workloads", "pools", "machines", "engines", "groups", "deployments", "services", "quotas", "sizes", "reservations")
 """What `list --what` knows; the views have a table of each."""
 
-what_option = click.option("--what", type=click.Choice(WHAT), default="cells", help="What to list.  [default: cells]")
+what_option = click.option(
+    "--what", type=click.Choice(WHAT), default="cells", metavar="KIND", help=f"What to list: {', '.join(WHAT)}.  [default: cells]"
+)
 
 
-@click.group("inventory", invoke_without_command=True)
+@click.group("inventory", cls=Group, invoke_without_command=True)
 @output_option()
 @click.pass_context
 @pass_app
@@ -51,7 +53,7 @@ def command(app: App, ctx: click.Context, output: str) -> None:
 @output_option()
 @pass_app
 def list_command(app: App, what: str, output: str) -> None:
-    """List cells, the most expensive first; or pools, machines, engines, ... as the last scan found them."""
+    """List cells, the most expensive first; or what --what names, as the last scan found it."""
     _list(app, output, what)
 
 
@@ -60,7 +62,7 @@ def list_command(app: App, what: str, output: str) -> None:
 @output_option("table", "json", "yaml")
 @pass_app
 def show_command(app: App, name: str, output: str) -> None:
-    """Show everything about one cell, machine, engine, ... with the source of each fact."""
+    """Show everything about one cell, machine or engine, with the source of each fact."""
     from fleetctl.errors import UsageError
     from fleetctl.views.inventory import cell_text
     from fleetctl.views.inventory_found import thing_text

@@ -162,7 +162,7 @@ defaults
 """
 
 
-def _log_format() -> str:
+def _log_format(cells: tuple[CellRoute, ...]) -> str:
     fields = {
         "c": '"%[var(txn.c)]"',
         "a": '"%[var(txn.arm)]"',
@@ -180,6 +180,10 @@ def _log_format() -> str:
         "p": '"%[var(txn.p)]"',
         "rc": '"%rc"',
     }
+    if any(route.adapters for route in cells):
+        fields["m"] = '"%[var(txn.m)]"'
+    if any(route.cohort for route in cells):
+        fields["co"] = '"%[var(txn.co)]"'
     return "{" + ",".join(f'"{name}":{value}' for name, value in fields.items()) + "}"
 
 
@@ -188,7 +192,7 @@ def _frontend(config: RouterConfig) -> str:
     return f"""\
 frontend fleetctl
     bind {config.address}:{config.port}
-    log-format '{_log_format()}'
+    log-format '{_log_format(config.cells)}'
     http-request set-var(txn.t0) date(0,ms)
     http-request set-var(txn.pt) int(-1)
     http-request set-var(txn.ct) int(-1)
@@ -202,6 +206,7 @@ frontend fleetctl
     http-request set-var(txn.bp) var(txn.c),map_str_int({weights},0)
     http-request set-var(txn.bucket) rand(10000)
 {_affinity(config.cells)}
+{_told_apart(config.cells)}
     http-request set-var(txn.arm) str(baseline)
     http-request set-var(txn.arm) str(canary) if {{ var(txn.bucket),sub(txn.bp) lt 0 }}
     acl pin_key var(proc.pin),length ge 16
@@ -236,6 +241,27 @@ def _affinity(cells: tuple[CellRoute, ...]) -> str:
             lines.append(f"    http-request set-var(txn.key) {fetch}({route.affinity.name}) if {{ var(txn.c) -m str {route.cell} }}")
     if lines:
         lines.append("    http-request set-var(txn.bucket) var(txn.key),xxh32,mod(10000) if { var(txn.key),length gt 0 }")
+    return "\n".join(lines)
+
+
+def _told_apart(cells: tuple[CellRoute, ...]) -> str:
+    """Return lines that name a request's adapter model (one of the declared names, else "-") and its cohort in the log."""
+    lines: list[str] = []
+    if any(route.adapters for route in cells):
+        lines.append("    http-request set-var(txn.m) str(-)")
+    if any(route.cohort for route in cells):
+        lines.append("    http-request set-var(txn.co) str(-)")
+    for route in cells:
+        here = f"var(txn.c) -m str {route.cell}"
+        if route.adapters:
+            lines.append(f"    http-request wait-for-body time 5s if METH_POST {{ {here} }}")
+        for adapter in route.adapters:
+            lines.append(
+                f"    http-request set-var(txn.m) str({adapter}) if {{ {here} }} {{ req.body,json_query('$.model') -m str {adapter} }}"
+            )
+        if route.cohort is not None:
+            fetch = "req.fhdr" if route.cohort.kind == "header" else "req.cook"
+            lines.append(f"    http-request set-var(txn.co) {fetch}({route.cohort.name}),bytes(0,64),json(utf8s) if {{ {here} }}")
     return "\n".join(lines)
 
 
