@@ -119,8 +119,11 @@ def refresh(app: App, feeds: tuple[str, ...], gpuhunt_place: str | None, azure_e
 
     A feed that does not answer changes nothing: the dated rows that are here still count.
     """
+    from fleetctl.errors import UsageError
     from fleetctl.usecases.catalog import refresh as run
 
+    if "gpuhunt" in feeds and not gpuhunt_place:
+        raise UsageError("catalog.gpuhunt", "gpuhunt has no address of its own.", hint="Add: --gpuhunt FILE or URL of its catalogue's zip")
     wanted = feeds or (("azure", "aws", "gpuhunt") if gpuhunt_place else ("azure", "aws"))
     if dry_run:
         app.out(f"Would ask {', '.join(wanted)} for today's prices\nNothing was changed.")
@@ -188,7 +191,7 @@ def _bring(app: App, what: str, path: Path, rows: OwnRows, *, book: str, source:
         case "prices":
             return use.import_prices(table, known, rows, book=book, source=source, as_of=as_of, today=today)
         case "gpus":
-            return use.import_gpus(table, rows, source=source, as_of=as_of, today=today)
+            return use.import_gpus(table, known, rows, source=source, as_of=as_of, today=today)
         case "skus":
             return use.import_skus(table, known, rows, source=source, as_of=as_of, today=today)
         case _:
