@@ -46,7 +46,7 @@ def calendar_lines(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[
     names = dict.fromkeys(name for d in calendar.waves for name in d.waits)
     for window in fleet.policy.freeze:
         waits = "; waves wait for it" if window.name in names else ""
-        yield f"  nothing advances {_at(window.start)} to {_at(window.end)} UTC: {clean(window.name)}{waits}"
+        yield from wrapped(f"nothing advances {_at(window.start)} to {_at(window.end)} UTC: {clean(window.name)}{waits}", width, "  ")
     yield from _deadline(plan, fleet, width, most)
     yield from _blocked_for_now(plan, width)
     yield from _steps(plan, width)
