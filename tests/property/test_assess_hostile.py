@@ -11,6 +11,7 @@ import time
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -251,6 +252,9 @@ def test_sarif_json_and_yaml_stay_data(hostile: tuple[Path, Assessment]) -> None
     assert all(
         set(p["artifactLocation"]["uri"]) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/-._~%") for p in places
     )
+    found = {unquote(p["artifactLocation"]["uri"]) for p in places}
+    assert len(found) >= 3
+    assert found <= {*NAMES, "??.cu", "requirements.txt"}, "a code host finds the very file"
     assert all(r["message"]["text"].isprintable() for r in sarif["runs"][0]["results"])
     assert json.loads(as_json("assessment", hostile[1]))["route"] == yaml.safe_load(as_yaml("assessment", hostile[1]))["route"]
 

@@ -56,10 +56,10 @@ def command(
 
     \b
     Examples:
-      fleetctl assess                                  the fleet's verdicts
-      fleetctl assess ./service --save chat            read a tree; plans use the verdict
-      fleetctl assess chat --waive R038="own kernels"  accept a finding
-      fleetctl assess image.tar -o sarif --out a.sarif an image that docker saved
+      fleetctl assess                                   the fleet's verdicts
+      fleetctl assess ./service --save chat             read a tree, for plans
+      fleetctl assess chat --waive R038="own kernels"   accept a finding
+      fleetctl assess image.tar -o sarif --out a.sarif  what docker saved
     """
     if import_names is not None:
         _import_names(app, import_names)
@@ -118,7 +118,7 @@ def _subject(app: App, subjects: tuple[str, ...], save_as: str | None, target: s
     named = save_as
     for word in subjects:
         if not word.strip():
-            raise UsageError("usage.no_path", "an empty name names nothing.", hint="Name a file, a folder, an image or a workload")
+            raise UsageError("usage.no_path", "a name is empty.", hint="Name a file, a folder, an image or a workload")
         if Path(word).exists():
             paths.append(Path(word))
         elif "/" in word or ":" in word:
