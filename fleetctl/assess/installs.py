@@ -147,7 +147,6 @@ def installed_by(path: str, text: str) -> Iterator[Requirement]:
 _ECHOED = re.compile(
     r"\b(?:echo|printf)[ \t]+(?:-\w+[ \t]+)?(?P<quote>[\"'])(.{1,500}?)(?P=quote)[ \t]*>>?[ \t]*\S*(?:req|dep|pack|\.txt|\.in\b)"
 )
-_HERE_FILE = re.compile(r"<<-?[ \t]*[\"']?(\w{1,40})[\"']?[^\n]*\n(.{0,20000}?)\n[ \t]*\1\b", re.DOTALL)
 
 
 def _written(path: str, text: str) -> Iterator[Requirement]:
@@ -157,14 +156,19 @@ def _written(path: str, text: str) -> Iterator[Requirement]:
             found = specified(word)
             if found:
                 yield Requirement(*found, path, text.count("\n", 0, match.start()) + 1)
-    for match in _HERE_FILE.finditer(text):
-        opening = text[text.rfind("\n", 0, match.start()) + 1 : match.start(2)]
-        if ">" in opening.replace("<<", "") and re.search(r"req|dep|\.txt|\.yml|\.yaml|\.in\b", opening):
-            first = text.count("\n", 0, match.start(2)) + 1
-            for number, line in enumerate(match.group(2).splitlines(), start=first):
-                found = specified(line.lstrip(" -")) if not line.lstrip().startswith("#") else None
-                if found:
-                    yield Requirement(*found, path, number)
+    until = ""
+    for number, line in enumerate(text.splitlines() if "<<" in text else (), start=1):
+        if until:
+            if line.strip() == until:
+                until = ""
+                continue
+            found = specified(line.lstrip(" -")) if not line.lstrip().startswith("#") else None
+            if found:
+                yield Requirement(*found, path, number)
+        else:
+            here = _HERE.search(line[:LONGEST_LINE])
+            if here and ">" in line.replace("<<", "") and re.search(r"req|dep|\.txt|\.ya?ml|\.in\b", line):
+                until = here.group(1)
 
 
 def _packages(words: str) -> Iterator[str]:
