@@ -135,4 +135,4 @@ def text_fault(row: Mapping[str, str]) -> str:
 def unknown_fault(row: Mapping[str, str], known: Collection[str]) -> str:
     """Return which filled columns nobody reads (their unit may be another), "" where there are none."""
     odd = [k for k, v in row.items() if v and k not in known]
-    return f"unknown column {', '.join(repr(k[:40]) for k in odd[:5])}; known are {', '.join(known)}" if odd else ""
+    return f"unknown column {', '.join(repr(k[:40]) for k in odd[:5])}; known are {', '.join(dict.fromkeys(known))}" if odd else ""

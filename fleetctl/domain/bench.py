@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -107,7 +108,7 @@ def point_of(done: Sequence[Answered], promise: Promise) -> Point:
     ttft, tpot = _p95([a.ttft_ms for a in good]), _p95([a.tpot_ms for a in good])
     kept = ((promise.whole_ms, p95, "p95"), (promise.ttft_ms, ttft, "TTFT"), (promise.tpot_ms, tpot, "TPOT"))
     return Point(
-        requests_per_s=round(len(done) / max(max(a.sent_s for a in done) - begin, 1e-9), 4) if len(done) > 1 else 0.0,
+        requests_per_s=round((len(done) - 1) / max(max(a.sent_s for a in done) - begin, 1e-9), 4) if len(done) > 1 else 0.0,
         tokens_per_s=round(tokens / seconds, 3),
         low=round(min(rates), 3),
         high=round(max(rates), 3),
@@ -119,7 +120,7 @@ def point_of(done: Sequence[Answered], promise: Promise) -> Point:
         answered=len(good),
         failed=failed,
         seconds=round(seconds, 3),
-        missed=_missed(len(good), failed, kept),
+        missed=_missed(done, len(good), kept),
     )
 
 
@@ -128,9 +129,10 @@ def _p95(values: Sequence[float | None]) -> float | None:
     return round(quantile(known, 0.95), 2) if known else None
 
 
-def _missed(good: int, failed: int, kept: Sequence[tuple[float | None, float | None, str]]) -> str:
-    if not good or failed > TOLERATED * (good + failed):
-        return "errors"
+def _missed(done: Sequence[Answered], good: int, kept: Sequence[tuple[float | None, float | None, str]]) -> str:
+    if not good or len(done) - good > TOLERATED * len(done):
+        ((kind, _), *_) = Counter(a.error for a in done if a.error).most_common(1)
+        return f"errors ({kind})"
     for most, value, name in kept:
         if most is not None and (value is None or value > most):
             return name if value is not None else f"{name}: not streamed"

@@ -11,10 +11,11 @@ from typing import Protocol
 
 from fleetctl.catalog.books import GPUS_FILE, PRICES_FILE, SKUS_FILE
 from fleetctl.catalog.books import PERFORMANCE_FILE as RUNS_FILE
-from fleetctl.catalog.parts import GPU_COLUMNS, SKU_COLUMNS, gpu_row, sku_row
+from fleetctl.catalog.parts import GPU_COLUMNS, SKU_COLUMNS, gpu_row, memory_fault, sku_row
 from fleetctl.catalog.rows import DEAREST, PERFORMANCE_COLUMNS, PRICE_COLUMNS, amount_of, performance_row, price_row, unknown_fault
 from fleetctl.catalog.table import Numbered
 from fleetctl.domain.catalog import Catalog
+from fleetctl.domain.pool import Sku
 from fleetctl.errors import ConfigInvalid, FleetctlError
 from fleetctl.ports.prices import PriceFeed, Quote
 
@@ -181,18 +182,27 @@ def _curve_fault(row: Mapping[str, str]) -> str:
     return f"{wrong[0][0]} is above {wrong[1][0]}" if wrong else ""
 
 
-def import_gpus(table: Sequence[Numbered], rows: Rows, *, source: str, as_of: str, today: date | None = None) -> Brought:
+def import_gpus(table: Sequence[Numbered], catalog: Catalog, rows: Rows, *, source: str, as_of: str, today: date | None = None) -> Brought:
     """Check and keep a table of GPUs: gpu, vendor, memory of one with its unit, kind; what is not known stays empty.
+
+    A row must agree with the SKUs that have this GPU.
 
     Raises:
         ConfigInvalid: catalog.import, with every bad row; then nothing is kept.
     """
+
+    sold: dict[str, list[Sku]] = {}
+    for sku in catalog.skus:
+        sold.setdefault(sku.gpu, []).append(sku)
 
     def checked(given: Mapping[str, str]) -> tuple[Mapping[str, str], str]:
         row = {**given, "source": given.get("source") or source, "as_of": given.get("as_of") or as_of}
         gpu, fault = gpu_row(row)
         if gpu is None:
             return row, fault
+        for s in sold.get(gpu.name, ()):
+            if wrong := memory_fault(s.vram_gib, gpu.vram_gib, s.accelerators, gpu.name) or ("" if s.vendor == gpu.vendor else s.vendor):
+                return row, f"SKU {s.name} says otherwise: {wrong}. Another part needs another name"
         width = "" if gpu.memory_bandwidth_tb_s is None else f"{gpu.memory_bandwidth_tb_s:g}"
         return {**row, "vram_gib": f"{gpu.vram_gib:g}", "memory_bandwidth_tb_s": width}, ""
 

@@ -14,15 +14,20 @@ def points_table(points: Sequence[Point]) -> Table:
     heads = ("REQ/S", "TOK/S", "P95 MS", "TTFT P95", "TPOT P95", "FAILED", "SLO", "LOW", "HIGH", "P50 MS", "P99 MS")
     rows = [
         (
-            *(f"{p.requests_per_s:g}", f"{p.tokens_per_s:,.1f}", f"{p.p95_ms:,.0f}", _ms(p.ttft_p95_ms), _ms(p.tpot_p95_ms)),
+            *(f"{p.requests_per_s:g}", f"{p.tokens_per_s:,.1f}", _whole(p), _ms(p.ttft_p95_ms), _ms(p.tpot_p95_ms)),
             *(f"{p.failed}/{p.answered + p.failed}", "met" if p.meets_slo else f"missed: {p.missed}"),
             *(f"{p.low:,.1f}", f"{p.high:,.1f}", f"{p.p50_ms:,.0f}", f"{p.p99_ms:,.0f}"),
         )
         for p in points
     ]
     columns = tuple(Column(title=h, right=h != "SLO", wide=h in heads[7:]) for h in heads)
-    foot = () if any(p.ttft_p95_ms is not None for p in points) else ("Nothing was streamed: no time to first token, none per token.",)
+    is_whole = any(p.answered and p.ttft_p95_ms is None for p in points)
+    foot = ("Answers were not streamed: no time to first token, none per token.",) if is_whole else ()
     return Table(columns=columns, rows=tuple(rows), foot=foot)
+
+
+def _whole(p: Point) -> str:
+    return f"{p.p95_ms:,.0f}" if p.answered else "-"
 
 
 def _ms(value: float | None) -> str:

@@ -180,7 +180,7 @@ def fault_lines(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str
     if len(exposed) < len(moved):
         yield from wrapped(f"with nobody left to judge: {lease} (the weight's lease)", width, "  ")
     if exposed:
-        text = f"with nobody left to judge: not by itself (router {', '.join(bare)} keeps no lease): {_names(exposed, 6)}"
+        text = f"with nobody left to judge: only by a fleetctl guard (router {', '.join(bare)} keeps no lease): {_names(exposed, 6)}"
         yield from wrapped(text, width, "  ")
     unfenced = sorted({c.router.name for c in fleet.cells if c.id in moved and not fleet.router(c.router.name).fences})
     if unfenced:

@@ -68,18 +68,23 @@ def test_what_met_the_slo_is_kept_and_plans_count_with_it(endpoint: str, tmp_pat
 def test_a_run_that_misses_its_slo_or_fails_is_shown_and_not_kept(
     endpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert bench(tmp_path, endpoint, "--trace", trace(tmp_path), *RUN, "--slo-ms", "0.001") == 1
+    told = capsys.readouterr()
+    assert "0/20" in told.out
+    assert "missed: p95" in told.out
+    assert "Nothing was kept" in told.err
     wrong = ("--model", "other", *RUN[2:])
     assert bench(tmp_path, endpoint, "--trace", trace(tmp_path), *wrong) == 1
-    told = capsys.readouterr()
-    assert "20/20" in told.out
-    assert "missed" in told.out
-    assert "Nothing was kept" in told.err
+    assert "it answered 404 to a completion of other; nothing was measured" in " ".join(capsys.readouterr().err.split())
     assert own_performance(tmp_path / ".fleetctl" / "catalog") == ()
 
 
-def test_an_endpoint_that_is_not_there_fails_every_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_endpoint_that_is_not_there_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench(tmp_path, "http://127.0.0.1:9", "--trace", trace(tmp_path), *RUN[:-4], "--requests", "3") == 1
-    assert "3/3" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "error[bench.no_answer]" in told.err
+    assert "nobody answers there" in told.err
+    assert told.out == ""
 
 
 def test_a_dry_run_sends_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,11 +135,11 @@ def test_a_stream_is_measured_to_its_first_token_and_per_token(streaming: str, t
     for p in json.loads(capsys.readouterr().out)["items"]:
         assert p["ttft_p95_ms"] >= 20
         assert p["tpot_p95_ms"] >= 5
-        assert p["p95_ms"] >= p["ttft_p95_ms"] + 2 * 5
+        assert p["p95_ms"] >= p["ttft_p95_ms"]
     kept = own_performance(tmp_path / ".fleetctl" / "catalog")
     assert all(r.ttft_p95_ms is not None and r.tpot_p95_ms is not None for r in kept)
     starts = [prompt.split()[0] for prompt in _Stream.prompts]
-    assert len(set(starts)) == 20, "each request of a run begins anew: no cached prefix flatters it"
+    assert len(set(starts)) == len(starts) == 41, "each request of a run begins anew: no cached prefix flatters it"
     assert bench(tmp_path, streaming, "--trace", trace(tmp_path), *RUN, "--slo-ttft-ms", "1") == 1
     out = capsys.readouterr().out
     assert "missed: TTFT" in out
@@ -145,7 +150,7 @@ def test_a_stream_is_measured_to_its_first_token_and_per_token(streaming: str, t
 def test_half_an_answer_is_none(streaming: str, tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ("--model", model, *RUN[2:-4], "--rates", "400", "--requests", "3")
     assert bench(tmp_path, streaming, "--trace", trace(tmp_path), *argv) == 1
-    assert "3/3" in capsys.readouterr().out
+    assert "its answer is no completion" in capsys.readouterr().err
     assert own_performance(tmp_path / ".fleetctl" / "catalog") == ()
 
 
@@ -157,6 +162,9 @@ def test_half_an_answer_is_none(streaming: str, tmp_path: Path, model: str, caps
         ("--gpu", "MI300X", "--model", "m", "--engine", "e", "--sku", "p5.48xlarge"),
         ("--gpu", "MI300X", "--model", "m", "--engine", "e", "--accelerators", "8", "--tp", "3"),
         ("--gpu", "MI300X", "--model", "m", "--engine", "e; route native"),
+        ("--gpu", "MI300X", "--model", "m\n,x", "--engine", "e"),
+        ("--gpu", "MI300X", "--model", "m", "--engine", "e\x1b[2J"),
+        ("--compare",),
     ],
 )
 def test_what_is_missing_or_unknown_is_named(tmp_path: Path, argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,7 +207,7 @@ def test_a_point_is_what_the_answers_make() -> None:
     p = point_of(done, Promise(whole_ms=1000))
     assert (p.tokens_per_s, p.answered, p.failed, p.p95_ms) == (50.0, 10, 1, 1000.0)
     assert (p.ttft_p95_ms, p.tpot_p95_ms) == (20.0, 20.0)
-    assert p.missed == "errors"
+    assert p.missed == "errors (timeout)"
     for promise, missed in (
         (Promise(whole_ms=1000, ttft_ms=20, tpot_ms=20), ""),
         (Promise(whole_ms=999), "p95"),
@@ -235,6 +243,40 @@ def test_azures_columns_are_read_and_bad_lines_are_all_named(tmp_path: Path) -> 
     with pytest.raises(ConfigInvalid) as caught:
         read_trace(path)
     assert [d.split(":")[1] for d in caught.value.details] == ["2", "3"]
+    path.write_bytes(b"\xef\xbb\xbfat_s,input_tokens,output_tokens\n0,1,4\n")
+    assert len(read_trace(path)) == 1
+    odd = ("nan,3,4", "inf,3,4", "-5,3,4", "1e300,3,4", "1,\u0663,4", "1,3,1e3", "2024-05-10 00:00:00,3,4", "1,2", "1,2000000,3")
+    for line in odd:
+        path.write_text(f"at_s,input_tokens,output_tokens\n{line}\n")
+        with pytest.raises(ConfigInvalid) as caught:
+            read_trace(path)
+        assert caught.value.details[0].startswith("azure.csv:2:"), line
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:01.25+02:00,374,44\n2024-05-09T22:00:00Z,1,1\n7,1,1\n")
+    with pytest.raises(ConfigInvalid, match="1 bad line"):
+        read_trace(path)
+    path.write_text(path.read_text().replace("7,1,1\n", ""))
+    first, second = read_trace(path)
+    assert second.at_s - first.at_s == 1.25
     path.write_text("a,b\n1,2\n")
     with pytest.raises(ConfigInvalid, match="lacks columns"):
         read_trace(path)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://x",
+        "x",
+        "http://",
+        "http://127.0.0.1:99999",
+        "http://127.0.0.1:x",
+        "http://127.0.0.1/a b",
+        "http://user:pw@127.0.0.1:9",
+        "http://127.0.0.1:9/?key=1",
+        "http://127.0.0.1:9/\n",
+        "http://[::1",
+    ],
+)
+def test_what_is_no_address_is_refused_before_anything_is_sent(tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench(tmp_path, url, "--trace", trace(tmp_path), *RUN) == 2
+    assert "error[bench.endpoint]" in capsys.readouterr().err

@@ -42,7 +42,7 @@ def bring(folder: Path, what: str, *rows: Mapping[str, str]) -> use.Brought:
     table, to, known = numbered(rows), OwnRows(folder), load_book("list", folder)
     match what:
         case "gpus":
-            return use.import_gpus(table, to, source="", as_of="", today=TODAY)
+            return use.import_gpus(table, known, to, source="", as_of="", today=TODAY)
         case "skus":
             return use.import_skus(table, known, to, source="", as_of="", today=TODAY)
         case "performance":
@@ -112,6 +112,8 @@ BAD_GPUS = [
     ({"as_of": "20261101"}, "is no date"),
     ({"as_of": "2026-12-24"}, "still to come"),
     ({"gpu": "MI\x1b[2J"}, "control character"),
+    ({"gpu": "MI300X", "vram_gib": "288"}, "SKU Standard_ND96isr_MI300X_v5 says otherwise"),
+    ({"gpu": "MI300X", "vram_gib": "192", "vendor": "nvidia"}, "SKU Standard_ND96isr_MI300X_v5 says otherwise: amd"),
 ]
 BAD_SKUS = [
     ({"sku": "a b"}, "no name of a SKU"),

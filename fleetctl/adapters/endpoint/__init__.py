@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from urllib.parse import urlsplit
 
 from fleetctl.domain.bench import Answered, Asked
@@ -27,23 +28,24 @@ class Endpoint:
     """
 
     def __init__(self, url: str, model: str, *, key: Callable[[], str] | None = None, timeout_s: float = 120.0) -> None:
+        if fault := _fault(url):
+            raise ConfigInvalid("bench.endpoint", f"{url[:200]!r} {fault}.", hint="Such as http://127.0.0.1:8000")
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigInvalid("bench.endpoint", f"{url!r} is no http or https address.", hint="Such as http://127.0.0.1:8000")
         self._parts, self._model, self._key, self._timeout = parts, model, key, timeout_s
+        self._numbers = count()
 
     def drive(self, asked: Sequence[Asked], stop: Callable[[], bool] = lambda: False) -> tuple[Answered, ...]:
         """Send each request at its time whether or not earlier ones have ended (at most 256 at once), and return how each ended."""
         begin = time.monotonic()
         with ThreadPoolExecutor(max_workers=min(MOST_AT_ONCE, len(asked))) as pool:
             running = []
-            for number, one in enumerate(asked):
+            for one in asked:
                 left = begin + one.at_s - time.monotonic()
                 if left > 0:
                     time.sleep(left)
                 if stop():
                     break
-                running.append(pool.submit(self._one, number, one, begin + one.at_s, begin))
+                running.append(pool.submit(self._one, next(self._numbers), one, begin + one.at_s, begin))
             return tuple(r.result() for r in running)
 
     def _one(self, number: int, asked: Asked, due: float, begin: float) -> Answered:
@@ -96,6 +98,22 @@ class Endpoint:
         if self._parts.scheme == "https":
             return http.client.HTTPSConnection(host, port, timeout=self._timeout, context=ssl.create_default_context())
         return http.client.HTTPConnection(host, port, timeout=self._timeout)
+
+
+def _fault(url: str) -> str:
+    """Return why no request can be sent to an address, "" where it can."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as e:
+        return f"is no address: {e}"
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        return "is no http or https address"
+    if any(c.isspace() or not c.isprintable() or ord(c) > 126 for c in url):
+        return "has a blank or a letter that an address cannot have"
+    if parts.username is not None or parts.query or parts.fragment:
+        return "holds more than scheme, host, port and path; a key goes into FLEETCTL_BENCH_KEY"
+    return ""
 
 
 def _streamed(answer: http.client.HTTPResponse) -> tuple[float | None, int]:

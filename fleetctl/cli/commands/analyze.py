@@ -72,8 +72,10 @@ def command(
 
     \b
     Examples:
-      fleetctl analyze /var/log/haproxy/fleetctl --cell assistant-eastus2 -g latency=10%/5%
-      fleetctl analyze /var/log/haproxy/fleetctl --cell assistant-eastus2 --cohort control:new-prompt
+      fleetctl analyze /var/log/haproxy/fleetctl \\
+        --cell assistant-eastus2 -g latency=10%/5%
+      fleetctl analyze /var/log/haproxy/fleetctl \\
+        --cell assistant-eastus2 --cohort control:new-prompt
     """
     from fleetctl.usecases.analyze import analyze, by_cohort
     from fleetctl.views.analyze import analyze_table

@@ -60,6 +60,8 @@ def command(
     """
     from fleetctl.errors import UsageError
 
+    if compare and not given["model"]:
+        raise UsageError("bench.missing", "a comparison needs --model.", hint="Run: fleetctl catalog list performance own")
     if compare:
         _compare(app, str(given["model"]), str(given["klass"]), output)
         return
@@ -96,6 +98,9 @@ def _subject(app: App, given: dict[str, object]) -> Subject:
     if ";" in str(given["engine"]):
         raise UsageError("bench.engine", "an engine's name has no ';': the route is told by --route.", hint="Mend --engine")
     words = {k: str(given[k]) for k in ("model", "precision", "klass", "engine", "route")}
+    odd = next((k for k, v in words.items() if len(v) > 200 or not v.isprintable() or v != v.strip()), None)
+    if odd:
+        raise UsageError("bench.words", f"--{odd} has a control character, blanks around it, or is too long.", hint="Mend it")
     return Subject(gpu=gpu, sku=sku, accelerators=accelerators, tp=tp, **words)
 
 
@@ -125,11 +130,19 @@ def _promise(given: dict[str, object]) -> Promise:
 
 def _run(app: App, url: str, trace: Path, model: str, rates: Sequence[float], count: int, promise: Promise) -> tuple[Point, ...]:
     from fleetctl.domain.bench import at_rate, point_of
+    from fleetctl.errors import FleetctlError
     from fleetctl.formats.trace_file import read_trace
 
     asked = read_trace(trace)
     endpoint = app.wiring.endpoint(url, model)
     points = []
+    (first,) = endpoint.drive(at_rate(asked, 1.0, 1))
+    if first.error:
+        why = {"connect": "nobody answers there", "timeout": "it did not answer in time", "malformed": "its answer is no completion"}
+        text = why.get(first.error, f"it answered {first.error.removeprefix('status_')} to a completion of {model[:80]}")
+        raise FleetctlError(
+            "bench.no_answer", f"{url[:200]}: {text}; nothing was measured.", hint="Mend URL or --model, or start the engine"
+        )
     for rate in rates:
         app.note(f"{count} requests at {rate:g} a second ...")
         points.append(point_of(endpoint.drive(at_rate(asked, rate, count)), promise))

@@ -119,8 +119,11 @@ def refresh(app: App, feeds: tuple[str, ...], gpuhunt_place: str | None, azure_e
 
     A feed that does not answer changes nothing: the dated rows that are here still count.
     """
+    from fleetctl.errors import UsageError
     from fleetctl.usecases.catalog import refresh as run
 
+    if "gpuhunt" in feeds and not gpuhunt_place:
+        raise UsageError("catalog.gpuhunt", "gpuhunt has no address of its own.", hint="Add: --gpuhunt FILE or URL of its catalogue's zip")
     wanted = feeds or (("azure", "aws", "gpuhunt") if gpuhunt_place else ("azure", "aws"))
     if dry_run:
         app.out(f"Would ask {', '.join(wanted)} for today's prices\nNothing was changed.")
@@ -152,9 +155,9 @@ def import_(app: App, what: str, path: Path, book: str, source: str, as_of: str,
 
     \b
     prices       sku, region, usd_per_hour or usd_per_gpu_hour
-    gpus         gpu, vendor, vram_gib or vram_gb or vram_mib, kind, ...
+    gpus         gpu, vendor, vram_gib or vram_gb or vram_mib, kind and more
     skus         cloud, sku, gpu, accelerators, vram_gib (of one GPU), kind
-    performance  as fleetctl bench writes it: gpu, model, class, ...
+    performance  as fleetctl bench writes it: gpu, model, class and more
     Each with source and as_of in the table, or for all rows as options.
 
     \b
@@ -188,7 +191,7 @@ def _bring(app: App, what: str, path: Path, rows: OwnRows, *, book: str, source:
         case "prices":
             return use.import_prices(table, known, rows, book=book, source=source, as_of=as_of, today=today)
         case "gpus":
-            return use.import_gpus(table, rows, source=source, as_of=as_of, today=today)
+            return use.import_gpus(table, known, rows, source=source, as_of=as_of, today=today)
         case "skus":
             return use.import_skus(table, known, rows, source=source, as_of=as_of, today=today)
         case _:
