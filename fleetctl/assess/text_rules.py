@@ -88,8 +88,10 @@ class TextScanner:
     """Rules on text made ready once for many files."""
 
     def __init__(self, book: RuleBook) -> None:
-        self._rules: list[tuple[Rule, re.Pattern[str]]] = [
-            (r, re.compile(r.pattern, re.MULTILINE)) for r in book.rules.values() if r.pattern and set(r.scopes) - {"cuda", "cu", "device"}
+        self._rules: list[tuple[Rule, re.Pattern[str], tuple[str, ...]]] = [
+            (r, re.compile(r.pattern, re.MULTILINE), tuple(t.rstrip("*") for t in r.triggers))
+            for r in book.rules.values()
+            if r.pattern and set(r.scopes) - {"cuda", "cu", "device"}
         ]
 
     def says_something(self, text: str) -> bool:
@@ -103,8 +105,8 @@ class TextScanner:
             return []
         text = bounded(text)
         found: list[TextHit] = []
-        for rule, pattern in self._rules:
-            if wanted.isdisjoint(rule.scopes):
+        for rule, pattern, triggers in self._rules:
+            if wanted.isdisjoint(rule.scopes) or (triggers and not any(t in text for t in triggers)):
                 continue
             for count, match in enumerate(pattern.finditer(text)):
                 if count >= MOST_PLACES:

@@ -25,7 +25,7 @@ class Rule:
         kind: what it is read from, such as "source" or "requirement".
         grade: how much it costs; least: the first route that copes with it, "" where it says nothing about routes.
         since, until: versions of what it speaks about, "" where it holds for all; as_of: date it was last checked, ISO.
-        scopes: kinds of text that the pattern is tried on; triggers: words, one of which a text must hold first.
+        scopes: kinds of text that the pattern is tried on; triggers: words (parts of them in settings), one of which a text must hold.
         pattern: a regular expression, "" where code detects it; mode: "code" (strings and comments blank) or "text" (comments blank).
     """
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from fleetctl.domain.fleet import Connection, Fleet, FreezeWindow, NetworkPath, PhaseSpec, Policy, SecretRef
 from fleetctl.domain.ids import CellId, HostId, PoolId, WorkloadId
 from fleetctl.domain.people import Actor
@@ -69,6 +71,10 @@ def to_fleet(shape: FleetShape, serial: int) -> Fleet:
             for p in shape.paths
         ),
     )
+
+
+def _ms(value: timedelta | None) -> float | None:
+    return None if value is None else value.total_seconds() * 1000
 
 
 def _commitment(c: CommitmentShape) -> Commitment:
@@ -141,7 +147,7 @@ def _workload(name: str, w: WorkloadShape, checks: PolicyChecksShape) -> Workloa
         engine=w.engine,
         engine_version=w.engine_version,
         klass=w.class_,
-        slo=Slo(latency_ms=None if w.slo.latency is None else w.slo.latency.total_seconds() * 1000, error_ratio=w.slo.error_ratio),
+        slo=Slo(latency_ms=_ms(w.slo.latency), error_ratio=w.slo.error_ratio, ttft_ms=_ms(w.slo.ttft), tpot_ms=_ms(w.slo.tpot)),
         traffic=Traffic(
             requests_per_s=w.traffic.requests_per_s,
             trough_per_s=w.traffic.trough_per_s,

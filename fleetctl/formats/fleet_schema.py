@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -44,6 +44,14 @@ def _scalar_text(value: object) -> object:
     if isinstance(value, (int, float)):
         return str(value)
     return value
+
+
+def _a_day(text: str) -> str:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no day of the calendar") from None
+    return text
 
 
 def _uuid(text: str) -> str:
@@ -91,7 +99,7 @@ At = Annotated[Instant, BeforeValidator(q.parse_instant), WithJsonSchema({"type"
 Usd = Annotated[Decimal, BeforeValidator(q.parse_decimal), WithJsonSchema({"type": ["number", "string"], "minimum": 0})]
 Amount = Annotated[Money, BeforeValidator(q.parse_money), WithJsonSchema({"type": "string", "pattern": q.MONEY_PATTERN})]
 Endpoint = Annotated[str, BeforeValidator(q.parse_endpoint), WithJsonSchema({"type": "string", "pattern": q.ENDPOINT_PATTERN})]
-IsoDate = Annotated[str, _matching(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", "a date such as 2027-06-30")]
+IsoDate = Annotated[str, _matching(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", "a date such as 2027-06-30"), AfterValidator(_a_day)]
 Lineage = Annotated[str, AfterValidator(_uuid), WithJsonSchema({"type": "string", "format": "uuid"})]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 Positive = Annotated[int, Field(ge=1, le=1_000_000_000)]
@@ -197,6 +205,8 @@ class SloShape(Shape):
 
     latency: Duration | None = Field(default=None, description="A slower request is a miss.")
     error_ratio: Ratio = Field(default=0.01, description="Tolerated share of failed requests.")
+    ttft: Duration | None = Field(default=None, description="To the first token of a stream; only runs that kept it count for a move.")
+    tpot: Duration | None = Field(default=None, description="Per token after the first, such as 40ms.")
 
 
 class TrafficShape(Shape):

@@ -154,7 +154,16 @@ class _Offers:
     def of(self, cell: Cell, w: Workload) -> list[tuple[PoolId, float, float]]:
         """Return the offers for one cell."""
         traffic = w.traffic.input_tokens + w.traffic.output_tokens
-        size = (w.accelerators_per_replica, w.concurrency, w.adapters, traffic, w.slo.latency_ms, w.klass, cell.router.name)
+        size = (
+            w.accelerators_per_replica,
+            w.concurrency,
+            w.adapters,
+            traffic,
+            w.slo,
+            w.klass,
+            cell.router.name,
+            w.serving.get("target_speed"),
+        )
         key = (cell.source, cell.region, cell.regions, pin_of(cell, self._g), self._g.only.get(cell.id), w.model, size)
         known = self._known.get(key)
         if known is None:

@@ -387,7 +387,7 @@ def _may_not_raise(r: Rollout, seen: Observation, now: Instant) -> Decision | No
     ending = leaving(seen.signals, r.spec.source)
     if ending is not None:
         return _held(r, seen, Reason(code=SOURCE, text=f"source: {notice_text(ending, now)}; not raising"), now, page=True)
-    if held := _unchecked(r, seen, now):
+    if held := _unchecked(r, seen, now, is_entered=True):
         return held
     if seen.mark is not None:
         return None
@@ -415,9 +415,9 @@ def _not_ready(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
     return None
 
 
-def _unchecked(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
+def _unchecked(r: Rollout, seen: Observation, now: Instant, *, is_entered: bool = False) -> Decision | None:
     """Hold a raise while a check of both arms does not stand, and begin those that are due."""
-    found = unmet(r, seen)
+    found = unmet(r, seen, is_entered=is_entered)
     if found is None:
         return None
     run: tuple[Effect, ...] = (RunChecks(checks=found.run),) if found.run else ()

@@ -46,7 +46,7 @@ def calendar_lines(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[
     names = dict.fromkeys(name for d in calendar.waves for name in d.waits)
     for window in fleet.policy.freeze:
         waits = "; waves wait for it" if window.name in names else ""
-        yield f"  nothing advances {_at(window.start)} to {_at(window.end)} UTC: {clean(window.name)}{waits}"
+        yield from wrapped(f"nothing advances {_at(window.start)} to {_at(window.end)} UTC: {clean(window.name)}{waits}", width, "  ")
     yield from _deadline(plan, fleet, width, most)
     yield from _blocked_for_now(plan, width)
     yield from _steps(plan, width)
@@ -180,7 +180,7 @@ def fault_lines(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str
     if len(exposed) < len(moved):
         yield from wrapped(f"with nobody left to judge: {lease} (the weight's lease)", width, "  ")
     if exposed:
-        text = f"with nobody left to judge: not by itself (router {', '.join(bare)} keeps no lease): {_names(exposed, 6)}"
+        text = f"with nobody left to judge: only by a fleetctl guard (router {', '.join(bare)} keeps no lease): {_names(exposed, 6)}"
         yield from wrapped(text, width, "  ")
     unfenced = sorted({c.router.name for c in fleet.cells if c.id in moved and not fleet.router(c.router.name).fences})
     if unfenced:

@@ -84,6 +84,13 @@ class Capacity(See, Traffic):
             name=f"fleetctl-rebalance-{self.fleet.name}", argv=argv, folder=self.workspace, every=cast("Every", every), path=path
         )
 
+    def guard_unit(self, every_s: float) -> str:
+        """Return the systemd unit of a guard of this workspace."""
+        from fleetctl.adapters.timer import guard_unit
+
+        argv = (sys.executable, "-m", "fleetctl.cli.main", "-C", str(self.workspace), "guard", "--every", f"{every_s:g}")
+        return guard_unit(argv, self.workspace, os.environ.get("PATH", os.defpath))
+
     def install_timer(self, kind: str, job: TimerJob) -> Installed:
         """Write and enable a timer: systemd or cron."""
         from fleetctl.adapters.timer import install_cron, install_systemd

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections import Counter
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -25,7 +27,7 @@ def test_models_and_cohorts_are_logged_counted_and_compared() -> None:
         r.healthy()
         put(r.router(), 5_000, token=1)
         source = RouterLogEvidence(r.folder / "log", now=lambda: datetime.now(UTC), cells=(CELL, STREAM))
-        cursor = source.mark(CELL)
+        cursor = replace(source.mark(CELL), since=datetime.now(UTC) - timedelta(seconds=1))  # the log tells whole milliseconds
         asked: tuple[tuple[dict[str, Any], dict[str, str]], ...] = (
             ({"model": "team/sql", "prompt": "a"}, {"x-variant": "control"}),
             ({"prompt": LONG, "model": "legal"}, {"x-variant": "test"}),
@@ -54,3 +56,24 @@ def test_models_and_cohorts_are_logged_counted_and_compared() -> None:
                 shares[name] += n
         assert (shares[model_guardrails("team/sql")[0]], shares[model_guardrails("legal")[0]]) == (4, 4)
         assert Counter(a.arm for a in by_cohort(mine, ("control", "test")) if isinstance(a, Attempt)) == {"baseline": 4, "canary": 4}
+
+
+@pytest.mark.parametrize("adapters", [(), ("sql",)], ids=["tee", "adapters"])
+def test_a_client_that_sends_its_body_slowly_is_served(adapters: tuple[str, ...]) -> None:
+    """What waits for bodies (shadow, adapter models) is in the client's path: it must never cut a slow one."""
+    with rig(adapters=adapters) as r:
+        r.healthy()
+        if not adapters:
+            r.router().set_shadow(CELL, 1_000.0)
+        body = json.dumps({"model": "sql", "prompt": "slow"}).encode()
+        head = f"POST /{CELL}/v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", r.port), timeout=10) as link:
+            link.sendall(head.encode() + body[:5])
+            seen = len(r.log())
+            link.settimeout(0.5)
+            with pytest.raises(TimeoutError):
+                link.recv(1)  # nobody answers before the request is whole
+            link.settimeout(10)
+            link.sendall(body[5:])
+            assert link.recv(200).startswith(b"HTTP/1.1 200")
+        until(lambda: len(r.log()) > seen, "logged")

@@ -46,11 +46,11 @@ def config(**changes: object) -> RouterConfig:
 
 def test_the_router_names_only_what_was_declared_and_only_for_that_cell() -> None:
     text = render(config(adapters=("sql",), cohort=AffinityKey(kind="header", name="x-team")))
-    lines = [line.strip() for line in text.splitlines() if "txn.m" in line or "txn.co" in line or "body time 5s" in line]
+    lines = [line.strip() for line in text.splitlines() if "txn.m" in line or "txn.co" in line or "request wait-for-body" in line]
     assert lines[1:] == [
         "http-request set-var(txn.m) str(-)",
         "http-request set-var(txn.co) str(-)",
-        "http-request wait-for-body time 5s if METH_POST { var(txn.c) -m str chat }",
+        "http-request wait-for-body time 600s if METH_POST { var(txn.c) -m str chat }",
         "http-request set-var(txn.m) str(sql) if { var(txn.c) -m str chat } { req.body,json_query('$.model') -m str sql }",
         "http-request set-var(txn.co) req.fhdr(x-team),bytes(0,64),json(utf8s) if { var(txn.c) -m str chat }",
     ]

@@ -21,6 +21,10 @@ SOCKET_PATH_MAX = 99
 BUFFER_BYTES = 65_536
 """Answers up to about this size yield their token counts; the default of 16 kB would lose those of long answers."""
 
+BODY_WAIT = "600s"
+"""As long as `timeout client`: HAProxy answers 408 (or 504) where a body is not whole by then, and a slow client must not be cut for our
+counting. It waits no longer than the body takes, or until the buffer is full. Source: measured, HAProxy 2.8.25."""
+
 _PATH = re.compile(r"/[A-Za-z0-9_./-]{1,200}\Z")
 
 
@@ -222,7 +226,7 @@ frontend fleetctl
     http-response del-header {SERVER_HEADER}
     http-response set-header {SERVER_HEADER} %s if pinned
     acl plain res.hdr(content-type) -m beg application/json
-    http-response wait-for-body time 10s if plain
+    http-response wait-for-body time {BODY_WAIT} if plain
     http-response set-var(txn.pt) res.body,json_query('$.usage.prompt_tokens','int') if plain
     http-response set-var(txn.ct) res.body,json_query('$.usage.completion_tokens','int') if plain
     http-response set-var(txn.cc) res.body,json_query('$.usage.prompt_tokens_details.cached_tokens','int') if plain
@@ -254,7 +258,7 @@ def _told_apart(cells: tuple[CellRoute, ...]) -> str:
     for route in cells:
         here = f"var(txn.c) -m str {route.cell}"
         if route.adapters:
-            lines.append(f"    http-request wait-for-body time 5s if METH_POST {{ {here} }}")
+            lines.append(f"    http-request wait-for-body time {BODY_WAIT} if METH_POST {{ {here} }}")
         for adapter in route.adapters:
             lines.append(
                 f"    http-request set-var(txn.m) str({adapter}) if {{ {here} }} {{ req.body,json_query('$.model') -m str {adapter} }}"
@@ -272,7 +276,7 @@ def _tee(config: RouterConfig) -> str:
     return f"""\
     http-request lua.fleetctl_sample if METH_POST {{ path_end /completions }} !pinned {rate} {{ req.hdr_val(content-length) 1:14000 }}
     acl teed var(txn.tee) -m bool
-    http-request wait-for-body time 100ms if teed
+    http-request wait-for-body time {BODY_WAIT} if teed
     http-request lua.fleetctl_tee if teed"""
 
 
