@@ -74,7 +74,7 @@ def judge(state: JudgeState, evidence: Evidence, specs: Sequence[GuardrailSpec])
         ValueError: the state is of another format.
     """
     memory = unpack(state)
-    key = _cursor_key(evidence.cursor)
+    key = cursor_key(evidence.cursor)
     if memory.cursor not in ("", key):
         _begin(memory)
     memory.cursor = key
@@ -86,7 +86,8 @@ def judge(state: JudgeState, evidence: Evidence, specs: Sequence[GuardrailSpec])
 
 
 @lru_cache(maxsize=64)
-def _cursor_key(cursor: Cursor) -> str:
+def cursor_key(cursor: Cursor) -> str:
+    """Return a short name of where evidence begins."""
     return digest(cursor)[:16]
 
 

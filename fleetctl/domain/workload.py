@@ -58,10 +58,13 @@ class Slo:
     Args:
         latency_ms: a request slower than this is a miss; None where there is no promise.
         error_ratio: 0 to 1, tolerated share of failed requests.
+        ttft_ms, tpot_ms: most to the first token, and per token after it; None where nothing is promised.
     """
 
     latency_ms: float | None = None
     error_ratio: float = 0.01
+    ttft_ms: float | None = field(default=None, metadata=LATER)
+    tpot_ms: float | None = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

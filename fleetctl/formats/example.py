@@ -270,7 +270,8 @@ policy:
 
 # Capacity that is paid for already, and until when: what a move really saves.
 commitments:
-  - {pool: h100-eastus2, count: 2, hourly: 55.10 USD, until: 2027-03-31}
+  - {pool: h100-eastus2, count: 2, hourly: 55.10 USD, until: 2027-03-31}    # these VMs, used or not
+  - {name: savings plan, scope: {clouds: [azure]}, spend: 20 USD, discount: 30%, until: 2027-06-30}    # wherever VMs of it run
 
 # Free settings that adapters read.
 settings: {}

@@ -36,8 +36,9 @@ class Compare(Traffic):
     def samples_of(self, c: CellId) -> SampleSource:
         """Return what gives a cell's requests one by one."""
         from fleetctl.adapters.routers.samples import RouterLogSamples
+        from fleetctl.wiring.routers import needed_setting
 
-        return RouterLogSamples(Path(self._connection_of(c).settings["log_folder"]))
+        return RouterLogSamples(Path(needed_setting(self._connection_of(c), "log_folder", "log to take samples from")))
 
     def tick_ports(self) -> TickPorts:
         """Return all that a tick touches, checks of both arms among it."""

@@ -211,11 +211,13 @@ class EvidenceMaker:
 
         from fleetctl.adapters.paired.stream import Side
         from fleetctl.adapters.routers.route import SERVER_HEADER
+        from fleetctl.wiring.routers import PINNING
 
-        if settings.get("via") == "endpoints":
+        router = self._fleet().router(cell.router.name)
+        if settings.get("via") == "endpoints" or router.kind not in PINNING:
             found = (urlsplit(f"//{e}") for e in _endpoints(cell, arm))
             return tuple(Side(host=f.hostname or "", port=f.port or 80) for f in found)
-        url = urlsplit(self._fleet().router(cell.router.name).settings.get("url", ""))
+        url = urlsplit(router.settings.get("url", ""))
         return (
             Side(
                 host=url.hostname or "",
