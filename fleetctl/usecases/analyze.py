@@ -106,7 +106,7 @@ def by_cohort(
     missing = [c for c in cohorts if c not in known]
     if missing or cohorts[0] == cohorts[1]:
         text = f"no request is of the cohort {missing[0][:60]!r}." if missing else "a cohort cannot be compared with itself."
-        raise UsageError("analyze.cohort", text, hint=f"Known: {', '.join(known[:8]) or 'none: name a cohort in the fleet file'}")
+        raise UsageError("analyze.cohort", text, hint=f"Known: {', '.join(known[:8]) or 'none: the router logs no cohort'}")
     sides: dict[str, Arm] = {cohorts[0]: "baseline", cohorts[1]: "canary"}
     return [replace(a, arm=sides[a.cohort]) for a in attempts if a.cohort in sides]
 
