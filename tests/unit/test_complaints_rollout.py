@@ -161,3 +161,19 @@ def test_t38_a_breaker_trips_while_other_guardrails_still_wait() -> None:
     _, verdicts = judge(fresh(), r.look(1.0), (GuardrailSpec(name=Guardrail("latency"), margin=0.25, fail_margin=0.1),))
     assert (verdicts[0].kind, verdicts[-1].guardrail) == ("FAIL", BREAKER)
     assert verdicts[1].kind == "INCONCLUSIVE"
+
+
+def test_t25_too_little_traffic_ends_as_inconclusive_with_what_is_missing_and_the_lane_that_would_fit() -> None:
+    of = replace(tiny(), step_deadline=timedelta(seconds=20), other_lane="lane replay would fit: 2 recorded prompts/s to both sides")
+    s = Simulation(of=of, rate_per_s=40)
+    s.begin()
+    s.at("ramp")
+    s.rate_per_s = 2.0
+    s.run(40)
+    r = s.rollout()
+    assert (r.phase, r.ended, r.hold_reason, s.bp()) == ("ramp", "", "step.inconclusive", 5000)
+    why = s.results[-1].why
+    assert "INCONCLUSIVE" in why
+    assert "canary requests to go" in why
+    assert "lane replay would fit" in why
+    assert [n.kind for n in s.notices.sent if "INCONCLUSIVE" in n.text] == ["notify.warning"]
