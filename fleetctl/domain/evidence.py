@@ -9,7 +9,7 @@ from typing import Literal
 from fleetctl.domain.canonical import LATER
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.units import Instant
-from fleetctl.domain.workload import Guardrail
+from fleetctl.domain.workload import Guardrail, GuardrailSpec
 
 Arm = Literal["baseline", "canary"]
 ARMS: tuple[Arm, Arm] = ("baseline", "canary")
@@ -251,8 +251,40 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a look saw beside its counts: with it the judge's verdict can be computed again from the rows alone.
+
+    Args:
+        at: of the evidence; step: of the rollout; compared: the guardrails were judged (not while the arms serve different things).
+        states: of each arm; cursor, guardrails: where evidence begins and what is judged, on the first look that counts from there.
+        steps: that share the FAIL capital, on the first look of a rollout, else 0.
+        outcomes: of canary attempts that are new since the look before, as in `Evidence`.
+        recent, recent_errors: of the baseline in the newest seconds; faults: of the canary's GPUs and runtime.
+        beside_arms, beside: the same of customers' own requests where the arms hold replayed ones.
+    """
+
+    at: Instant
+    step: int
+    compared: bool
+    states: Mapping[Arm, SignalState]
+    cursor: Cursor | None = None
+    guardrails: tuple[GuardrailSpec, ...] = ()
+    steps: int = 0
+    outcomes: str = ""
+    recent: int = 0
+    recent_errors: int = 0
+    faults: tuple[str, ...] = ()
+    beside_arms: Mapping[Arm, Counts] = field(default_factory=dict)
+    beside: Seen | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LookRow:
-    """One look as the report and `status` show it: what was set, what was served, what the judge said."""
+    """One look as the report and `status` show it: what was set, what was served, what the judge said.
+
+    Args:
+        seen: what the judge needs besides to say it again; None where nothing was judged.
+    """
 
     cell: CellId
     at: Instant
@@ -263,3 +295,4 @@ class LookRow:
     verdicts: tuple[Verdict, ...]
     why: str
     query: str = field(default="", metadata=LATER)
+    seen: Seen | None = field(default=None, metadata=LATER)

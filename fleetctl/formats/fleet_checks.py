@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from fleetctl.domain.evidence import LADDER_METRICS
+from fleetctl.domain.workload import model_guardrails
 from fleetctl.formats import quantities as q
 from fleetctl.formats.evidence_sources import LOG, LOGS, check_evidence, metrics_of
 from fleetctl.formats.fleet_schema import (
@@ -46,6 +47,11 @@ class Parts:
     evidence: Mapping[str, EvidenceShape]
 
 
+FINISH_REASONS = ("stop", "length", "tool_calls", "content_filter", "function_call", "abort", "error", "eos_token", "stop_sequence")
+"""Of OpenAI's interface, vLLM, SGLang and TGI. Another one is believed unless it looks like a slip of one of these."""
+_TELLS_REASONS = frozenset({"probes", "replay", "recording"})
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return " (did you mean ...?)" or nothing."""
     near = get_close_matches(name, sorted(known), n=1, cutoff=0.6)
@@ -72,10 +78,34 @@ def check(parts: Parts) -> Iterator[Finding]:
         if "accuracy" in required and workload.checks.accuracy is None:
             yield ("workloads", name, "checks"), "the policy requires accuracy: name its items, checks: {accuracy: {items: FILE}}"
     for i, commitment in parts.commitments.items():
-        yield from _known("pools", commitment.pool, ("commitments", i, "pool"), parts)
+        yield from _commitment(commitment, ("commitments", i), parts)
     if parts.policy is not None:
         yield from _policy(parts.policy)
     yield from _steps(parts)
+
+
+def _commitment(c: CommitmentShape, here: Path, parts: Parts) -> Iterator[Finding]:
+    if (c.pool is None) == (c.scope is None):
+        yield here, "needs either a pool or a scope"
+    if c.pool is not None:
+        yield from _known("pools", c.pool, (*here, "pool"), parts)
+    if c.scope is not None:
+        for pool in c.scope.pools:
+            yield from _known("pools", pool, (*here, "scope", "pools"), parts)
+        if not (c.scope.clouds or c.scope.regions or c.scope.skus or c.scope.pools):
+            yield (*here, "scope"), "names nothing; give clouds, regions, skus or pools"
+    if c.spend is not None:
+        if c.count is not None or c.hourly is not None or c.of is not None or c.pool is not None:
+            yield (*here, "spend"), "goes with scope and discount alone"
+        if c.discount is not None and c.discount >= 1:
+            yield (*here, "discount"), "must be below 100%"
+    elif c.count is None or c.hourly is None:
+        yield here, "needs count and hourly (of VMs), or spend (money an hour)"
+    if c.discount is not None and c.spend is None:
+        yield (*here, "discount"), "goes with spend alone; hourly is what a VM costs"
+    for paid, key in ((c.hourly, "hourly"), (c.spend, "spend")):
+        if paid is not None and c.scope is not None and (paid.amount <= 0 or paid.currency != "USD"):
+            yield (*here, key), "must be above 0 and in USD, as all prices here are"
 
 
 def _known(section: str, name: str, path: Path, parts: Parts) -> Iterator[Finding]:
@@ -157,8 +187,35 @@ def _evidence(cell: CellShape, here: Path, parts: Parts) -> Iterator[Finding]:
                 place,
                 f"buckets can show that {guardrail} is worse and no percentage, so it could never PASS: add a source of kind probes",
             )
+        elif guardrail.startswith("model_") and guardrail not in {g for a in workload.adapters for g in model_guardrails(a)}:
+            yield place, f"the workload is judged on {guardrail}, and none of its adapters has that name"
         elif guardrail.startswith("counter_") and guardrail not in counters:
             yield place, f"the workload is judged on {guardrail}, and no source of this cell has a setting counter.{guardrail[8:]}"
+        elif why := _share_that_nobody_tells(guardrail, cell, workload, kinds, told):
+            yield place, f"the workload is judged on {guardrail}, {why}"
+
+
+def _share_that_nobody_tells(
+    guardrail: str, cell: CellShape, workload: WorkloadShape, kinds: Mapping[str, str], told: frozenset[str]
+) -> str:
+    """Return why a share could never be counted, "" where it can: what nobody counts is no zero."""
+    others = [name for name in cell.evidence[1:] if name != LOG or cell.lane.kind != "replay"]
+    if guardrail == "slo_misses" and workload.slo.latency is None:
+        return "and no latency was promised: declare slo.latency"
+    if guardrail == "slo_misses" and "latency" not in told:
+        return f"and none of {', '.join(cell.evidence)} tells the time of whole answers: leave it out"
+    if guardrail == "quality" and workload.shadow is None:
+        return "and no answers are compared: declare shadow"
+    if guardrail.startswith("errors_") and guardrail.removeprefix("errors_") not in others:
+        name = guardrail.removeprefix("errors_")
+        return f"and {name!r} is no source of this cell beside the first{did_you_mean(name, others)}"
+    if guardrail.startswith("finish_"):
+        reason = guardrail.removeprefix("finish_")
+        if not any(kinds.get(name) in _TELLS_REASONS for name in cell.evidence):
+            return f"and none of {', '.join(cell.evidence)} tells finish reasons: add a source of kind probes"
+        if reason not in FINISH_REASONS and did_you_mean(reason, FINISH_REASONS):
+            return f"and no engine ends answers with {reason!r}{did_you_mean(reason, FINISH_REASONS)}"
+    return ""
 
 
 def _probes_and_replay(cell: CellShape, kinds: Mapping[str, str], place: Path, *, has_shadow: bool) -> Iterator[Finding]:
@@ -286,6 +343,22 @@ def _steps(parts: Parts) -> Iterator[Finding]:
         before = step
     if parts.steps and not any(step.phase == "canary" for step in parts.steps.values()):
         yield ("policy", "steps"), "there is no canary step"
+    yield from _judged_nowhere(parts)
+
+
+def _judged_nowhere(parts: Parts) -> Iterator[Finding]:
+    """Yield guardrails of workloads that every step leaves out by naming others."""
+    steps = [s.guardrails for s in parts.steps.values() if s.phase in {"canary", "ramp", "full", "soak"}]
+    if not steps or any(named is None for named in steps):
+        return
+    named = {name for step in steps for name in step or {}}
+    for name, workload in parts.workloads.items():
+        for i, guardrail in enumerate(workload.guardrails):
+            if guardrail not in named and guardrail != "quality":
+                yield (
+                    ("workloads", name, "guardrails", i),
+                    f"no step judges {guardrail}: name it in the steps of policy, or leave it out here",
+                )
 
 
 def _after(before: StepShape, step: StepShape, here: Path) -> Iterator[Finding]:

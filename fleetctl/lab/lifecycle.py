@@ -53,6 +53,7 @@ def lab_up(
     load: bool = True,
     ticker: bool = True,
     rates: Mapping[str, float] | None = None,
+    retries: int | None = None,
     router: RouterKind | None = None,
     say: Say = _quiet,
 ) -> LabRecord:
@@ -63,6 +64,8 @@ def lab_up(
         with_llm: serve the real model where it is to be had (downloads 93 MB once).
         load, ticker: start the clients; start the resident ticker.
         rates: requests per second by cell, where they shall differ from the lab's own.
+        retries: of a failed try by the router, on another server of the same side, as other people's routers do; from its next start.
+            None: as it was, 0 in a new lab.
         router: which one splits; None takes that of the lab that is up, else HAProxy.
         say: told what is being done, one line each.
 
@@ -79,7 +82,8 @@ def lab_up(
             if router not in (None, standing.router):
                 text = f"the lab that is up has {standing.router} as its router."
                 raise LabFailed("lab.router_kind", text, hint="Run: fleetctl lab down, then fleetctl lab up")
-            return _bring_up(replace(standing, load=standing.load or load, ticker=standing.ticker or ticker), say)
+            tries = standing.retries if retries is None else retries
+            return _bring_up(replace(standing, load=standing.load or load, ticker=standing.ticker or ticker, retries=tries), say)
         if standing is not None:
             _take_down(standing)
         for left in range(PORT_TRIES - 1, -1, -1):
@@ -87,7 +91,7 @@ def lab_up(
                 workspace, with_llm=with_llm, load=load, ticker=ticker, rates=rates or {}, router=router or "haproxy", say=say
             )
             try:
-                return _begin(record, say)
+                return _begin(replace(record, retries=retries or 0), say)
             except FleetctlError as e:
                 if not left or not _is_port_taken(e):
                     raise

@@ -43,8 +43,9 @@ class LabRecord:
     Args:
         run: run folder; workspace: absolute.
         model: path of the real model; without_llm: why there is none (then the path is empty).
-        router: which one splits; admin_port: of Envoy, 0 for HAProxy.
-        changed: names of what this call started; empty where all of it was up already (not kept in the file).
+    retries: of a failed try by the router.
+    router: which one splits; admin_port: of Envoy, 0 for HAProxy.
+    changed: names of what this call started; empty where all of it was up already (not kept in the file).
     """
 
     run: str
@@ -59,6 +60,7 @@ class LabRecord:
     router: Literal["haproxy", "envoy"] = "haproxy"
     admin_port: int = 0
     changed: tuple[str, ...] = ()
+    retries: int = 0
     format_version: int = FORMAT
 
     @property

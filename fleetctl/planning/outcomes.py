@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
+from typing import TYPE_CHECKING
 
 from fleetctl.domain.evidence import LADDER_METRICS
 from fleetctl.domain.fleet import Policy
@@ -17,6 +18,10 @@ from fleetctl.planning.candidates import Choice, Site
 from fleetctl.planning.cost import share
 from fleetctl.planning.evidence_need import LANE_LIMIT_HOURS, gating_of, hours_to_soak, phases_for
 from fleetctl.planning.lanes import Asking, Given
+from fleetctl.planning.placement import SPREAD
+
+if TYPE_CHECKING:
+    from fleetctl.planning.rooms import Rooms
 
 LICENCE_RULE = "R068"
 """The finding that a route waits for a licence."""
@@ -146,19 +151,18 @@ def apart(base: Outcome, workload: Workload) -> Outcome:
     return replace(base, kind="infeasible", reason=Reason(code="apart", text=text), change="Add a pool, or loosen the workload's `apart`.")
 
 
-def stays(
-    base: Outcome,
-    choices: Sequence[Choice],
-    sites: Sequence[Site],
-    extra: Mapping[int, float],
-    rooms: Sequence[float],
-    capped: Mapping[int, str],
-) -> Outcome:
+def limited(base: Outcome, choice: Choice, site: Site, limit: str) -> Outcome:
+    """Return the outcome of a pinned cell that a shared limit keeps out."""
+    text = f"{choice.gpus} more GPUs on {site.pool.id} would exceed {limit} while both sides run."
+    reason = Reason(code=f"limit.{limit.split(' ')[0]}", text=text)
+    return replace(base, kind="infeasible", reason=reason, change=f"Raise {limit} in the fleet file's policy.", fit=choice.fit)
+
+
+def stays(base: Outcome, choices: Sequence[Choice], sites: Sequence[Site], extra: Mapping[int, float], rooms: Rooms | None) -> Outcome:
     """Return why a cell stays that could have moved.
 
     Args:
-        extra: USD/h per pool of the move itself, spread over the horizon; rooms: GPUs left per pool at the peak.
-        capped: the shared limit that keeps a pool from growing, by pool.
+        extra: USD/h per pool of the move itself, spread over the horizon; rooms: what is left once all is released, None: not looked at.
     """
     if base.cost_now is None:
         reason = Reason(code="price.missing", text=f"No price is known for its own pool {base.source}, so a saving cannot be told.")
@@ -174,18 +178,17 @@ def stays(
             f"{sku.gpu} on {site.pool.id} would cost {then - now:.2f} USD/h more: {best.replicas} replicas for {base.replicas} "
             f"({best.speed.factor:.2f} x the speed, {best.speed.kind}), {extra[best.pool]:.2f} for the move itself."
         )
-        return replace(base, reason=Reason(code="price.dearer", text=text), change=_cheaper(best, site, now), cost_then=base.cost_now)
-    if rooms[best.pool] < best.padded:
+        return replace(base, reason=Reason(code="price.dearer", text=text), change=_cheaper(site, now, then), cost_then=base.cost_now)
+    if rooms is not None and rooms.of(best.pool) < best.padded:
         return full(base, best, site)
-    if best.pool in capped:
-        text = f"{sku.gpu} on {site.pool.id} would save {now - then:.2f} USD/h, but {capped[best.pool]} is used up while both sides run."
-        code = f"limit.{capped[best.pool].split(' ')[0]}"
-        return replace(
-            base, kind="infeasible", reason=Reason(code=code, text=text), change=f"Raise {capped[best.pool]} in the fleet file's policy."
-        )
+    limit = rooms.against(best.pool, best.padded, min(SPREAD, base.replicas)) if rooms is not None else ""
+    if limit:
+        text = f"{sku.gpu} on {site.pool.id} would save {now - then:.2f} USD/h, but {limit} is used up while both sides run."
+        code = f"limit.{limit.split(' ')[0]}"
+        return replace(base, kind="infeasible", reason=Reason(code=code, text=text), change=f"Raise {limit} in the fleet file's policy.")
     text = (
         f"By its share of GPUs {sku.gpu} would save {now - then:.2f} USD/h, but VMs come whole: moving it frees none of {base.source}, "
-        f"or opens one of {site.pool.id} for {best.gpus} GPUs."
+        f"or opens one of {site.pool.id} for {best.gpus} {'GPU' if best.gpus == 1 else 'GPUs'}."
     )
     change = "More cells that may move together; or ask for it: fleetctl plan --allow-dearer"
     return replace(base, reason=Reason(code="price.whole_vms", text=text), change=change, cost_then=base.cost_now)
@@ -196,11 +199,11 @@ def _usd(choice: Choice, sites: Sequence[Site]) -> float:
     return float(cost.amount) if cost is not None else float("inf")
 
 
-def _cheaper(best: Choice, site: Site, now: float) -> str:
-    sku = _sku(site)
-    even = now / best.gpus * sku.accelerators
+def _cheaper(site: Site, now: float, then: float) -> str:
+    """Return below which price the cell would go there: its cost, the move itself included, grows with the price of the VM."""
     price = float(site.price.amount) if site.price is not None else 0.0
+    even = price * now / then if then > 0 else 0.0
     return (
-        f"It pays below {even:.2f} USD per VM and hour (now {price:.2f}), before the move's own cost; or with a measured target_speed; "
+        f"It pays below {even:.2f} USD per VM and hour (now {price:.2f}), the move itself included; or with a measured target_speed; "
         "or ask for it: fleetctl plan --allow-dearer, or pin a target."
     )

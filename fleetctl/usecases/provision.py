@@ -6,6 +6,7 @@ Per pool: intent with a unique tag -> clear what an earlier try left -> saved pl
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -21,7 +22,7 @@ from fleetctl.domain.people import Diagnostic
 from fleetctl.domain.plan import Plan
 from fleetctl.domain.pool import PoolSpec
 from fleetctl.domain.provision import Progress, Provisioned, ProvisionFailure, ProvisionPlan
-from fleetctl.errors import CapacityUnavailable, CredentialsMissing, FleetctlError, LeaseHeld, ProvisionFailed
+from fleetctl.errors import CapacityUnavailable, CredentialsMissing, FleetctlError, Interrupted, LeaseHeld, ProvisionFailed
 from fleetctl.planning.capacity import ranked, still_open
 from fleetctl.planning.check_delta import ALLOWED, check_delta, cost_of_delta
 from fleetctl.planning.check_provision import LAB_TYPES, check_provision
@@ -40,6 +41,7 @@ OWN_RUN_PATIENCE = timedelta(minutes=50)
 _LOOK = timedelta(seconds=1)
 _EXISTS = re.compile(r'ID\s+"([^"]{1,600})"\s+already exists', re.IGNORECASE)
 _ADDRESS = re.compile(r"[A-Za-z_][\w.\[\]\"-]{1,500}\Z")
+_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")
 _ORDER = {"machine": 0, "card": 1, "disk": 2, "other": 3}
 _ELSEWHERE = frozenset({Action.OTHER_PLACE, Action.CLEAN_OTHER_REGION, Action.OTHER_ZONE, Action.RELAX, Action.RAISE_QUOTA})
 
@@ -87,7 +89,7 @@ def provision(
     Raises:
         ProvisionFailed: provision.refused with every finding, provision.disk_full, provision.provider_missing, provision.exists,
             provision.several, or what Terraform said; CapacityUnavailable: capacity.no, capacity.quota, capacity.exhausted;
-            CredentialsMissing: credentials.refused; LeaseHeld: lease.held, lease.lost.
+            CredentialsMissing: credentials.refused; LeaseHeld: lease.held, lease.lost; Interrupted: provision.interrupted.
     """
     outcomes: list[ProvisionOutcome] = []
     failed: list[tuple[PoolId, FleetctlError]] = []
@@ -98,8 +100,6 @@ def provision(
             outcomes.append(_pool(spec, plan, fleet, run, ports, on, apply))
             done(outcomes[-1])
         except (ProvisionFailed, CapacityUnavailable, CredentialsMissing, LeaseHeld) as e:
-            if e.code == "provision.interrupted":
-                raise
             failed.append((spec.pool, e))
     if len(failed) == 1:
         raise failed[0][1]
@@ -116,6 +116,7 @@ def _pool(
 ) -> ProvisionOutcome:
     lease = take(ports, spec.pool)
     try:
+        provisioner = ports.provisioner(spec)
         saga = _Saga(
             spec=spec,
             plan=plan,
@@ -124,9 +125,9 @@ def _pool(
             ports=ports,
             on=on,
             lease=lease,
-            provisioner=ports.provisioner(spec),
+            provisioner=provisioner,
             leftovers=ports.leftovers(spec),
-            intent=_intent(spec, fleet, lease, ports),
+            intent=_intent(spec, fleet, lease, ports, provisioner),
         )
         return _run(saga) if apply else _preview(saga)
     except ProvisionFailed as e:
@@ -140,15 +141,23 @@ def _pool(
         ports.store.release(lease)
 
 
-def _intent(spec: PoolSpec, fleet: Fleet, lease: Lease, ports: CapacityPorts) -> ProvisionIntent:
-    """Return the pool's intent: the one on record, or a new one, whose tag no other ever had (a lease's token is never reused)."""
+def _intent(spec: PoolSpec, fleet: Fleet, lease: Lease, ports: CapacityPorts, provisioner: Provisioner) -> ProvisionIntent:
+    """Return the pool's intent: the one on record, or a new one, whose tag no other ever had.
+
+    A lease's token is never reused, but each workspace counts its own: the tag also holds who takes it, and when. Where nothing is on
+    record and a state has hosts, they are somebody's: another workspace of the team, or ours before its records were lost. They keep
+    their tag.
+    """
     asked = Candidate(sku=spec.sku, region=spec.region, zone=spec.zone, priority=spec.priority)
     last = ports.records.get(ProvisionIntent, spec.pool)
     known = ports.records.get(PoolHosts, spec.pool)
-    fresh = known is None or not known.hosts
+    hosts = known.hosts if known is not None else provisioner.outputs(spec.pool) if last is None else ()
+    fresh = not hosts
     if last is not None:
         return replace(last, asked=asked, place=last.place if last.asked == asked else asked, fresh=fresh)
-    tag = f"{fleet.lineage[:40]}-{spec.pool}-{lease.token}"
+    mark = digest([ports.holder, ports.clock.now()])[:8]
+    theirs = next((v for h in hosts for k, v in h.variables if k == "intent" and _TAG.match(v)), "")
+    tag = theirs or f"{fleet.lineage[:40]}-{spec.pool}-{lease.token}-{mark}"
     return ProvisionIntent(pool=spec.pool, tag=tag, step="planning", asked=asked, place=asked, at=ports.clock.now(), fresh=fresh)
 
 
@@ -179,7 +188,7 @@ def _run(s: _Saga) -> ProvisionOutcome:
         place = places[0]
         came_to = _try(s, place)
         if isinstance(came_to, ProvisionOutcome):
-            return replace(came_to, orphans=orphans)
+            return replace(came_to, removed=orphans)
         places = _next(s, places, came_to)
 
 
@@ -312,10 +321,12 @@ def _failed(s: _Saga, place: Candidate, result: ProvisionFailure) -> Trouble:
     if trouble.action in {Action.WAIT_RETRY, *_ELSEWHERE}:
         return trouble
     _put(s, "compensating", place=place)
+    if trouble.action is Action.FIX_ACCESS:  # whoever is not let in cannot look for leftovers either: the next run does
+        text = f"provisioning {s.spec.pool}: the cloud refused the credentials: {trouble.text}"
+        hint = "Sign in again (az login, aws sso login), then run: fleetctl provision"
+        raise CredentialsMissing("credentials.refused", text, hint=hint, details=_standing(s))
     _clear(s)
     _put(s, "failed", place=place)
-    if trouble.action is Action.FIX_ACCESS:
-        raise CredentialsMissing("credentials.refused", f"the cloud refused the credentials: {trouble.text}", hint="Run: fleetctl doctor")
     raise _given_up(s, result.code, result.text)
 
 
@@ -358,7 +369,9 @@ def _next(s: _Saga, places: Sequence[Candidate], trouble: Trouble) -> tuple[Cand
     )
 
 
-def _given_up(s: _Saga, code: str, text: str) -> ProvisionFailed:
+def _given_up(s: _Saga, code: str, text: str) -> FleetctlError:
+    if code == "provision.interrupted":
+        return Interrupted(code, f"provisioning {s.spec.pool}: {text}", hint="To go on, run: fleetctl provision", details=_standing(s))
     hint = "Mend the cause, then run: fleetctl provision"
     if "no space left on device" in text.lower():
         code, hint = "provision.disk_full", "Free some space, then run: fleetctl provision"
@@ -367,10 +380,13 @@ def _given_up(s: _Saga, code: str, text: str) -> ProvisionFailed:
 
 def _standing(s: _Saga) -> tuple[str, ...]:
     """Return what exists of the pool now; what cannot be asked is left out: the failure itself is what must be told."""
-    try:
-        return standing(s.spec.pool, s.provisioner.ids(s.spec.pool), s.leftovers.find(s.intent.tag))
-    except FleetctlError:
-        return ()
+    ids: frozenset[str] = frozenset()
+    tagged: tuple[Leftover, ...] = ()
+    with contextlib.suppress(FleetctlError):
+        ids = s.provisioner.ids(s.spec.pool)
+    with contextlib.suppress(FleetctlError):
+        tagged = s.leftovers.find(s.intent.tag)
+    return standing(s.spec.pool, ids, tagged)
 
 
 def _await_own_run(s: _Saga) -> None:
@@ -416,7 +432,7 @@ def _clear(s: _Saga) -> tuple[Leftover, ...]:
     for orphan in orphans:
         s.on(Progress(subject=orphan.name, step="remove leftover", state="started", text=orphan.state))
         s.leftovers.remove(orphan)
-        s.on(Progress(subject=orphan.name, step="remove leftover", state="changed", text=orphan.id))
+        s.on(Progress(subject=orphan.name, step="remove leftover", state="changed", text=orphan.kind))
         note(
             s.ports,
             "provision.orphan_removed",
@@ -478,10 +494,3 @@ def _put(s: _Saga, step: Step, *, place: Candidate | None = None, digest_: str |
         attempts=tuple(s.attempts),
     )
     s.ports.records.put(s.spec.pool, s.intent)
-
-
-def release_intent(ports: CapacityPorts, pool: PoolId) -> None:
-    """Forget where a pool was made; called once it is gone."""
-    last = ports.records.get(ProvisionIntent, pool)
-    if last is not None:
-        ports.records.put(pool, replace(last, step="done", place=last.asked, fresh=True))

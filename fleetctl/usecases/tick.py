@@ -11,11 +11,12 @@ from datetime import timedelta
 from typing import Literal, assert_never
 
 from fleetctl.analysis.judge import judge, start_step
+from fleetctl.analysis.looks import seen_of
 from fleetctl.analysis.pooled import Member, pooled
 from fleetctl.analysis.shadow import shadow_verdict
 from fleetctl.domain.checks import CheckSeen
 from fleetctl.domain.event import Event
-from fleetctl.domain.evidence import LADDER_METRICS, Cursor, Evidence, LookRow, Pair, Verdict
+from fleetctl.domain.evidence import LADDER_METRICS, Cursor, Evidence, LookRow, Pair, Seen, Verdict
 from fleetctl.domain.fleet import FreezeWindow
 from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import CellId, PoolId
@@ -36,7 +37,7 @@ from fleetctl.domain.rollout import (
     Unhold,
     Warm,
 )
-from fleetctl.domain.split import Split, Stale
+from fleetctl.domain.split import Served, Split, Stale
 from fleetctl.domain.units import Instant, Scalar
 from fleetctl.errors import ConfigInvalid, EvidenceUnavailable, FleetctlError, StoreUnavailable, TrafficNotApplied
 from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store, Trail
@@ -181,6 +182,7 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
         verdicts=seen.verdicts,
         why=decision.why.text,
         query=seen.evidence.query if seen.evidence else "",
+        seen=_kept(r, seen),
     )
     again = _look_again(decision, r, ports)
     lost = ports.store.record(lease, before, decision.next, events, again)
@@ -210,7 +212,7 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
     judged = r.judge
     verdicts: tuple[Verdict, ...] = ()
     pairs: tuple[Pair, ...] = ()
-    evidence, mark, source, target = None, None, None, None
+    evidence, calm, mark, source, target = None, None, None, None, None
     identity = _arms(r, ports)
     if r.settled_at is None:
         judged, mark = start_step(r.judge), _mark(r, ports)
@@ -219,11 +221,12 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
     elif phase.weight_bp > 0 and now >= r.settled_at:
         evidence = _read(r, ports)
         if evidence is not None:
-            comparable = identity is None or not identity.differs  # arms that serve different things get no verdict but the breaker's
+            comparable = _comparable(identity)
             judged, verdicts = judge(r.judge, evidence, phase.guardrails if comparable else ())
             if r.spec.lane.kind == "pooled" and comparable:
                 verdicts = pooled(verdicts, judged, evidence, tuple(_members(r, ports)), phase.guardrails)
     elif phase.phase == "preflight":
+        calm = _read(r, ports)
         source = ports.prober(r.cell).ready(r.spec.source, r.cell).share
         if source >= 1.0:  # one dead side is waited for at a time: other cells wait for this tick
             target = ports.prober(r.cell).ready(r.spec.target, r.cell).share
@@ -249,7 +252,30 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         mark=mark,
         identity=identity,
         checks=_checks(r, identity, ports),
+        served=_served(r, ports),
+        calm=calm,
     )
+
+
+def _served(r: Rollout, ports: TickPorts) -> Served | None:
+    """Count who answered since the step was shown, where nothing or everything is to be on the target; None where nobody can tell."""
+    if r.ended or r.settled_at is None or r.phase not in ("preflight", "shadow", "complete"):
+        return None
+    try:
+        return ports.router(r.cell).served(r.cell, Cursor(position="", since=r.settled_at))
+    except TrafficNotApplied:
+        return None
+
+
+def _kept(r: Rollout, seen: Observation) -> Seen | None:
+    if seen.evidence is None:
+        return None
+    return seen_of(r.judge, seen.evidence, r.step, r.spec.phases[r.step].guardrails, compared=_comparable(seen.identity))
+
+
+def _comparable(identity: ArmsIdentity | None) -> bool:
+    """Tell whether the guardrails are judged: arms that serve different things get no verdict but the breaker's."""
+    return identity is None or not identity.differs
 
 
 def _checks(r: Rollout, identity: ArmsIdentity | None, ports: TickPorts) -> tuple[CheckSeen, ...]:

@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 import sys
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -135,7 +136,11 @@ def test_nothing_outlives_its_probe(tmp_path: Path) -> None:
         assert run(argv, scratch=scratch, readable=[], limits=Limits(wall_s=4.0), env={}).code == code
         assert (scratch / "seen").exists()
         if _has_own_processes():
-            until(lambda mark=mark: not _running(mark), "they have ended", 20.0)
+            until(partial(_ended, mark), "they have ended", 20.0)
+
+
+def _ended(mark: str) -> bool:
+    return not _running(mark)
 
 
 def _has_own_processes() -> bool:

@@ -22,7 +22,7 @@ from fleetctl.adapters.source_tree.writer import FolderWriter
 from fleetctl.assess.clean_source import views
 from fleetctl.assess.convert import convert
 from fleetctl.assess.gather import Gatherer, gather
-from fleetctl.assess.requirements import requirements
+from fleetctl.assess.manifests import requirements
 from fleetctl.assess.route import decide
 from fleetctl.catalog.portability import load_rule_book
 from fleetctl.domain.ids import WorkloadId
@@ -164,6 +164,31 @@ BITS = [
     "__shfl_sync(m,",
     "nvidia-a",
     "--index-url rocm ",
+    "message(",
+    "project(",
+    "cpp_extension.load(",
+    '"lib',
+    "cat <<EOF > r.txt\n",
+    '__device__ asm("',
+    'echo "',
+    "https://github.com/a",
+    "#if 0\n",
+    "requirements:\n",
+    "- name: [",
+    "import_module(",
+    "tl.inline_asm_elementwise(",
+    "if is_hip():\n ",
+    "(",
+    "- [",
+    "#include <cuda",
+    "nvcc ",
+    "FROM nvidia/",
+    "git clone ",
+    "a@",
+    "$A",
+    "A=$A\n",
+    "#[[",
+    "-l",
 ]
 
 
@@ -189,7 +214,7 @@ NESTED = [
 def test_data_nested_deeply_or_spelled_oddly_is_read_or_stated_soon(path: str, text: str) -> None:
     begin = time.process_time()
     found = gather(BOOK, "gfx942", [TextFile(path=path, text=text)]).findings(NOW)
-    assert {f.rule for f in found} <= {"R088"}
+    assert {f.rule for f in found} <= {"R088", "R089"}
     assert time.process_time() - begin < 10
 
 

@@ -160,3 +160,18 @@ def test_commands_complete_without_being_imported() -> None:
     context = click.Context(program.cli, info_name="fleetctl", help_option_names=["-h", "--help"])
     found = {item.value: item.help for item in program.cli.shell_complete(context, "pro")}
     assert found == {"provision": COMMANDS["provision"].help, "promote": COMMANDS["promote"].help}
+
+
+def test_an_error_is_one_line_for_programs_and_broken_between_words_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"/subscriptions/{'0' * 90}/x"
+    error = errors.FleetctlError("internal", f"{'many words ' * 12}about {name}.", hint="Run: fleetctl doctor", details=("one more " * 15,))
+    assert program._say(error) == error.exit_code
+    assert len(capsys.readouterr().err.splitlines()) == 2
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    program._say(error)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if len(line) > 80] == [f"  {name}."], "what is copied stays whole"
+    assert " ".join(" ".join(lines).split()).startswith(str(error))

@@ -37,6 +37,24 @@ def verify(app: App, output: str) -> None:
     sys.exit(EXIT_FAILED if faults else EXIT_DONE)
 
 
+@command.command("looks")
+@click.argument("cell")
+@output_option("table", "json")
+@pass_app
+def looks(app: App, cell: str, output: str) -> None:
+    """Compute every verdict of a cell again, from its stored looks alone. Exit 1 where one comes out otherwise."""
+    from fleetctl.domain.ids import CellId
+    from fleetctl.usecases.audit import check_looks
+    from fleetctl.views.audit import render_looks
+
+    found = check_looks(CellId(cell), app.wiring.store.rows(CellId(cell), None))
+    if output == "json":
+        app.line("audit.looks", found)
+    else:
+        app.out(render_looks(found))
+    sys.exit(EXIT_FAILED if found.differing else EXIT_DONE)
+
+
 @command.command("list")
 @click.argument("cell", required=False)
 @output_option("table", "json")

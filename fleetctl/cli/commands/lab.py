@@ -40,9 +40,10 @@ def command() -> None:
 @click.option("--no-load", is_flag=True, help="Without load.")
 @click.option("--no-ticker", is_flag=True, help="Without the resident ticker: `migrate` then judges in the foreground.")
 @click.option("--scale", type=SCALE, default=1.0, show_default=True, help="Arrival rate against the usual one.")
+@click.option("--retries", type=click.IntRange(0, 3), help="Failed tries that the router makes again; from its next start.")
 @click.option("--router", type=click.Choice(("haproxy", "envoy")), help="What splits the traffic; haproxy by default.")
 @pass_app
-def up(app: App, no_llm: bool, no_load: bool, no_ticker: bool, scale: float, router: RouterKind | None) -> None:
+def up(app: App, no_llm: bool, no_load: bool, no_ticker: bool, scale: float, retries: int | None, router: RouterKind | None) -> None:
     """Start the lab; all processes are healthy, or it says which is not and stops them all."""
     from fleetctl.lab.cells import lab_cells
     from fleetctl.lab.lifecycle import lab_up
@@ -55,6 +56,7 @@ def up(app: App, no_llm: bool, no_load: bool, no_ticker: bool, scale: float, rou
         load=not no_load,
         ticker=not no_ticker,
         rates=rates,
+        retries=retries,
         router=router,
         say=lambda text: app.note(f"  {text}"),
     )
