@@ -594,7 +594,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_what_stands_and_ends_with_130(
         w.cloud.leave(w.intent.tag, "/vm/mi300x-a-1", state="Creating")
         return stopped
 
-    w.provisioner.apply = apply  # type: ignore[method-assign,assignment]
+    w.provisioner.apply = apply  # type: ignore[method-assign]
     with pytest.raises(Interrupted) as caught:
         w.run()
     assert (caught.value.code, caught.value.exit_code) == ("provision.interrupted", 130)
@@ -612,7 +612,7 @@ def test_credentials_that_expire_in_mid_apply_end_with_what_is_known_to_stand(wo
         return real(p, token, on)
 
     w.provisioner.apply = apply  # type: ignore[method-assign]
-    w.provisioner.ids = lambda _: frozenset({"/vm/1", "/nic/1"})  # type: ignore[method-assign]
+    w.provisioner.ids = lambda _: frozenset({"/vm/1", "/nic/1"})  # type: ignore[method-assign,assignment]
     with pytest.raises(CredentialsMissing) as caught:
         w.run()
     assert caught.value.code == "credentials.refused"
