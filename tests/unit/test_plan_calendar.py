@@ -89,7 +89,7 @@ def test_a_freeze_binds_advance_alone(begins: datetime, ends: datetime, start: d
     first = calendar_of(plan).waves[0]
     assert (first.start, first.soak) == (start, soak)
     assert ("fair" in first.waits) == (soak != NOW + 4 * H)
-    assert ("waves wait for it" in render_plan(plan, fleet)) == bool(first.waits)
+    assert ("waves wait for it" in " ".join(render_plan(plan, fleet).split())) == bool(first.waits)
 
 
 def test_what_ends_after_the_deadline_is_named_and_still_planned() -> None:
