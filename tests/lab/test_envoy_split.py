@@ -241,7 +241,7 @@ def test_t43_only_completions_are_mirrored_marked_and_counted_where_they_arrive(
     assert shared.ask().status == 200
     until(lambda: len(shared.collector.seen) >= 3, "the next one's copy")
     assert [path for path, _, _ in shared.collector.seen] == ["/v1/completions", "/v1/chat/completions", "/v1/completions"]
-    assert all(headers["x-fleetctl-shadow"] == CELL and headers["host"].endswith("-shadow") for _, headers, _ in shared.collector.seen)
+    assert all(headers["x-fleetctl-shadow"] == CELL and "-shadow" in headers["host"] for _, headers, _ in shared.collector.seen)
     router.set_shadow(CELL, 0)
 
 
