@@ -127,7 +127,7 @@ def _use(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec]) -> None:
             advance(memory.arm(arm), e.arms[arm])
     effect = clusters.design_effect(memory.clusters)
     for name, bank in memory.passes.items():
-        guardrails.note_pass(bank, effect if name == "errors" else 1.0)
+        guardrails.note_pass(bank, effect if clusters.is_clustered(name) else 1.0)
 
 
 def _confounded(e: Evidence) -> bool:
@@ -137,7 +137,7 @@ def _confounded(e: Evidence) -> bool:
 
 def _log_fail(memory: Memory, name: str, *, confounded: bool) -> float:
     if name not in LADDER_METRICS:
-        effect = clusters.design_effect(memory.clusters) if name == "errors" else 1.0
+        effect = clusters.design_effect(memory.clusters) if clusters.is_clustered(name) else 1.0
         return guardrails.share_log_fail(memory, name, effect)
     value = guardrails.latency_log_fail(memory, name)
     is_confounded = confounded and name in CACHE_BOUND
@@ -172,7 +172,7 @@ def _all(
     *,
     incident: bool,
 ) -> Verdict:
-    names = {s.name for s in judged}
+    names = {s.name for s in judged if s.needs_pass}
     parts = [v for v in each if v.guardrail in names]
     lowest = min((v.pass_e_value for v in parts), default=0.0)
     kind: VerdictKind = "INCONCLUSIVE"
@@ -229,7 +229,7 @@ def _one(
         return replace(base, detail=f"the source does not count the ladder at x{1 + spec.margin:g}")
     if spec.name in CACHE_BOUND and confounded:
         return replace(base, detail=f"cached prompt tokens differ by {cache_gap(e) or 0.0:.0%}: only latency x{CONFOUNDED_SCALE} can fail")
-    effect = clusters.design_effect(memory.clusters) if spec.name == "errors" else 1.0
+    effect = clusters.design_effect(memory.clusters) if clusters.is_clustered(spec.name) else 1.0
     missing = _missing(e, spec, banks, effect)
     if all(b.reached for b in banks) and e.arms["canary"].attempts >= LEAST_CANARY:
         return replace(base, kind="PASS", missing=0)

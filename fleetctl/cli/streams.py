@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -17,6 +19,8 @@ class _Stream:
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
+        if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name == "ascii":
+            stream.reconfigure(encoding="utf-8")  # as click does where it finds ASCII, but it would write past this stream
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -38,6 +42,16 @@ class _Stream:
             return
 
 
+def _written(stream: TextIO, text: str) -> int:
+    """Write text; a character that the stream's encoding lacks becomes "?"."""
+    try:
+        return stream.write(text)
+    except UnicodeEncodeError:
+        encoding = stream.encoding or "ascii"
+        stream.write(text.encode(encoding, "replace").decode(encoding))
+        return len(text)
+
+
 class Results(_Stream):
     """stdout: what cannot be written raises OutputFailed, output.closed or output.failed."""
 
@@ -48,7 +62,7 @@ class Results(_Stream):
         if self._stream is None:
             raise _closed()
         try:
-            return self._stream.write(text)
+            return _written(self._stream, text)
         except (OSError, ValueError) as e:
             raise self._failed(e) from None
 
@@ -85,8 +99,8 @@ class Messages(_Stream):
         if text == "" or self._stream is None:
             return len(text)
         try:
-            return self._stream.write(text)
-        except OSError:
+            return _written(self._stream, text)
+        except (OSError, ValueError):
             self._silence()
             return len(text)
 
@@ -95,7 +109,7 @@ class Messages(_Stream):
         try:
             if self._stream is not None:
                 self._stream.flush()
-        except OSError:
+        except (OSError, ValueError):
             self._silence()
 
 

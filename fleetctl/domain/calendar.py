@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from fleetctl.domain.canonical import LATER
 from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.units import Instant, Money
 
@@ -40,13 +41,18 @@ class PathUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaveDates:
-    """When one wave begins, has its slowest cell in soak, and has its last soak behind it; `waits` names freeze windows in its way."""
+    """When one wave begins, has its slowest cell in soak, and has its last soak behind it.
+
+    Args:
+        waits: names of freeze windows in its way; after: pools whose VMs have to be given back before it begins.
+    """
 
     index: int
     start: Instant
     soak: Instant
     end: Instant
     waits: tuple[str, ...] = ()
+    after: tuple[PoolId, ...] = field(default=(), metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +75,7 @@ class Calendar:
         validation: USD of the target's GPUs while they serve no customer yet (preflight, shadow); part of the plan's overlap cost.
         payback_hours: time until the hourly saving has earned what comes on top of today's bill; None where nothing is saved.
         deadline: asked for; late: cells whose soak ends after it.
+        wave_cells: cells a wave with which none would be late; 0: no number would do; None where none is late.
     """
 
     start: Instant
@@ -79,3 +86,4 @@ class Calendar:
     payback_hours: float | None = None
     deadline: Instant | None = None
     late: tuple[CellId, ...] = ()
+    wave_cells: int | None = field(default=None, metadata=LATER)

@@ -14,7 +14,7 @@ from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import CellId, PlanId, PoolId
 from fleetctl.domain.people import Actor, Reason, Signal
 from fleetctl.domain.plan import Approval
-from fleetctl.domain.split import Split
+from fleetctl.domain.split import Served, Split
 from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import CheckSpec, Lane, ShadowSpec
 
@@ -157,6 +157,8 @@ class Observation:
             identity: what each arm serves now; None where it was not asked or did not answer.
             is_paged: another cell holds for the same provider already, so somebody has been paged.
         checks: how the checks of both arms stand.
+        served: who answered customers since the step was shown, where it has no evidence of its own (nothing, or all, on the target).
+        calm: what customers got while nothing was on the target yet.
     """
 
     split: Split
@@ -174,6 +176,8 @@ class Observation:
     foreign_write: str = ""
     identity: ArmsIdentity | None = None
     checks: tuple[CheckSeen, ...] = ()
+    served: Served | None = None
+    calm: Evidence | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

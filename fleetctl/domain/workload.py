@@ -15,6 +15,16 @@ Guardrail = NewType("Guardrail", str)
 """Name of a metric with a direction: "errors", "latency", "ttft", "token_time", "nll", "slo_misses", "quality", "counter_..."."""
 
 Requests = int
+SLOW_MARGINS = (0.20, 0.10)
+"""PASS and FAIL margin of an adapter model's slow requests, points / 100. Source: at log-sd 0.25 a target 10 % slower has 9 points more of
+them, which is the latency FAIL margin of one canary host (evidence.md 4)."""
+
+
+def model_guardrails(adapter: str) -> tuple[Guardrail, Guardrail]:
+    """Return the guardrails of one adapter model: its failed requests, and those slower than the baseline's p90 of their class."""
+    slug = "".join(c if c.isascii() and c.isalnum() else "_" for c in adapter.lower())[:60]
+    return Guardrail(f"model_errors_{slug}"), Guardrail(f"model_slow_{slug}")
+
 
 WorkloadClass = Literal["batch", "online", "realtime"]
 OnSourceLoss = Literal["hold_cap", "shed_by_class", "lift_after_two_signatures"]
@@ -48,10 +58,13 @@ class Slo:
     Args:
         latency_ms: a request slower than this is a miss; None where there is no promise.
         error_ratio: 0 to 1, tolerated share of failed requests.
+        ttft_ms, tpot_ms: most to the first token, and per token after it; None where nothing is promised.
     """
 
     latency_ms: float | None = None
     error_ratio: float = 0.01
+    ttft_ms: float | None = field(default=None, metadata=LATER)
+    tpot_ms: float | None = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +94,7 @@ class GuardrailSpec:
         judged: False where this cell cannot be judged on it (a stream's latency): shown, gates nothing.
         rungs: PASS margins of the ladder's rungs (p50, p75, p90, p95, p99) as ratios, where a tail is granted more than `margin`;
             empty: `margin` at every rung.
+        needs_pass: False: it can FAIL, and a step does not wait for its PASS (an adapter model with little traffic).
     """
 
     name: Guardrail
@@ -88,6 +102,7 @@ class GuardrailSpec:
     fail_margin: float
     judged: bool = True
     rungs: tuple[float, ...] = field(default=(), metadata=LATER)
+    needs_pass: bool = field(default=True, metadata=LATER)
 
     def rung_margin(self, rung: int) -> float:
         """Return the PASS margin of a rung of the ladder, by its place."""
@@ -227,6 +242,7 @@ class Cell:
         target: None lets the plan choose; a pool pins it; Existing skips provision and configure.
         regions: others that its data may be served from, beside its own; () is its own alone.
         evidence: names of its sources of evidence; "log" is its router's log; the first counts attempts, errors and the share.
+        cohort: header or cookie that names a request's cohort in the router's log, for A/B tests.
     """
 
     id: CellId
@@ -241,3 +257,4 @@ class Cell:
     wave: int = 0
     regions: tuple[str, ...] = ()
     evidence: tuple[str, ...] = field(default=("log",), metadata=LATER)
+    cohort: AffinityKey | None = field(default=None, metadata=LATER)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from fleetctl.domain.evidence import LADDER_METRICS
+from fleetctl.domain.workload import model_guardrails
 from fleetctl.formats import quantities as q
 from fleetctl.formats.evidence_sources import LOG, LOGS, check_evidence, metrics_of
 from fleetctl.formats.fleet_schema import (
@@ -20,6 +21,7 @@ from fleetctl.formats.fleet_schema import (
     StepShape,
     WorkloadShape,
 )
+from fleetctl.formats.guardrail_names import FINISH_REASONS
 from fleetctl.formats.sources import check_source
 from fleetctl.formats.yaml_source import Path
 
@@ -46,8 +48,6 @@ class Parts:
     evidence: Mapping[str, EvidenceShape]
 
 
-FINISH_REASONS = ("stop", "length", "tool_calls", "content_filter", "function_call", "abort", "error", "eos_token", "stop_sequence")
-"""Of OpenAI's interface, vLLM, SGLang and TGI. Another one is believed unless it looks like a slip of one of these."""
 _TELLS_REASONS = frozenset({"probes", "replay", "recording"})
 
 
@@ -77,10 +77,34 @@ def check(parts: Parts) -> Iterator[Finding]:
         if "accuracy" in required and workload.checks.accuracy is None:
             yield ("workloads", name, "checks"), "the policy requires accuracy: name its items, checks: {accuracy: {items: FILE}}"
     for i, commitment in parts.commitments.items():
-        yield from _known("pools", commitment.pool, ("commitments", i, "pool"), parts)
+        yield from _commitment(commitment, ("commitments", i), parts)
     if parts.policy is not None:
         yield from _policy(parts.policy)
     yield from _steps(parts)
+
+
+def _commitment(c: CommitmentShape, here: Path, parts: Parts) -> Iterator[Finding]:
+    if (c.pool is None) == (c.scope is None):
+        yield here, "needs either a pool or a scope"
+    if c.pool is not None:
+        yield from _known("pools", c.pool, (*here, "pool"), parts)
+    if c.scope is not None:
+        for pool in c.scope.pools:
+            yield from _known("pools", pool, (*here, "scope", "pools"), parts)
+        if not (c.scope.clouds or c.scope.regions or c.scope.skus or c.scope.pools):
+            yield (*here, "scope"), "names nothing; give clouds, regions, skus or pools"
+    if c.spend is not None:
+        if c.count is not None or c.hourly is not None or c.of is not None or c.pool is not None:
+            yield (*here, "spend"), "goes with scope and discount alone"
+        if c.discount is not None and c.discount >= 1:
+            yield (*here, "discount"), "must be below 100%"
+    elif c.count is None or c.hourly is None:
+        yield here, "needs count and hourly (of VMs), or spend (money an hour)"
+    if c.discount is not None and c.spend is None:
+        yield (*here, "discount"), "goes with spend alone; hourly is what a VM costs"
+    for paid, key in ((c.hourly, "hourly"), (c.spend, "spend")):
+        if paid is not None and c.scope is not None and (paid.amount <= 0 or paid.currency != "USD"):
+            yield (*here, key), "must be above 0 and in USD, as all prices here are"
 
 
 def _known(section: str, name: str, path: Path, parts: Parts) -> Iterator[Finding]:
@@ -162,6 +186,8 @@ def _evidence(cell: CellShape, here: Path, parts: Parts) -> Iterator[Finding]:
                 place,
                 f"buckets can show that {guardrail} is worse and no percentage, so it could never PASS: add a source of kind probes",
             )
+        elif guardrail.startswith("model_") and guardrail not in {g for a in workload.adapters for g in model_guardrails(a)}:
+            yield place, f"the workload is judged on {guardrail}, and none of its adapters has that name"
         elif guardrail.startswith("counter_") and guardrail not in counters:
             yield place, f"the workload is judged on {guardrail}, and no source of this cell has a setting counter.{guardrail[8:]}"
         elif why := _share_that_nobody_tells(guardrail, cell, workload, kinds, told):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from fleetctl.domain.ids import ID_PATTERN, require_id
 from fleetctl.domain.units import Instant, Money
 from fleetctl.formats import quantities as q
+from fleetctl.formats.guardrail_names import GUARDRAIL, GUARDRAIL_TEXT
 from fleetctl.formats.presets import PRESETS, expand_steps
 
 FLEET_FORMAT = 1
@@ -46,6 +47,14 @@ def _scalar_text(value: object) -> object:
     return value
 
 
+def _a_day(text: str) -> str:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no day of the calendar") from None
+    return text
+
+
 def _uuid(text: str) -> str:
     if not _UUID.match(text):
         raise ValueError(f"{text!r} is not a UUID in lower case, such as 6f1c1a52-8a52-4a7e-9d5c-0c8d2f4f7a10")
@@ -62,6 +71,7 @@ ScalarText = Annotated[Text, BeforeValidator(_scalar_text), WithJsonSchema({"typ
 Id = Annotated[str, AfterValidator(require_id), WithJsonSchema({"type": "string", "pattern": ID_PATTERN})]
 Region = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}", "a region: use letters, digits and '-'")]
 SkuName = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", "a SKU: use letters, digits, '.', '_' and '-'")]
+SkuPattern = Annotated[str, _matching(r"[A-Za-z0-9*][A-Za-z0-9._*-]{0,79}", "a SKU or a pattern: letters, digits, '.', '_', '-' and '*'")]
 Backend = Annotated[str, _matching(r"[A-Za-z0-9_.:-]{1,120}", "a backend's name: use letters, digits, '_', '.', ':' and '-'")]
 HeaderName = Annotated[str, _matching(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,80}", "a header's or cookie's name")]
 Address = Annotated[str, _matching(r"[A-Za-z0-9:\[][A-Za-z0-9.:%\]-]{0,252}", "an address: use a host name or an IP address")]
@@ -90,28 +100,16 @@ At = Annotated[Instant, BeforeValidator(q.parse_instant), WithJsonSchema({"type"
 Usd = Annotated[Decimal, BeforeValidator(q.parse_decimal), WithJsonSchema({"type": ["number", "string"], "minimum": 0})]
 Amount = Annotated[Money, BeforeValidator(q.parse_money), WithJsonSchema({"type": "string", "pattern": q.MONEY_PATTERN})]
 Endpoint = Annotated[str, BeforeValidator(q.parse_endpoint), WithJsonSchema({"type": "string", "pattern": q.ENDPOINT_PATTERN})]
-IsoDate = Annotated[str, _matching(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", "a date such as 2027-06-30")]
+IsoDate = Annotated[str, _matching(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", "a date such as 2027-06-30"), AfterValidator(_a_day)]
 Lineage = Annotated[str, AfterValidator(_uuid), WithJsonSchema({"type": "string", "format": "uuid"})]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 Positive = Annotated[int, Field(ge=1, le=1_000_000_000)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 AboveZero = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 PhaseName = Literal["preflight", "shadow", "canary", "ramp", "full", "soak", "complete"]
-_GUARDRAIL = r"errors|latency|ttft|token_time|nll|slo_misses|quality|finish_[a-z_]{1,30}|counter_[a-z0-9_]{1,40}|errors_[a-z0-9-]{1,62}"
-_GUARDRAIL_TEXT = "a guardrail: errors, latency, ttft, token_time, nll, slo_misses, quality, finish_REASON, counter_NAME or errors_SOURCE"
-GuardrailName = Annotated[str, _matching(_GUARDRAIL, _GUARDRAIL_TEXT)]
+GuardrailName = Annotated[str, _matching(GUARDRAIL, GUARDRAIL_TEXT)]
 """Metrics with a direction. Source: design section 7, evidence.md."""
 ClassName = Literal["batch", "online", "realtime"]
-
-
-def require_guardrail(name: str) -> None:
-    """Raise ValueError where a name is no guardrail."""
-    if not re.fullmatch(_GUARDRAIL, name):
-        raise ValueError(f"{name[:60]!r} is not {_GUARDRAIL_TEXT}")
-
-
-def _usual_guardrails() -> list[GuardrailName]:
-    return ["errors", "latency"]
 
 
 class Shape(BaseModel):
@@ -196,6 +194,8 @@ class SloShape(Shape):
 
     latency: Duration | None = Field(default=None, description="A slower request is a miss.")
     error_ratio: Ratio = Field(default=0.01, description="Tolerated share of failed requests.")
+    ttft: Duration | None = Field(default=None, description="To the first token of a stream; only runs that kept it count for a move.")
+    tpot: Duration | None = Field(default=None, description="Per token after the first, such as 40ms.")
 
 
 class TrafficShape(Shape):
@@ -295,7 +295,7 @@ class WorkloadShape(Shape):
     replicas: Positive = Field(default=1, description="Serving processes per cell.")
     accelerators_per_replica: Positive = 1
     concurrency: Positive = Field(default=8, description="Requests that one replica works on at once.")
-    guardrails: list[GuardrailName] = Field(default_factory=_usual_guardrails, description="Left out: errors and latency.")
+    guardrails: list[GuardrailName] = Field(default_factory=lambda: ["errors", "latency"], description="Left out: errors and latency.")
     shadow: ShadowShape | None = None
     owner: Text = ""
     cost_centre: ScalarText = ""
@@ -363,6 +363,7 @@ class CellShape(Shape):
         WithJsonSchema({"anyOf": [{"type": "string"}, RouterRefShape.model_json_schema()]}),
     ] = Field(description="A router's name, existing (the file's only one), or a mapping with name, backends and endpoints.")
     affinity: AffinityShape | None = None
+    cohort: AffinityShape | None = Field(default=None, description="What names a request's cohort (a team, a variant) in the router's log.")
     on_source_loss: Literal["hold_cap", "shed_by_class", "lift_after_two_signatures"] = "hold_cap"
     lane: Annotated[
         LaneShape,
@@ -443,12 +444,28 @@ class PathShape(Shape):
     egress_usd_per_gb: NotNegative | None = Field(default=None, description="What a GB costs that leaves either side.")
 
 
-class CommitmentShape(Shape):
-    """Capacity that is paid for already."""
+class ScopeShape(Shape):
+    """VMs that match all that is given; at least one of it."""
 
-    pool: Id
-    count: Positive = Field(description="VMs.")
-    hourly: Amount = Field(description='Per VM and hour, such as "55.10 USD".')
+    clouds: list[Text] = Field(default_factory=list, description="Such as aws, azure.")
+    regions: list[Region] = Field(default_factory=list)
+    skus: list[SkuPattern] = Field(default_factory=list, description='Names or families, such as "p5.*" or Standard_ND96*.')
+    pools: list[Id] = Field(default_factory=list, description="Pools of the accounts or subscriptions that it is shared with.")
+
+
+class CommitmentShape(Shape):
+    """Capacity that is paid for already: VMs of one pool, VMs wherever the scope matches, or money an hour."""
+
+    pool: Id | None = Field(default=None, description="Its VMs are there, used or not (a capacity block, a zonal reservation).")
+    scope: ScopeShape | None = Field(default=None, description="Instead of a pool: wherever it is used.")
+    count: Positive | None = Field(default=None, description="VMs.")
+    of: SkuName | None = Field(default=None, description="Size that count speaks of; others count by their accelerators against it.")
+    hourly: Amount | None = Field(default=None, description='Per VM and hour, such as "55.10 USD".')
+    spend: Amount | None = Field(
+        default=None, description='Instead of count and hourly: of the whole commitment an hour, such as "120 USD".'
+    )
+    discount: Ratio | None = Field(default=None, description="With spend: what it buys costs so much less than the VMs' own price.")
+    name: Text = Field(default="", description="For people.")
     until: IsoDate
 
 

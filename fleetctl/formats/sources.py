@@ -102,11 +102,18 @@ def check_source(kind: str, settings: Mapping[str, str], secrets: Mapping[str, o
         yield ("settings",), f"a source of kind {kind} needs {spec.short}: {spec.settings[spec.short]}"
     if spec.files and _words(settings.get(spec.short, "")) is None:
         yield ("settings", spec.short), "a quote is not closed"
+    for key in ("url", "urls", "endpoint"):
+        if _has_password(settings.get(key, "")):
+            yield ("settings", key), "an address holds no user and no password: name them under secrets"
     for what, given, known in (("settings", settings, spec.settings), ("secrets", secrets, spec.secrets)):
         for key in given:
             if key not in known:
                 near = get_close_matches(key, known, n=1)
                 yield (what, key), f"unknown key {key!r}" + (f" (did you mean {near[0]!r}?)" if near else "")
+
+
+def _has_password(text: str) -> bool:
+    return any("@" in word.partition("://")[2].partition("/")[0] or ("://" not in word and "@" in word) for word in text.split())
 
 
 def _words(text: str) -> list[str] | None:
@@ -135,5 +142,7 @@ def source_of_text(text: str, here: Path) -> Connection:
         raise UsageError(
             "usage.source", f"the source {kind} needs its {spec.short}.", hint=f"Add: --from {kind}:{spec.short.removesuffix('s').upper()}"
         )
+    if spec.short in ("url", "urls") and _has_password(rest):
+        raise UsageError("usage.source", f"the address of {kind} holds a user or a password.", hint="Name the secret in the fleet file")
     said = shlex.quote(str(here / Path(rest).expanduser())) if spec.files else rest
     return Connection(name=rest if is_id(rest) else "cli", kind=kind, settings={spec.short: said} if rest else {})

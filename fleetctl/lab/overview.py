@@ -41,6 +41,7 @@ class ProcessRow:
 _SUPPORT = {
     "collector": "compares copied requests on both sides (shadow)",
     "load": "clients with conversations; the traffic is made up",
+    "guard": "takes home a weight that nobody renews",
     "ticker": "resident ticker: judges, renews leases",
 }
 

@@ -147,7 +147,8 @@ def _endpoints(ports: tuple[int, ...]) -> tuple[str, ...]:
 
 def support_units(record: LabRecord) -> tuple[str, ...]:
     """Return the names of the processes beside router and engines, in the order of their start."""
-    names = [("collector", True), ("load", record.load), ("ticker", record.ticker)]
+    guard = record.router == "envoy"  # HAProxy has one inside
+    names = [("collector", True), ("guard", guard), ("load", record.load), ("ticker", record.ticker)]
     return tuple(name for name, wanted in names if wanted)
 
 
@@ -184,6 +185,8 @@ def write_support(record: LabRecord) -> None:
     living: UnitConfig = {"settle_s": 1.0}
     argv = [sys.executable, "-m", "fleetctl.cli.main", "lab", "ticker", "--workspace", record.workspace]
     write_unit(units, "ticker", {"argv": argv, "env": python_env(), "config": living})
+    argv = [sys.executable, "-m", "fleetctl.cli.main", "-C", record.workspace, "guard", "--every", "1"]
+    write_unit(units, "guard", {"argv": argv, "env": python_env(), "config": living})
 
 
 def write_load_unit(record: LabRecord) -> None:
@@ -249,7 +252,7 @@ def stop_all(record: LabRecord) -> tuple[str, ...]:
     """End everything: ticker and load first, then router, collector and engines, then what a crash has left. Returns the names."""
     stopped = []
     units = record.folder / "units"
-    for name in ("ticker", "load", "envoy"):
+    for name in ("ticker", "guard", "load", "envoy"):
         if (units / f"{name}.pid").exists() and stop(units, name).changed:
             stopped.append(name)
     balancer = haproxy_mark(record)
@@ -267,13 +270,14 @@ def stop_all(record: LabRecord) -> tuple[str, ...]:
 
 
 def _left_over(record: LabRecord) -> list[ProcessMark]:
-    """Return processes of this lab whose pid file is gone: our modules with a path in the run folder, or this workspace's ticker."""
+    """Return processes of this lab whose pid file is gone: our modules with a path in the run folder, or its ticker or guard."""
     inside = (record.run + "/").encode()
     ticker = [b"lab", b"ticker", b"--workspace", record.workspace.encode()]
+    guard = [b"-C", record.workspace.encode(), b"guard", b"--every", b"1"]
     found = []
     for known, words in _own_processes():
         ours = any(w.startswith(b"fleetctl.") for w in words)
-        if known.pid != os.getpid() and ours and (any(w.startswith(inside) for w in words) or words[-4:] == ticker):
+        if known.pid != os.getpid() and ours and (any(w.startswith(inside) for w in words) or ticker == words[-4:] or guard == words[-5:]):
             found.append(known)
     return found
 

@@ -12,8 +12,8 @@ The judge's own planner (fleetctl.analysis.power) has the same signature and is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from math import ceil, inf, log
 from statistics import NormalDist
@@ -22,7 +22,7 @@ from typing import Protocol
 from fleetctl.domain.evidence import LADDER, LADDER_METRICS
 from fleetctl.domain.fleet import Connection, PhaseSpec, Policy
 from fleetctl.domain.plan import GuardrailNeed, StepNeed
-from fleetctl.domain.workload import Cell, Guardrail, GuardrailSpec, Lane, Requests, Workload
+from fleetctl.domain.workload import SLOW_MARGINS, Cell, Guardrail, GuardrailSpec, Lane, Requests, Workload, model_guardrails
 
 PASS_ALPHA = 0.05
 P90_FACTOR = 2.1
@@ -179,8 +179,7 @@ def phases_for(policy: Policy, workload: Workload, lane: Lane | None = None) -> 
 
 
 def _guardrails(specs: tuple[GuardrailSpec, ...], workload: Workload) -> tuple[GuardrailSpec, ...]:
-    kept = (g for g in specs if g.name in workload.guardrails)
-    return tuple(
+    kept = tuple(
         GuardrailSpec(
             name=g.name,
             margin=g.margin,
@@ -188,8 +187,22 @@ def _guardrails(specs: tuple[GuardrailSpec, ...], workload: Workload) -> tuple[G
             judged=g.judged and g.name != "quality" and not (workload.traffic.streaming and g.name == "latency"),
             rungs=g.rungs,
         )
-        for g in kept
+        for g in specs
+        if g.name in workload.guardrails
     )
+    return (*kept, *_adapters(kept, workload)) if workload.adapters else kept
+
+
+def _adapters(kept: tuple[GuardrailSpec, ...], workload: Workload) -> Iterator[GuardrailSpec]:
+    """Yield a guardrail for errors and for slow requests of every adapter model: each can FAIL, and only one that is named must PASS."""
+    errors = next((g for g in kept if g.name == "errors" and g.judged), None)
+    timed = any(g.name in ("latency", "ttft") and g.judged for g in kept)
+    for adapter in workload.adapters:
+        failed, slow = model_guardrails(adapter)
+        if errors is not None and failed not in workload.guardrails:
+            yield replace(errors, name=failed, needs_pass=False)
+        if timed and slow not in workload.guardrails:
+            yield GuardrailSpec(name=slow, margin=SLOW_MARGINS[0], fail_margin=SLOW_MARGINS[1], needs_pass=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,7 +333,7 @@ def gating_of(phase: PhaseSpec) -> tuple[GuardrailSpec, ...]:
     """Return what must PASS before this step may end: all that is judged up to 50 %, errors alone while the control is 5 %."""
     if not 0 < phase.weight_bp < 10_000 or phase.phase not in {"canary", "ramp", "full", "soak"}:
         return ()
-    return tuple(g for g in phase.guardrails if g.judged and (phase.phase in {"canary", "ramp"} or g.name == "errors"))
+    return tuple(g for g in phase.guardrails if g.judged and g.needs_pass and (phase.phase in {"canary", "ramp"} or g.name == "errors"))
 
 
 def _shadow_seconds(workload: Workload) -> float:

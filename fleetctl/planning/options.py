@@ -10,6 +10,9 @@ from fleetctl.domain.people import Reason
 from fleetctl.domain.units import Instant
 from fleetctl.planning.speed import SpeedOf
 
+MOST_STAGES = 4
+"""Each waits for the soak of the one before (7 days by the policy's default), so the fourth begins after about three weeks."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
@@ -25,6 +28,8 @@ class PlanOptions:
         most_moves, most_gpus: cells that may move, and GPUs of those where they are now; None: no limit.
         speed_of: instead of the catalogue's records (a fleet as it stands, whose replicas have another reference).
         amd_factor: multiplies the throughput of AMD accelerators (sensitivity), 1.0 as recorded.
+        stages: at most; each places on what the release of the one before leaves. 1: nothing waits for a release (rebalancing, which
+            plans again anyway).
     """
 
     allow_dearer: bool = False
@@ -38,6 +43,7 @@ class PlanOptions:
     most_moves: int | None = None
     most_gpus: float | None = None
     speed_of: SpeedOf | None = None
+    stages: int = MOST_STAGES
 
     @property
     def sent(self) -> Mapping[CellId, PoolId]:

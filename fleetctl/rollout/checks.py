@@ -26,10 +26,13 @@ class Unmet:
     is_waiting: bool = False
 
 
-def unmet(r: Rollout, seen: Observation) -> Unmet | None:
+def unmet(r: Rollout, seen: Observation, *, is_entered: bool = False) -> Unmet | None:
     """Return what keeps the weight from being raised; None where every check stands.
 
     A person's promote stands for a check that settled nothing or is due, never for one that FAILed.
+
+    Args:
+        is_entered: the weight is that of a step that the cell had already: whoever let it in accepted what settled nothing.
     """
     known = {s.name: s for s in seen.checks}
     nobody = "nobody can run it here"
@@ -45,7 +48,7 @@ def unmet(r: Rollout, seen: Observation) -> Unmet | None:
     if going:
         names = " and ".join(s.name for s in going)
         return Unmet(why=Reason(code="step.wait", text=f"{r.phase}: comparing both arms ({names})"), run=run, is_waiting=True)
-    waiting = [s for _, s in stands if s.state != "passed"]
+    waiting = [s for _, s in stands if s.state != "passed" and not (is_entered and s.state == "open")]
     if not waiting:
         return None
     first = waiting[0]

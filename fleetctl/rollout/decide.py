@@ -12,7 +12,6 @@ from fleetctl.domain.rollout import (
     Decision,
     Drain,
     Effect,
-    Ended,
     Hold,
     Notify,
     Observation,
@@ -27,6 +26,7 @@ from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.rollout.checks import unmet
 from fleetctl.rollout.gates import Gate, gate
 from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text
+from fleetctl.rollout.router_faults import ROUTER, home_cause, home_kind, router_fault
 
 MOVING = timedelta(seconds=1)
 BAKING = timedelta(seconds=10)
@@ -100,9 +100,8 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     r = replace(r, identity=seen.identity.hash()) if seen.identity is not None else r
     if r.settled_at is None or not _shows(r, seen):
         return _settle(r, seen, now)
-    lost = _lost(r, seen, now)
-    if lost:
-        return _without_evidence(r, seen, lost, now)
+    if (troubled := _trouble(r, seen, now)) is not None:
+        return troubled
     ending = leaving(seen.signals, r.spec.source)
     if ending is not None:
         why = Reason(code=SOURCE, text=f"source: {notice_text(ending, now)}; nobody more is sent away from it")
@@ -202,18 +201,9 @@ def _failure(verdicts: tuple[Verdict, ...]) -> Verdict | None:
     return next((v for v in failed if v.guardrail != "all"), failed[0] if failed else None)
 
 
-def _home_kind(r: Rollout) -> Ended:
-    if r.latched is not None:
-        return "rolled_back"
-    if r.home_for == "fallback":
-        return "fell_back"
-    return "lost_evidence" if r.home_for == "lost_evidence" else "aborted"
-
-
 def _go_home(r: Rollout, seen: Observation) -> Decision:
     """Lower to zero as far as ready source capacity allows; end once the router shows zero."""
-    kind = _home_kind(r)
-    cause = f"{r.latched.guardrail} FAIL (E {r.latched.e_value:.3g})" if r.latched else kind.replace("_", " ")
+    kind, cause = home_kind(r), home_cause(r)
     ready = 1.0 if seen.source_ready is None else seen.source_ready
     floor_bp = min(seen.split.target_bp, round((1.0 - ready) * FULL_BP))
     r = replace(r, weight_bp=floor_bp, settled_at=None)
@@ -285,6 +275,19 @@ def _return_to_target(r: Rollout, seen: Observation, now: Instant) -> Decision:
 def percent_text(bp: int) -> str:
     """Return what happens to customers, for a page."""
     return f"taking {bp / 100:g} % home" if bp else "nobody is there"
+
+
+def _trouble(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
+    """Hold or go home where evidence is lost or the router does not do what it was told. None: neither."""
+    lost = _lost(r, seen, now)
+    if lost:
+        return _without_evidence(r, seen, lost, now)
+    fault = router_fault(r, seen)
+    if fault is not None and fault.goes_home:
+        return _go_home(replace(r, direction="home", home_for=f"{ROUTER}: {fault.text}"), seen)
+    if fault is not None:
+        return _held(replace(r, lost_since=None), seen, Reason(code=fault.code, text=fault.text), now, page=True)
+    return None
 
 
 def _lost(r: Rollout, seen: Observation, now: Instant) -> str:
@@ -384,7 +387,7 @@ def _may_not_raise(r: Rollout, seen: Observation, now: Instant) -> Decision | No
     ending = leaving(seen.signals, r.spec.source)
     if ending is not None:
         return _held(r, seen, Reason(code=SOURCE, text=f"source: {notice_text(ending, now)}; not raising"), now, page=True)
-    if held := _unchecked(r, seen, now):
+    if held := _unchecked(r, seen, now, is_entered=True):
         return held
     if seen.mark is not None:
         return None
@@ -412,9 +415,9 @@ def _not_ready(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
     return None
 
 
-def _unchecked(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
+def _unchecked(r: Rollout, seen: Observation, now: Instant, *, is_entered: bool = False) -> Decision | None:
     """Hold a raise while a check of both arms does not stand, and begin those that are due."""
-    found = unmet(r, seen)
+    found = unmet(r, seen, is_entered=is_entered)
     if found is None:
         return None
     run: tuple[Effect, ...] = (RunChecks(checks=found.run),) if found.run else ()

@@ -113,19 +113,45 @@ def assess(subject: Subject, ports: AssessPorts, *, waivers: tuple[Waiver, ...] 
     if workload is not None:
         gatherer.add_workload(workload)
     findings = gatherer.findings(now)
-    if workload is not None and not subject.paths:
+    kept = _kept(subject, ports)
+    if kept is not None:
+        known = {(f.rule, f.subject) for f in kept.findings}
+        findings = (*kept.findings, *(f for f in findings if (f.rule, f.subject) not in known))
+    elif workload is not None and not subject.paths and not subject.images:
         findings = (*findings, *_declared(workload, ports))
+    of_workload = f"workload {workload.id}" if workload else ""
     return decide(
         workload.id if workload is not None else WorkloadId(""),
         findings,
-        now,
+        kept.as_of if kept is not None else now,
         waivers=(*_kept_waivers(workload, waivers, ports), *waivers),
         licence=licence_of("scale", ports),
         target=subject.target,
-        subject=" ".join([*(str(p) for p in subject.paths), *subject.images]) or (f"workload {workload.id}" if workload else ""),
-        lines=gatherer.counts.lines,
-        files=gatherer.counts.files,
+        subject=kept.subject if kept else " ".join([*(str(p) for p in subject.paths), *subject.images]) or of_workload,
+        lines=kept.lines if kept else gatherer.counts.lines,
+        files=kept.files if kept else gatherer.counts.files,
     )
+
+
+def _kept(subject: Subject, ports: AssessPorts) -> Assessment | None:
+    """Return what was read for a workload before, where only its name is given: the fleet file alone must not judge more kindly.
+
+    Raises:
+        AssessFailed: assess.other_target: it was read for another target.
+    """
+    workload = subject.workload
+    if workload is None or subject.paths or subject.images or ports.records is None:
+        return None
+    last = ports.records.get(Assessment, kept_id(workload.id))
+    if last is None or last.kind != "found" or last.subject in {"", f"workload {workload.id}"}:
+        return None
+    if last.target != subject.target:
+        raise AssessFailed(
+            "assess.other_target",
+            f"workload {workload.id} was read for {last.target}, from {last.subject}; for {subject.target} it was not.",
+            hint=f"Run: fleetctl assess PATH --target {subject.target} --save {workload.id}",
+        )
+    return last
 
 
 def _read(path: Path, subject: Subject, gatherer: Gatherer, ports: AssessPorts) -> None:
@@ -198,7 +224,7 @@ def save(assessment: Assessment, ports: AssessPorts) -> None:
     ports.records.put(kept_id(assessment.workload), assessment)
     text = f"assessment of {assessment.workload}: {assessment.route}, {len(assessment.blocking)} blocking, {len(assessment.waived)} waived"
     data = {"route": assessment.route, "blocking": len(assessment.blocking), "waived": ", ".join(w.rule for w in assessment.waived)}
-    ports.store.append((Event(at=assessment.as_of, kind="assess.saved", actor=ports.actor, text=text, data=data),))
+    ports.store.append((Event(at=ports.clock.now(), kind="assess.saved", actor=ports.actor, text=text, data=data),))
 
 
 def current(workload: Workload, records: Records, clock: Clock) -> Assessment:

@@ -37,7 +37,7 @@ from fleetctl.domain.rollout import (
     Unhold,
     Warm,
 )
-from fleetctl.domain.split import Split, Stale
+from fleetctl.domain.split import Served, Split, Stale
 from fleetctl.domain.units import Instant, Scalar
 from fleetctl.errors import ConfigInvalid, EvidenceUnavailable, FleetctlError, StoreUnavailable, TrafficNotApplied
 from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store, Trail
@@ -212,7 +212,7 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
     judged = r.judge
     verdicts: tuple[Verdict, ...] = ()
     pairs: tuple[Pair, ...] = ()
-    evidence, mark, source, target = None, None, None, None
+    evidence, calm, mark, source, target = None, None, None, None, None
     identity = _arms(r, ports)
     if r.settled_at is None:
         judged, mark = start_step(r.judge), _mark(r, ports)
@@ -226,6 +226,7 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
             if r.spec.lane.kind == "pooled" and comparable:
                 verdicts = pooled(verdicts, judged, evidence, tuple(_members(r, ports)), phase.guardrails)
     elif phase.phase == "preflight":
+        calm = _read(r, ports)
         source = ports.prober(r.cell).ready(r.spec.source, r.cell).share
         if source >= 1.0:  # one dead side is waited for at a time: other cells wait for this tick
             target = ports.prober(r.cell).ready(r.spec.target, r.cell).share
@@ -251,7 +252,19 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         mark=mark,
         identity=identity,
         checks=_checks(r, identity, ports),
+        served=_served(r, ports),
+        calm=calm,
     )
+
+
+def _served(r: Rollout, ports: TickPorts) -> Served | None:
+    """Count who answered since the step was shown, where nothing or everything is to be on the target; None where nobody can tell."""
+    if r.ended or r.settled_at is None or r.phase not in ("preflight", "shadow", "complete"):
+        return None
+    try:
+        return ports.router(r.cell).served(r.cell, Cursor(position="", since=r.settled_at))
+    except TrafficNotApplied:
+        return None
 
 
 def _kept(r: Rollout, seen: Observation) -> Seen | None:

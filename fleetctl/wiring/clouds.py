@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from azure.mgmt.compute import ComputeManagementClient
 
     from fleetctl.domain.capacity import Candidate
+    from fleetctl.domain.catalog import Catalog
     from fleetctl.domain.units import Instant
     from fleetctl.ports.capacity import CapacitySource, Leftovers
 
@@ -47,7 +48,9 @@ def source_of(stack: str, settings: Mapping[str, str], now: Callable[[], Instant
 
 def _azure(settings: Mapping[str, str]) -> ComputeManagementClient:
     from fleetctl.adapters.azure.capacity_client import AzureConnection, FixedToken, connect, default_credential, is_loopback
+    from fleetctl.wiring.sources import quiet_clients
 
+    quiet_clients()
     connection = AzureConnection(
         subscription=settings.get("azure.subscription_id", ""),
         endpoint=settings.get("azure.endpoint", ""),
@@ -56,11 +59,9 @@ def _azure(settings: Mapping[str, str]) -> ComputeManagementClient:
     return connect(connection, FixedToken() if is_loopback(connection) else default_credential())
 
 
-def list_price(place: Candidate) -> Decimal | None:
+def list_price(place: Candidate, catalog: Catalog) -> Decimal | None:
     """Return the catalogue's list price of one machine, USD per hour; None for spot, whose price moves."""
-    from fleetctl.catalog.loader import load_catalog
-
-    found = load_catalog().price(place.sku, place.region)
+    found = catalog.price(place.sku, place.region)
     return None if found is None or place.priority == "spot" else found.usd_per_hour
 
 

@@ -36,8 +36,9 @@ class Compare(Traffic):
     def samples_of(self, c: CellId) -> SampleSource:
         """Return what gives a cell's requests one by one."""
         from fleetctl.adapters.routers.samples import RouterLogSamples
+        from fleetctl.wiring.routers import needed_setting
 
-        return RouterLogSamples(Path(self._connection_of(c).settings["log_folder"]))
+        return RouterLogSamples(Path(needed_setting(self._connection_of(c), "log_folder", "log to take samples from")))
 
     def tick_ports(self) -> TickPorts:
         """Return all that a tick touches, checks of both arms among it."""
@@ -84,7 +85,8 @@ class Compare(Traffic):
         from fleetctl.adapters.engines.arms import EngineArms
         from fleetctl.errors import EvidenceUnavailable
 
-        found = EngineArms(self.arm_api, self.clock.now, every_s=0.0).arms(c)
+        may_differ = self.fleet.workload(self.fleet.cell(c).workload).may_differ
+        found = EngineArms(self.arm_api, self.clock.now, declared=lambda _: may_differ, every_s=0.0).arms(c)
         if found is None:
             text = f"an arm of {c} does not say what it serves."
             raise EvidenceUnavailable("evidence.identity", text, hint="Start both sides, then run: fleetctl doctor")

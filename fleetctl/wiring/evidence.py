@@ -150,9 +150,11 @@ class EvidenceMaker:
 
         def spec(c: CellId) -> PairSpec:
             cell = self._fleet().cell(c)
+            workload = self._fleet().workload(cell.workload)
             return PairSpec(
                 sides={"baseline": self._sides(cell, "baseline", s), "canary": self._sides(cell, "canary", s)},
-                model=self._fleet().workload(cell.workload).model.name,
+                model=workload.model.name,
+                models=(workload.model.name, *workload.adapters),
                 api="completions" if s.get("api") == "completions" else "chat",
                 per_s=float(s.get("pairs_per_s", 1)),
                 max_tokens=int(float(s.get("max_tokens", 32))),
@@ -209,11 +211,13 @@ class EvidenceMaker:
 
         from fleetctl.adapters.paired.stream import Side
         from fleetctl.adapters.routers.route import SERVER_HEADER
+        from fleetctl.wiring.routers import PINNING
 
-        if settings.get("via") == "endpoints":
+        router = self._fleet().router(cell.router.name)
+        if settings.get("via") == "endpoints" or router.kind not in PINNING:
             found = (urlsplit(f"//{e}") for e in _endpoints(cell, arm))
             return tuple(Side(host=f.hostname or "", port=f.port or 80) for f in found)
-        url = urlsplit(self._fleet().router(cell.router.name).settings.get("url", ""))
+        url = urlsplit(router.settings.get("url", ""))
         return (
             Side(
                 host=url.hostname or "",

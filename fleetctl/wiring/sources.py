@@ -25,12 +25,23 @@ def discovery_of(source: Connection, workspace: Path, now: Now, endpoints: tuple
     Args:
         workspace: where relative paths begin; endpoints: of the fleet file's cells, for engines that are not named.
     """
+    quiet_clients()
     try:
         if source.kind == "engines" and not source.settings.get("urls"):
             return _engines(source, workspace, now, endpoints)
         return MAKERS[source.kind](source, workspace, now)
     except (FleetctlError, OSError, ValueError) as e:
         return _Unusable(f"{source.kind} {source.name}", e)
+
+
+def quiet_clients() -> None:
+    """Keep what the clouds' clients log by themselves off stderr: what failed is said once, as a gap or an error."""
+    import logging
+
+    for name in ("azure", "msal", "urllib3", "botocore", "boto3", "kubernetes"):
+        logger = logging.getLogger(name)
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
 
 
 def _secret(source: Connection, name: str, workspace: Path) -> Callable[[], str] | None:

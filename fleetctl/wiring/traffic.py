@@ -98,7 +98,12 @@ class Traffic(Base):
             pin_key=lambda: self._pin_key(connection),
             sources={x.id: x.source for x in self.fleet.cells},
             models={x.id: self.fleet.workload(x.workload).model.name for x in self.fleet.cells},
+            endpoints=self._endpoints,
         )
+
+    def _endpoints(self, c: CellId, arm: Arm) -> tuple[str, ...]:
+        router = self.fleet.cell(c).router
+        return router.baseline_endpoints if arm == "baseline" else router.canary_endpoints
 
     def evidence_of(self, c: CellId) -> EvidenceSource:
         """Return the evidence source of a cell: what the fleet file names for it."""
@@ -136,12 +141,13 @@ class Traffic(Base):
     def _log_of(self, c: CellId) -> EvidenceSource:
         """Return the source over the log of a cell's router; one per router, so that a log is read once."""
         from fleetctl.adapters.routers.evidence import RouterLogEvidence
+        from fleetctl.wiring.routers import needed_setting
 
         connection = self._connection_of(c)
         if connection.name not in self._evidence:
             workloads = {x.id: self.fleet.workload(x.workload) for x in self.fleet.cells if x.router.name == connection.name}
             self._evidence[connection.name] = RouterLogEvidence(
-                Path(connection.settings["log_folder"]),
+                Path(needed_setting(connection, "log_folder", "log that could be evidence")),
                 now=self.clock.now,
                 streaming=frozenset(c for c, w in workloads.items() if w.traffic.streaming),
                 slo_latency_ms={c: w.slo.latency_ms for c, w in workloads.items() if w.slo.latency_ms is not None},
@@ -167,8 +173,16 @@ class Traffic(Base):
         """Return the API of one arm of a cell, through its router. Raises ConfigInvalid, CredentialsMissing."""
         from fleetctl.adapters.engines.api import Api
         from fleetctl.adapters.routers.route import PIN_HEADER
+        from fleetctl.errors import ConfigInvalid
+        from fleetctl.wiring.routers import PINNING
 
         connection = self._connection_of(c)
+        if connection.kind not in PINNING:
+            places = self._endpoints(c, arm)
+            if not places:
+                text = f"cell {c} names no endpoint of its {arm}, and router {connection.name} lets nobody choose a side."
+                raise ConfigInvalid("config.router", text, hint="Add it to the fleet file.")
+            return Api(f"http://{places[0]}")
         url = f"{connection.settings.get('url', '').rstrip('/')}/{c}"
         return Api(url, headers={PIN_HEADER: f"{self._pin_key(connection)}:{arm}"})
 
@@ -185,7 +199,7 @@ class Traffic(Base):
     def shadow_of(self, c: CellId) -> Shadow:
         """Return the shadow of a cell."""
         from fleetctl.adapters.shadow.files import ShadowFiles
-        from fleetctl.wiring.routers import set_shadow_rate
+        from fleetctl.wiring.routers import needed_setting, set_shadow_rate
 
         connection = self._connection_of(c)
         router = self.router_of(c)
@@ -194,7 +208,7 @@ class Traffic(Base):
         def set_rate(cell: CellId, milli_per_s: int) -> None:
             set_shadow_rate(router, cell, milli_per_s / 1000, per_s)
 
-        return ShadowFiles(Path(connection.settings["shadow_folder"]), set_rate=set_rate)
+        return ShadowFiles(Path(needed_setting(connection, "shadow_folder", "shadow")), set_rate=set_rate)
 
     def tick_ports(self) -> TickPorts:
         """Return all that a tick touches."""
@@ -278,7 +292,7 @@ class Traffic(Base):
     def _way_home(self, cell: Cell) -> WayHome:
         from fleetctl.adapters.routers.route import backends_of
         from fleetctl.domain.home import WayHome
-        from fleetctl.wiring.routers import paper_commands
+        from fleetctl.wiring.routers import PINNING, paper_commands
 
         w = self.fleet.workload(cell.workload)
         connection = self.fleet.router(cell.router.name)
@@ -296,6 +310,7 @@ class Traffic(Base):
             made_at=self.clock.now(),
             baseline_backend=cell.router.baseline_backend,
             canary_backend=cell.router.canary_backend,
+            endpoints=() if connection.kind in PINNING else cell.router.baseline_endpoints,
         )
 
     def home_ports(self) -> HomePorts:
@@ -312,6 +327,12 @@ class Traffic(Base):
             return make_router(way.router, {way.cell: way.source}, backends(way))
 
         def prober(way: WayHome) -> Prober:
-            return make_prober(way.router, backends(way), pin_key=lambda: self._pin_key(way.router), sources={way.cell: way.source})
+            return make_prober(
+                way.router,
+                backends(way),
+                pin_key=lambda: self._pin_key(way.router),
+                sources={way.cell: way.source},
+                endpoints=lambda _, arm: way.endpoints if arm == "baseline" else (),
+            )
 
         return HomePorts(router=router, prober=prober, ways=self.ways_home, clock=self.clock, store=lambda: self.store)

@@ -50,6 +50,7 @@ POLICY = """policy:
   lost_evidence_home: {lost}
   step_deadline: {deadline}
   order: [batch, online, realtime]
+  checks: {checks}
   steps:
 {steps}
 
@@ -62,7 +63,7 @@ class Policy:
 
     Args:
         steps: phase, weight in percent and bake in seconds of each weighted step; margins: of them all.
-        shadow: compare answers of chat-lab before; warm_up: left out of the evidence.
+        shadow: compare answers of chat-lab before; checks: of both arms, that every workload needs; warm_up: left out of the evidence.
     """
 
     steps: tuple[tuple[str, int, float], ...]
@@ -71,13 +72,16 @@ class Policy:
     lease: str = "180s"
     lost: str = "10s"
     deadline: str = "10m"
+    checks: str = "{required: []}"
     warm_up: str = "1s"
 
     def text(self) -> str:
         """Return the section of the fleet file."""
         rows = ["    - {phase: preflight}", *(["    - {phase: shadow}"] if self.shadow else [])]
         rows += [f"    - {{phase: {name}, weight: {w}%, bake: {bake:g}s, {self.margins}}}" for name, w, bake in self.steps]
-        return POLICY.format(lease=self.lease, lost=self.lost, deadline=self.deadline, warm_up=self.warm_up, steps="\n".join(rows))
+        return POLICY.format(
+            lease=self.lease, lost=self.lost, deadline=self.deadline, checks=self.checks, warm_up=self.warm_up, steps="\n".join(rows)
+        )
 
 
 QUICK = Policy(

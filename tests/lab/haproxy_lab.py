@@ -233,7 +233,14 @@ def put(router: HaproxyRouter, bp: int, *, token: int, cap: int = 10_000, cell: 
 
 
 @contextmanager
-def rig(*, lua: bool = True, retries: int = 0, canaries: tuple[str, ...] = ("c1",)) -> Iterator[Rig]:
+def rig(
+    *,
+    lua: bool = True,
+    retries: int = 0,
+    canaries: tuple[str, ...] = ("c1",),
+    adapters: tuple[str, ...] = (),
+    cohort: AffinityKey | None = None,
+) -> Iterator[Rig]:
     """Run one, and leave nothing behind."""
     folder = Path("/tmp") / f"fl-{secrets.token_hex(4)}"
     folder.mkdir(mode=0o700)
@@ -249,6 +256,8 @@ def rig(*, lua: bool = True, retries: int = 0, canaries: tuple[str, ...] = ("c1"
             streaming=cell == STREAM,
             check_every_ms=300,
             check_timeout_ms=1_000,
+            adapters=adapters if cell == CELL else (),
+            cohort=cohort if cell == CELL else None,
         )
         for cell, servers in backends.items()
     )

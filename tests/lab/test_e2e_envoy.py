@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from fleetctl.domain.ids import CellId, Token
+from fleetctl.domain.split import Applied, Split
 from tests.lab.e2e import CHAT, QUICK, SUMMARY, Lab, make_lab, ms, of_kind
+from tests.lab.lab_tools import until
 
 pytestmark = pytest.mark.lab
 
@@ -42,4 +46,17 @@ def _whole(lab: Lab) -> None:
     assert lab.errors(CHAT) == 0, "no client of the healthy cell saw an error"
     lab.run("fallback", "--all")
     assert [lab.weight(c) for c in (CHAT, SUMMARY)] == [0, 0]
+    _nobody_renews(lab)
     assert lab.all_errors() - errors <= lab.errors(SUMMARY)
+
+
+def _nobody_renews(lab: Lab) -> None:
+    """A weight whose controller is gone for good: the guard beside Envoy takes it home when its lease lapses."""
+    lab.ticker(on=False)
+    router, cell = lab.router(), CellId(CHAT)
+    token = Token(router.read(cell).token + 1)
+    assert isinstance(router.fence(cell, token), Split)
+    until_ = datetime.now(UTC) + timedelta(seconds=2)
+    assert isinstance(router.set(Split(cell=cell, target_bp=500, cap_bp=10_000, token=token, lease_until=until_)), Applied)
+    until(lambda: lab.weight(CHAT) == 0, "home by the guard", 15.0)
+    assert datetime.now(UTC) >= until_, "not before its lease has lapsed"

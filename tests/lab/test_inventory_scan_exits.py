@@ -114,6 +114,21 @@ def test_what_a_source_needs_is_asked_for_with_its_line(workspace: Path, capsys:
     assert err.count("fleet.yaml:") >= 3
 
 
+@pytest.mark.parametrize("subscription", ["a/../b?x=1", "..", "x#y", "{{ 7*7 }}", "%2e%2e"])
+def test_no_subscription_leads_to_another_path(subscription: str, workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = scan(capsys, "--from", f"azure:{subscription}")
+    assert code == 1
+    assert "is no id of a subscription" in out
+
+
+def test_clients_say_nothing_by_themselves(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with_sources(workspace, f"  c: {{kind: azure, settings: {{subscriptions: {'1' * 8}-1111-1111-1111-{'1' * 12}}}}}\n  a: {{kind: aws}}\n")
+    assert main(["inventory", "scan"]) == 4
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert err.startswith("error[credentials.")
+
+
 CREDENTIALS = {
     "azure": ("", "AZURE_SUBSCRIPTION_ID"),
     "aws": ("", "aws"),

@@ -208,6 +208,12 @@ def test_mistakes_are_named(desk: Desk, argv: list[str], code: str) -> None:
     assert f"error[{code}]" in result.output
 
 
+def test_an_empty_name_is_no_folder(desk: Desk) -> None:
+    for name in ("", " "):
+        result = desk.run("assess", name)
+        assert (result.exit_code, "error[usage.no_path]" in result.output) == (2, True)
+
+
 def test_an_image_s_name_is_judged_unpulled(desk: Desk) -> None:
     found = desk.json("assess", "nvcr.io/nvidia/tritonserver:24.05-py3")
     assert found["route"] == "rebuild"

@@ -127,6 +127,20 @@ def test_a_person_may_promote_past_what_settled_nothing_and_never_past_a_fail() 
         assert (s.bp() > 0) == arrives, kind
 
 
+def test_a_weight_that_was_lost_comes_back_without_asking_a_person_twice_but_not_past_a_fail() -> None:
+    cases: tuple[tuple[VerdictKind, int], ...] = (("INCONCLUSIVE", 1000), ("FAIL", 0))
+    for kind, back in cases:
+        s = started()
+        s.kept.does = lambda spec, s=s: s.keeps(spec.name, "INCONCLUSIVE", "because")  # type: ignore[misc]
+        s.run(20)
+        s.store.order(CELL, Order(kind="promote", actor=PERSON, at=s.clock.now()))
+        s.at("canary")
+        s.keeps("contract", kind, "because")
+        s.target.splits[CELL] = replace(s.target.splits[CELL], target_bp=0, lease_until=s.clock.now() - timedelta(seconds=1))
+        s.run(3)
+        assert s.bp() == back, kind
+
+
 def test_a_changed_arm_makes_the_result_stale_and_the_next_raise_waits_for_a_new_one() -> None:
     s = started()
     s.kept.does = lambda spec: s.keeps(spec.name, "PASS" if len(s.kept.started) == 1 else "FAIL", "tools.call (no call)")

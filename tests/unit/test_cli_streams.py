@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import json
@@ -11,8 +12,10 @@ import click
 import pytest
 
 from fleetctl.cli import main as program
+from fleetctl.cli.commands.migrate import Lines
 from fleetctl.cli.registry import COMMANDS
 from fleetctl.cli.streams import Messages, Results, guarded
+from fleetctl.errors import OutputFailed
 from tests.unit.test_cli_main import put
 
 
@@ -59,6 +62,23 @@ def test_each_way_of_failing_has_its_code(
         said = capsys.readouterr().err
         assert said.startswith(f"error[output.{code}]: ")
         assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8", "latin-1"])
+def test_no_encoding_leads_past_the_guard(encoding: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    class Full(io.RawIOBase):
+        def writable(self) -> bool:
+            return True
+
+        def write(self, _: object) -> int:
+            raise OSError(errno.ENOSPC, "full")
+
+    stream = io.TextIOWrapper(io.BufferedWriter(Full()), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert program.main(["version"]) == 1
+    assert capsys.readouterr().err.startswith("error[output.failed]: ")
+    with contextlib.suppress(OSError):
+        stream.close()
 
 
 def test_a_closed_stdout_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,3 +140,45 @@ def test_long_messages_are_broken_between_words_on_a_terminal_alone(
     assert all(len(line) <= 60 or " " not in line.strip() for line in said.splitlines())
     assert len(said.splitlines()) > len(plain.splitlines())
     assert said.split() == plain.split()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "shift-jis", "utf-8"])
+def test_a_character_that_the_terminal_lacks_stops_nothing(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "\u00e9 \u2026 \u8868 \U0001f600 \ud800 end"
+
+    @click.command("plan")
+    def command() -> None:
+        click.echo(text)
+        click.echo(text, err=True)
+
+    put(monkeypatch, "plan", command)
+    raw, other = io.BytesIO(), io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=encoding))
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(other, encoding=encoding))
+    assert program.main(["plan"]) == 0
+    for seen in (raw, other):
+        said = seen.getvalue().decode("utf-8" if encoding == "ascii" else encoding)
+        assert said.endswith(" end\n")
+        assert all(a == b or b == "?" for a, b in zip(text, said.rstrip("\n"), strict=True))
+
+
+def test_a_stream_that_nobody_reads_asks_a_migration_to_stop_and_is_told_at_its_end() -> None:
+    class Stop:
+        asked = False
+
+    said: list[str] = []
+
+    def line(kind: str, value: object) -> None:
+        said.append(kind)
+        if len(said) == 2:
+            raise OutputFailed("output.closed", "closed.")
+
+    stop = Stop()
+    lines = Lines(line, stop)  # type: ignore[arg-type]
+    lines("a", 1)
+    assert (stop.asked, lines.ended(8)) == (False, 8)
+    lines("b", 1)
+    lines("c", 1)
+    assert (stop.asked, said) == (True, ["a", "b"])
+    with pytest.raises(OutputFailed):
+        lines.ended(0)

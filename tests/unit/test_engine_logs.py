@@ -90,9 +90,22 @@ def test_rotation_loses_nothing_and_brings_nothing_back(logs: Logs) -> None:
     assert logs.source.read(CELL, after).faults == ()
     logs.write(XID)
     assert logs.source.read(CELL, after).faults == ("xid",)
-    logs.canary.write_text(OOM + XID)
-    logs.source.pump(CELL)
     assert logs.source.read(CELL, logs.source.mark(CELL)).faults == ()
+
+
+def test_a_log_that_is_cut_in_place_goes_on(logs: Logs) -> None:
+    logs.write("a long line of the old file " * 20 + "\n")
+    at = logs.source.mark(CELL)
+    logs.canary.write_text(HSA)
+    logs.source.pump(CELL)
+    assert logs.source.read(CELL, at).faults == ("hsa_status_error",)
+    after = logs.source.mark(CELL)
+    assert logs.source.read(CELL, after).faults == ()
+    other = logs.again()
+    logs.write(XID)
+    other.read(CELL, after)
+    other.pump(CELL)
+    assert other.read(CELL, after).faults == logs.source.read(CELL, after).faults == ("xid",)
 
 
 def test_a_fault_on_both_arms_and_a_soft_one_are_told_and_trip_nothing(logs: Logs) -> None:

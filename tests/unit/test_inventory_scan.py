@@ -258,5 +258,31 @@ def test_sources_of_the_fleet_file() -> None:
         assert not list(check_source(kind, {need: "x"}, {}))
     assert [place for place, _ in check_source("table", {"files": "'x"}, {})] == [("settings", "files")]
     assert not list(check_source("table", {"files": "'my file.csv' b.csv"}, {}))
+
+
+SECRET = "s3cr3t"
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "address"),
+    [
+        ("prometheus", "url", f"http://ada:{SECRET}@h:9090"),
+        ("engines", "urls", f"h:1 https://{SECRET}@h:2/x"),
+        ("engines", "urls", f"ada:{SECRET}@h:1"),
+        ("aws", "endpoint", f"http://a:{SECRET}@h"),
+        ("azure", "endpoint", f"https://a:{SECRET}@h/@"),
+    ],
+)
+def test_an_address_holds_no_password(kind: str, key: str, address: str) -> None:
+    ((place, text),) = check_source(kind, {key: address}, {})
+    assert (place, SECRET in text, "secrets" in text) == (("settings", key), False, True)
+    assert not list(check_source(kind, {key: "https://h:9/a@b"}, {}))
+    if key != "endpoint":
+        with pytest.raises(UsageError) as failed:
+            source_of_text(f"{kind}:{address}", Path("/"))
+        assert SECRET not in str(failed.value)
+
+
+def test_more_of_the_fleet_file() -> None:
     assert [text for _, text in check_source("azur", {}, {})] != []
     assert [place for place, _ in check_source("aws", {"profil": "x"}, {"token": 1})] == [("settings", "profil"), ("secrets", "token")]

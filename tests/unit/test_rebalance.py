@@ -21,7 +21,7 @@ from fleetctl.errors import LeaseHeld, PlanStale
 from fleetctl.rebalance.hold import left, within
 from fleetctl.rebalance.standing import Measured
 from fleetctl.usecases.capacity import PoolHosts
-from fleetctl.usecases.migrate import approved_plan
+from fleetctl.usecases.migrate import approved_plan, begin
 from fleetctl.usecases.plan import PlanPorts
 from fleetctl.usecases.rebalance import LIMIT, Proposal, propose
 from fleetctl.usecases.rebalance_apply import begin_run, save, sign, standing_approval, take_lease, withdraw
@@ -171,6 +171,22 @@ def test_a_pinned_cell_is_left_to_an_ordinary_plan() -> None:
     found = w.propose(fleet=fleet)
     assert set(targets(found)) == {"c1", "c2"}
     assert [h.reason.code for h in found.run.held] == ["rebalance.pinned"]
+
+
+def test_what_a_plan_under_way_moves_in_a_later_wave_is_left_to_it() -> None:
+    w = World()
+    w.fleet = replace(w.fleet, policy=replace(w.fleet.policy, wave_cells=1))
+    plan = plan_of(w.fleet)
+    assert len(plan.waves) == 3
+    first = plan.waves[0].cells[0]
+    w.store.put(plan.id, plan)
+    begin(plan, w.fleet, (first,), "complete", w.store, w.clock, ANA)
+    found = w.propose()
+    assert targets(found) == {}
+    assert {h.reason.code for h in found.run.held} == {"rebalance.planned"}
+    assert len(found.run.held) == 2
+    w.store.put("r1", replace(found.run, id="r1", plan=plan.id))
+    assert set(targets(w.propose())) == {"c0", "c1", "c2"} - {first}, "a run's own later waves are not held up"
 
 
 def test_where_nothing_is_to_be_had_nothing_is_planned() -> None:

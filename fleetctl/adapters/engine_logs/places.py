@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -28,6 +29,7 @@ LIMIT_S = 20.0
 OVERLAP_S = 2.0
 """A command is asked from so long before it was asked last, since clocks and flushes differ; lines seen before are left out."""
 _KNOWN_LINES = 20_000
+_MARK = re.compile(r"(\d{1,20}\.\d{1,6}):(\d{1,15})\Z")
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "SSH_AUTH_SOCK", "KUBECONFIG", "TMPDIR")
 
 
@@ -36,12 +38,12 @@ class LogLine:
     """One line of a log.
 
     Args:
-        at_s: epoch seconds, as it says itself, else when it was read; file, offset: number of its file and the byte after it, if any.
+        at_s: epoch seconds, as it says itself, else when it was read; file, offset: which file, and the byte after it, if any.
     """
 
     text: str
     at_s: float
-    file: int = 0
+    file: str = ""
     offset: int = 0
 
 
@@ -50,71 +52,86 @@ class Unreadable(Exception):
 
 
 class LogFile:
-    """A log file, followed over rotation: a file that was replaced is read to its end first, if it still lies beside it as `.1`."""
+    """A log file, followed over rotation: one that was replaced is read to its end first, if it still lies beside it as `.1`.
+
+    A mark is "<inode>.<times that the file was cut>:<byte>".
+    """
 
     def __init__(self, arm: Arm, path: Path) -> None:
         self.arm, self.name, self._path = arm, str(path), path
-        self._inode, self.offset = 0, 0
-        self._order: list[int] = []
+        self._file, self._offset, self._cuts = 0, 0, 0
+        self._order: list[str] = []
 
     def mark(self) -> str:
         """Return the place after what is there now; "" where there is no file."""
         with suppress(OSError):
             found = self._path.stat()
-            return f"{found.st_ino}:{found.st_size}"
+            cuts = self._cuts if found.st_ino == self._file else 0
+            return f"{found.st_ino}.{cuts}:{found.st_size}"
         return ""
 
     def begin(self, mark: str, since_s: float) -> None:
         """Read from a mark on; a file that was not there then is read whole."""
-        inode, _, offset = mark.partition(":")
-        self._inode, self.offset = (int(inode), int(offset)) if inode.isdigit() and offset.isdigit() else (0, 0)
-        self._order = [self._inode] if self._inode else []
+        key, offset = _mark(mark)
+        self._order = [key] if key else []
+        if key:
+            inode, _, cuts = key.partition(".")
+            self._file, self._cuts, self._offset = int(inode), int(cuts), offset
 
     def new_lines(self) -> Iterator[LogLine]:
         """Yield whole lines that were not read yet. Raises Unreadable."""
         try:
             found = self._path.stat()
-            if self._inode and found.st_ino != self._inode:
+            if self._file and found.st_ino != self._file:
                 yield from self._rest_of_the_old()
-                self.offset = 0
-            self._inode = found.st_ino
-            if self._inode not in self._order:
-                self._order = [*self._order[-9:], self._inode]
-            if found.st_size < self.offset:
-                self.offset = 0  # cut in place
+            if found.st_ino != self._file:
+                self._file, self._offset, self._cuts = found.st_ino, 0, 0
+            if found.st_size < self._offset:
+                self._offset, self._cuts = 0, self._cuts + 1
             yield from self._lines(self._path)
         except OSError as e:
             raise Unreadable(f"{self.name}: {e.strerror or e}") from e
 
     def is_before(self, line: LogLine, mark: str, since_s: float) -> bool:
         """Tell whether a line stood there at a mark."""
-        inode, _, offset = mark.partition(":")
-        if not inode.isdigit() or not offset.isdigit():
-            return False
-        if int(inode) == line.file:
-            return line.offset <= int(offset)
+        key, offset = _mark(mark)
+        if key == line.file:
+            return line.offset <= offset
         known = self._order
-        return int(inode) in known and line.file in known and known.index(line.file) < known.index(int(inode))
+        return key in known and line.file in known and known.index(line.file) < known.index(key)
+
+    def _key(self) -> str:
+        key = f"{self._file}.{self._cuts}"
+        if key not in self._order:
+            self._order = [*self._order[-15:], key]
+        return key
 
     def _rest_of_the_old(self) -> Iterator[LogLine]:
         old = self._path.with_name(self._path.name + ".1")
         with suppress(OSError):
-            if old.stat().st_ino == self._inode:
+            if old.stat().st_ino == self._file:
                 yield from self._lines(old)
 
     def _lines(self, path: Path) -> Iterator[LogLine]:
+        key = self._key()
         with path.open("rb") as f:
-            f.seek(self.offset)
+            f.seek(self._offset)
             data = f.read(MOST_BYTES)
         end = data.rfind(b"\n") + 1
         if not end and len(data) == MOST_BYTES:
             end = len(data)  # a line without an end
-        at = self.offset
-        self.offset += end
+        at = self._offset
+        self._offset += end
         now = time.time()
         for raw in data[:end].splitlines(keepends=True):
             at += len(raw)
-            yield LogLine(text=raw[:MOST_LINE].decode("utf-8", "replace").rstrip(), at_s=now, file=self._inode, offset=at)
+            yield LogLine(text=raw[:MOST_LINE].decode("utf-8", "replace").rstrip(), at_s=now, file=key, offset=at)
+
+
+def _mark(text: str) -> tuple[str, int]:
+    """Return file and byte of a mark, ("", 0) for none."""
+    found = _MARK.match(text)
+    return (found[1], int(found[2])) if found else ("", 0)
 
 
 class LogCommand:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from fleetctl.adapters.paired.prompts import body_of, pick
+from fleetctl.adapters.paired.prompts import LENGTHS, body_of, pick
 from fleetctl.adapters.paired.replay import replay_body
 from fleetctl.adapters.paired.stream import Answer, Api, Side, ask
 from fleetctl.analysis.faults import is_hard
@@ -28,6 +28,8 @@ from fleetctl.formats.replay import ReplayRequest
 IDLE_S = 60.0
 MOST_OPEN = 8
 """Pairs that may be on their way at a time."""
+_TURN = 2 * len(LENGTHS)
+"""Pairs in which every length and either order of sending came once; then the next model name has its turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +41,8 @@ class PairSpec:
         per_s: pairs per second, above 0; max_tokens: of an answer, at least 2 so that time per token can be told.
         limit_s: longest wait for an answer; prompts: of the fleet file's own, () for the built-in ones.
         logprobs: ask for them.
-        requests: users' recorded ones, sent in turn instead of prompts; models: that they may ask for; until_s: epoch seconds after which
-            nothing is sent any more, since they have expired.
+        requests: users' recorded ones, sent in turn instead of prompts; until_s: epoch seconds after which nothing is sent any more,
+            since they have expired. models: names that may be asked for, adapter models among them; prompts ask each in turn.
     """
 
     sides: Mapping[Arm, tuple[Side, ...]]
@@ -59,7 +61,8 @@ class PairSpec:
         """Return what a pair asks, and by which of the two interfaces."""
         if not self.requests:
             prompt = pick(self.prompts, seed, index)
-            return self.api, body_of(prompt, self.api, model=self.model, max_tokens=self.max_tokens, logprobs=logprobs)
+            model = self.models[index // _TURN % len(self.models)] if self.models else self.model
+            return self.api, body_of(prompt, self.api, model=model, max_tokens=self.max_tokens, logprobs=logprobs)
         r = self.requests[index % len(self.requests)]
         mark = f"[{seed}.{index}]"
         body = replay_body(r, mark, models=self.models, model=self.model, max_tokens=self.max_tokens, logprobs=logprobs)
@@ -142,6 +145,7 @@ class PairedProbes:
         running = self._running[c]
         has_logprobs = spec.logprobs and running.logprobs
         api, body = spec.body(self._seed, index, logprobs=has_logprobs)
+        adapter = "" if body["model"] == spec.model else str(body["model"])
         both: dict[Arm, Answer] = {}
         lock = threading.Lock()
 
@@ -157,7 +161,7 @@ class PairedProbes:
                 if has_logprobs and all(a.why in ("status 400", "status 422") for a in both.values()):
                     running.logprobs = False  # neither server knows them: the pair is no evidence of anything else
                 else:
-                    self._add([record_of(both[a], c, a, (self._seed << 24) + index) for a in ARMS])
+                    self._add([record_of(both[a], c, a, (self._seed << 24) + index, model=adapter) for a in ARMS])
             finally:
                 gate.release()
 
@@ -165,7 +169,7 @@ class PairedProbes:
             pool.submit(one, arm)
 
 
-def record_of(a: Answer, c: CellId, arm: Arm, pair: int) -> Attempt:
+def record_of(a: Answer, c: CellId, arm: Arm, pair: int, *, model: str = "") -> Attempt:
     """Return a probe's record."""
     gaps = a.tokens - 1
     token_ms = 1_000 * (a.last_s - (a.first_s or 0.0)) / gaps if not a.failed and gaps > 0 and a.first_s is not None else None
@@ -185,4 +189,5 @@ def record_of(a: Answer, c: CellId, arm: Arm, pair: int) -> Attempt:
         finish=a.finish if not a.failed else "",
         pair=pair,
         fault=a.fault if is_hard(a.fault) else "",
+        model=model,
     )

@@ -55,6 +55,7 @@ def parse(line: bytes) -> Attempt | Skipped:
         pin, retries = row.get("p", "-"), str(row.get("rc", "0"))
         flags, tries = str(row.get("rf", "-")), int(row.get("ac", 1))  # how Envoy says it
         prompt, cached = int(row.get("pt", -1)), int(row.get("cc", -1))
+        model, cohort = _name(row.get("m")), _name(row.get("co"))
     except (ValueError, KeyError, TypeError, RecursionError):
         return "broken"
     if not (isinstance(cell, str) and isinstance(server, str) and isinstance(termination, str)) or started <= 0:
@@ -86,7 +87,14 @@ def parse(line: bytes) -> Attempt | Skipped:
         latency_ms=float(active) if timed else None,
         prompt_tokens=prompt,
         cached_tokens=cached,
+        model=model,
+        cohort=cohort,
     )
+
+
+def _name(told: object) -> str:
+    """Return the name of an adapter model or cohort, "" where there is none or it is no plain text."""
+    return told[:128] if isinstance(told, str) and told not in ("-", "") and told.isprintable() else ""
 
 
 def log_files(folder: Path) -> dict[int, Path]:

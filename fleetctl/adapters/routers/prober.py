@@ -8,6 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -131,28 +132,83 @@ class CompletionProber:
         return proven, why
 
     def _ask(self, c: CellId, headers: Mapping[str, str], deadline: Deadline, answers: queue.SimpleQueue[_Proof]) -> None:
-        at = time.monotonic()
-        try:
-            model = self._models.get(c) or self._listed_model(c, headers, deadline)
-            body = {"prompt": "ok", "max_tokens": 1, "temperature": 0, **({"model": model} if model else {})}
-            status, server, answer = self._call("POST", f"/{c}/v1/completions", headers, json.dumps(body), deadline)
-            complete = status == 200 and isinstance(answer, dict) and bool(answer.get("choices"))
-            answers.put(_Proof(server=server if complete else "", why="" if complete else f"status {status}", at=at))
-        except (OSError, http.client.HTTPException, ValueError) as failed:
-            answers.put(_Proof(server="", why=type(failed).__name__, at=at))
+        answers.put(_complete((self._host, self._port), f"/{c}", headers, self._models.get(c, ""), deadline))
 
-    def _listed_model(self, c: CellId, headers: Mapping[str, str], deadline: Deadline) -> str:
-        _, _, answer = self._call("GET", f"/{c}/v1/models", headers, None, deadline)
-        listed = answer.get("data") if isinstance(answer, dict) else None
-        first = listed[0] if isinstance(listed, list) and listed else None
-        return str(first.get("id", "")) if isinstance(first, dict) else ""
 
-    def _call(self, method: str, path: str, headers: Mapping[str, str], body: str | None, deadline: Deadline) -> tuple[int, str, object]:
-        link = http.client.HTTPConnection(self._host, self._port, timeout=max(0.05, deadline.left_s()))
-        try:
-            link.request(method, path, body=body, headers=dict(headers))
-            answer = link.getresponse()
-            text = answer.read(_ANSWER_MAX)
-            return answer.status, answer.getheader(SERVER_HEADER) or "", json.loads(text) if answer.status == 200 else None
-        finally:
-            link.close()
+class EndpointProber:
+    """Asks every replica of a cell in a pool for a completion of one token at its own address, for routers that let nobody choose a side.
+
+    Args:
+        endpoints: "address:port" of each replica by cell and arm.
+        sources: source pool per cell; any other pool is the target; models: as CompletionProber.
+    """
+
+    def __init__(
+        self,
+        endpoints: Callable[[CellId, Arm], tuple[str, ...]],
+        *,
+        sources: Mapping[CellId, PoolId],
+        models: Mapping[CellId, str] | None = None,
+    ) -> None:
+        self._endpoints = endpoints
+        self._sources = dict(sources)
+        self._models = dict(models or {})
+
+    def ready(self, pool: PoolId, c: CellId) -> Readiness:
+        """Ask all replicas at once, at most 5 s, and return what answered.
+
+        Raises:
+            TrafficNotApplied: traffic.unknown_cell.
+        """
+        if not is_id(c) or c not in self._sources:
+            raise TrafficNotApplied("traffic.unknown_cell", f"no source pool of cell {c[:70]!r} is known.")
+        began, deadline = time.monotonic(), Deadline(PROBE_LIMIT_S)
+        places = self._endpoints(c, "baseline" if self._sources[c] == pool else "canary")
+        headers = {"content-type": "application/json"}
+        with ThreadPoolExecutor(max_workers=min(max(1, len(places)), _MAX_ASKED)) as workers:
+            proofs = workers.map(lambda place: _complete(_split_place(place), "", headers, self._models.get(c, ""), deadline), places)
+            found = dict(zip(places, proofs, strict=True))
+        failed = {place: proof.why for place, proof in found.items() if proof.why}
+        oldest = min((proof.at for proof in found.values() if not proof.why), default=began)
+        why = next(iter(failed.values()), "") if failed else f"cell {c} has no endpoint there in the fleet file"
+        detail = (f"no completion from {', '.join(sorted(failed))} ({why})" if failed else why) if failed or not places else ""
+        ready = len(places) - len(failed)
+        return Readiness(pool=pool, cell=c, ready=ready, total=len(places), age_s=time.monotonic() - oldest, detail=detail)
+
+
+def _split_place(place: str) -> tuple[str, int]:
+    host, _, port = place.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _complete(place: tuple[str, int], prefix: str, headers: Mapping[str, str], model: str, deadline: Deadline) -> _Proof:
+    """Ask for a completion of one token; `server` is the replica that a router names, `why` what was wrong."""
+    at = time.monotonic()
+    try:
+        name = model or _listed_model(place, prefix, headers, deadline)
+        body = {"prompt": "ok", "max_tokens": 1, "temperature": 0, **({"model": name} if name else {})}
+        status, server, answer = _call(place, "POST", f"{prefix}/v1/completions", headers, json.dumps(body), deadline)
+        complete = status == 200 and isinstance(answer, dict) and bool(answer.get("choices"))
+        return _Proof(server=server if complete else "", why="" if complete else f"status {status}", at=at)
+    except (OSError, http.client.HTTPException, ValueError) as failed:
+        return _Proof(server="", why=type(failed).__name__, at=at)
+
+
+def _listed_model(place: tuple[str, int], prefix: str, headers: Mapping[str, str], deadline: Deadline) -> str:
+    _, _, answer = _call(place, "GET", f"{prefix}/v1/models", headers, None, deadline)
+    listed = answer.get("data") if isinstance(answer, dict) else None
+    first = listed[0] if isinstance(listed, list) and listed else None
+    return str(first.get("id", "")) if isinstance(first, dict) else ""
+
+
+def _call(
+    place: tuple[str, int], method: str, path: str, headers: Mapping[str, str], body: str | None, deadline: Deadline
+) -> tuple[int, str, object]:
+    link = http.client.HTTPConnection(*place, timeout=max(0.05, deadline.left_s()))
+    try:
+        link.request(method, path, body=body, headers=dict(headers))
+        answer = link.getresponse()
+        text = answer.read(_ANSWER_MAX)
+        return answer.status, answer.getheader(SERVER_HEADER) or "", json.loads(text) if answer.status == 200 else None
+    finally:
+        link.close()

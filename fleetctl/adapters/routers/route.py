@@ -30,6 +30,8 @@ class CellRoute:
         baseline, canary: "address:port" of each replica of source and target.
         check_every_ms, check_timeout_ms: of the health check, which is a real completion of one token.
         answer_timeout_s: longest silence of a server; 0 means 600 s for streams and 60 s for plain answers.
+        adapters: names of adapter models, told apart in the log by the request's `model`; cohort: what names a request's cohort there
+            (HAProxy only).
     """
 
     cell: CellId
@@ -41,6 +43,8 @@ class CellRoute:
     check_every_ms: int = 1_000
     check_timeout_ms: int = 3_000
     answer_timeout_s: int = 0
+    adapters: tuple[str, ...] = ()
+    cohort: AffinityKey | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +80,11 @@ def problems(route: CellRoute) -> Iterator[str]:
             yield f"cell {route.cell}: endpoint {endpoint!r} is not address:port"
     if route.affinity is not None and not _TOKEN.match(route.affinity.name):
         yield f"cell {route.cell}: affinity {route.affinity.name!r} is not the name of a header or cookie"
+    for adapter in route.adapters:
+        if not _MODEL.match(adapter):
+            yield f"cell {route.cell}: adapter {adapter!r} is not a model name"
+    if route.cohort is not None and not _TOKEN.match(route.cohort.name):
+        yield f"cell {route.cell}: cohort {route.cohort.name!r} is not the name of a header or cookie"
     if not 100 <= route.check_every_ms <= 60_000 or not 100 <= route.check_timeout_ms <= 60_000:
         yield f"cell {route.cell}: health checks need 100 to 60,000 ms"
     if not 0 <= route.answer_timeout_s <= 86_400:

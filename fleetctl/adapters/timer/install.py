@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -87,6 +88,35 @@ def unit_texts(job: TimerJob, *, system: bool) -> dict[str, str]:
         f"{job.name}.service": "\n".join(line for i, line in enumerate(service) if line or i == 4) + "\n",
         f"{job.name}.timer": "\n".join(timer) + "\n",
     }
+
+
+def guard_unit(argv: Sequence[str], folder: Path, path: str) -> str:
+    """Return the unit of a service that runs a command all the time and is started again whenever it ends.
+
+    Raises:
+        FleetctlError: timer.text, a path or argument with a line break.
+    """
+    job = TimerJob(name="fleetctl-guard", argv=tuple(argv), folder=folder, every="hourly", path=path)
+    _plain(job)
+    lines = [
+        "[Unit]",
+        "Description=fleetctl: takes a weight home that nobody renews",
+        "Wants=network-online.target",
+        "After=network-online.target",
+        "",
+        "[Service]",
+        f"WorkingDirectory={_specifier(str(folder))}",
+        f"Environment={_word(f'PATH={path}')}",
+        f"ExecStart={' '.join(_word(a) for a in job.argv)}",
+        "Restart=always",
+        "RestartSec=2",
+        "UMask=0077",
+        "NoNewPrivileges=yes",
+        "",
+        "[Install]",
+        "WantedBy=multi-user.target",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def install_systemd(job: TimerJob, *, units: Path | None = None) -> Installed:
@@ -235,4 +265,7 @@ def _run(argv: list[str], text: str | None = None) -> None:
         raise FleetctlError("timer.failed", f"{argv[0]} did not end within {LONGEST_S} s.", hint="Look: systemctl status") from e
     if done.returncode:
         said = " ".join(done.stderr.split())[:300]
-        raise FleetctlError("timer.failed", f"{' '.join(argv[:3])} failed: {said}", hint="Mend it, then run the same command again")
+        hint = "Mend it, then run the same command again"
+        if "--user" in argv:
+            hint = "You need a systemd manager of your own: loginctl enable-linger, then log in anew. Or install it as root, or with cron"
+        raise FleetctlError("timer.failed", f"{' '.join(argv[:3])} failed: {said}", hint=hint)

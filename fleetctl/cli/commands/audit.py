@@ -7,11 +7,11 @@ import sys
 import click
 
 from fleetctl.cli.app import App
-from fleetctl.cli.options import output_option, pass_app
+from fleetctl.cli.options import Group, output_option, pass_app
 from fleetctl.errors import EXIT_DONE, EXIT_FAILED
 
 
-@click.group("audit")
+@click.group("audit", cls=Group)
 def command() -> None:
     """List and verify the hash-chained log of what happened."""
 

@@ -87,6 +87,14 @@ def _routers(app: App, fleet: Fleet) -> Iterator[NeedCheck]:
         yield _check(f"router {router.name}", lambda cells=cells: _router_found(app, cells))  # type: ignore[misc]
 
 
+_ROUTER_HINTS = {
+    "haproxy": "load fleetctl.lua in this router: docs/how-to/bring-your-own-router.md",
+    "envoy": "one writer at a time and a resident ticker: docs/how-to/envoy-router.md",
+    "alb": "one writer at a time and a resident ticker: docs/how-to/alb-router.md",
+    "httproute": "a resident ticker: docs/how-to/gateway-api-router.md",
+}
+
+
 def _router_found(app: App, cells: list[Cell]) -> Found:
     from fleetctl.adapters.needs import Found
 
@@ -101,7 +109,7 @@ def _router_found(app: App, cells: list[Cell]) -> Found:
         f"{len(shown)} of {len(cells)} cells read back, {moving} with traffic on the target; fence: {can.fence}; lease: {can.weight_lease}"
     )
     if can.fence != "target" or can.weight_lease == "none":
-        return Found("warn", detail, "load fleetctl.lua in this router: docs/how-to/bring-your-own-router.md")
+        return Found("warn", detail, _ROUTER_HINTS.get(app.fleet().router(cells[0].router.name).kind, ""))
     return Found("ok", detail)
 
 

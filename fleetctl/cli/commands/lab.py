@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fleetctl.cli.app import App
-from fleetctl.cli.options import CELL, output_option, pass_app
+from fleetctl.cli.options import CELL, Group, output_option, pass_app
 from fleetctl.errors import EXIT_DONE, EXIT_FAILED
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SCALE = click.FloatRange(0.01, 100.0)
 
 
-@click.group("lab")
+@click.group("lab", cls=Group)
 def command() -> None:
     """A local fleet on this machine: a real router, a real small LLM, emulated engines, load and faults.
 

@@ -21,6 +21,10 @@ SOCKET_PATH_MAX = 99
 BUFFER_BYTES = 65_536
 """Answers up to about this size yield their token counts; the default of 16 kB would lose those of long answers."""
 
+BODY_WAIT = "600s"
+"""As long as `timeout client`: HAProxy answers 408 (or 504) where a body is not whole by then, and a slow client must not be cut for our
+counting. It waits no longer than the body takes, or until the buffer is full. Source: measured, HAProxy 2.8.25."""
+
 _PATH = re.compile(r"/[A-Za-z0-9_./-]{1,200}\Z")
 
 
@@ -162,7 +166,7 @@ defaults
 """
 
 
-def _log_format() -> str:
+def _log_format(cells: tuple[CellRoute, ...]) -> str:
     fields = {
         "c": '"%[var(txn.c)]"',
         "a": '"%[var(txn.arm)]"',
@@ -180,6 +184,10 @@ def _log_format() -> str:
         "p": '"%[var(txn.p)]"',
         "rc": '"%rc"',
     }
+    if any(route.adapters for route in cells):
+        fields["m"] = '"%[var(txn.m)]"'
+    if any(route.cohort for route in cells):
+        fields["co"] = '"%[var(txn.co)]"'
     return "{" + ",".join(f'"{name}":{value}' for name, value in fields.items()) + "}"
 
 
@@ -188,7 +196,7 @@ def _frontend(config: RouterConfig) -> str:
     return f"""\
 frontend fleetctl
     bind {config.address}:{config.port}
-    log-format '{_log_format()}'
+    log-format '{_log_format(config.cells)}'
     http-request set-var(txn.t0) date(0,ms)
     http-request set-var(txn.pt) int(-1)
     http-request set-var(txn.ct) int(-1)
@@ -202,6 +210,7 @@ frontend fleetctl
     http-request set-var(txn.bp) var(txn.c),map_str_int({weights},0)
     http-request set-var(txn.bucket) rand(10000)
 {_affinity(config.cells)}
+{_told_apart(config.cells)}
     http-request set-var(txn.arm) str(baseline)
     http-request set-var(txn.arm) str(canary) if {{ var(txn.bucket),sub(txn.bp) lt 0 }}
     acl pin_key var(proc.pin),length ge 16
@@ -217,7 +226,7 @@ frontend fleetctl
     http-response del-header {SERVER_HEADER}
     http-response set-header {SERVER_HEADER} %s if pinned
     acl plain res.hdr(content-type) -m beg application/json
-    http-response wait-for-body time 10s if plain
+    http-response wait-for-body time {BODY_WAIT} if plain
     http-response set-var(txn.pt) res.body,json_query('$.usage.prompt_tokens','int') if plain
     http-response set-var(txn.ct) res.body,json_query('$.usage.completion_tokens','int') if plain
     http-response set-var(txn.cc) res.body,json_query('$.usage.prompt_tokens_details.cached_tokens','int') if plain
@@ -239,6 +248,27 @@ def _affinity(cells: tuple[CellRoute, ...]) -> str:
     return "\n".join(lines)
 
 
+def _told_apart(cells: tuple[CellRoute, ...]) -> str:
+    """Return lines that name a request's adapter model (one of the declared names, else "-") and its cohort in the log."""
+    lines: list[str] = []
+    if any(route.adapters for route in cells):
+        lines.append("    http-request set-var(txn.m) str(-)")
+    if any(route.cohort for route in cells):
+        lines.append("    http-request set-var(txn.co) str(-)")
+    for route in cells:
+        here = f"var(txn.c) -m str {route.cell}"
+        if route.adapters:
+            lines.append(f"    http-request wait-for-body time {BODY_WAIT} if METH_POST {{ {here} }}")
+        for adapter in route.adapters:
+            lines.append(
+                f"    http-request set-var(txn.m) str({adapter}) if {{ {here} }} {{ req.body,json_query('$.model') -m str {adapter} }}"
+            )
+        if route.cohort is not None:
+            fetch = "req.fhdr" if route.cohort.kind == "header" else "req.cook"
+            lines.append(f"    http-request set-var(txn.co) {fetch}({route.cohort.name}),bytes(0,64),json(utf8s) if {{ {here} }}")
+    return "\n".join(lines)
+
+
 def _tee(config: RouterConfig) -> str:
     if not config.lua or not config.collector_port:
         return ""
@@ -246,7 +276,7 @@ def _tee(config: RouterConfig) -> str:
     return f"""\
     http-request lua.fleetctl_sample if METH_POST {{ path_end /completions }} !pinned {rate} {{ req.hdr_val(content-length) 1:14000 }}
     acl teed var(txn.tee) -m bool
-    http-request wait-for-body time 100ms if teed
+    http-request wait-for-body time {BODY_WAIT} if teed
     http-request lua.fleetctl_tee if teed"""
 
 
