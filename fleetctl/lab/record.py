@@ -42,6 +42,8 @@ class LabRecord:
     Args:
         run: run folder; workspace: absolute.
         model: path of the real model; without_llm: why there is none (then the path is empty).
+        machines: "nspawn" where the target's hosts are real ones, "" where they are emulated; network: of those, first three numbers.
+        packages_port: of the repository that they install from.
         changed: names of what this call started; empty where all of it was up already (not kept in the file).
     """
 
@@ -54,6 +56,9 @@ class LabRecord:
     without_llm: str = ""
     load: bool = False
     ticker: bool = False
+    machines: str = ""
+    network: str = ""
+    packages_port: int = 0
     changed: tuple[str, ...] = ()
     format_version: int = FORMAT
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from fnmatch import fnmatchcase
 
@@ -58,6 +58,18 @@ class Nodes:
     keys: Mapping[str, str]
     stores: Mapping[str, ModelStore] = field(default_factory=dict)
     models: tuple[ModelFile, ...] = ()
+
+
+def on_provisioned(nodes: Nodes, hosts: Sequence[Host]) -> Nodes:
+    """Return the nodes with the hosts that provision made instead of those that the file names; what it says of one by its name stays.
+
+    Raises:
+        ConfigInvalid: config.nodes, where the hosts are another pool's.
+    """
+    if other := next((h for h in hosts if h.pool != nodes.pool), None):
+        raise ConfigInvalid("config.nodes", f"the nodes file is of pool {nodes.pool}, and host {other.id} is one of {other.pool}")
+    users = {h.id: h.user for h in nodes.hosts}
+    return replace(nodes, hosts=tuple(h if h.user else replace(h, user=users.get(h.id, "")) for h in hosts))
 
 
 def check_nodes(nodes: Nodes, matrix: Matrix, today: date) -> tuple[Matrix, tuple[Diagnostic, ...]]:

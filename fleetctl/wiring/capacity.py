@@ -45,7 +45,10 @@ class Capacity(See, Traffic):
         settings = self.fleet.settings
         stack = self._stack(spec)
         is_lab = stack == "lab"
-        variables = lab_variables(Path(settings["lab.hosts"]), sys.executable) if is_lab else cloud_variables(stack, settings)
+        if is_lab:
+            variables = lab_variables(Path(settings["lab.hosts"]), sys.executable, network=settings.get("lab.network", ""))
+        else:
+            variables = cloud_variables(stack, settings)
         folder = shipped("terraform") / "stacks" / stack
         backend = backend_from(settings, self.fleet.name)
         return TerraformProvisioner(folder, self.state_folder / "terraform", stack, variables, find_tool(), backend=backend)

@@ -15,9 +15,9 @@ from pathlib import Path
 from fleetctl.adapters.ansible.configurator import AnsibleConfigurator
 from fleetctl.domain.ids import Token
 from fleetctl.domain.provision import HostResult, Progress
+from fleetctl.lab.standins import Repository
 from tests.fakes.ansible_world import PLAYBOOKS
 from tests.lab.nspawn_lab import NspawnLab, RealHost, nspawn_lab
-from tests.lab.standin_packages import Repository
 
 IGNORED = (
     "var/log", "var/cache", "var/tmp", "tmp", "run",  # what every program may write

@@ -14,14 +14,15 @@ from fleetctl.planning.capacity import places_of
 
 
 def lab_variables(
-    lab_root: Path, python: str, *, delay_s: float = 0.0, tags: Mapping[str, str] | None = None
+    lab_root: Path, python: str, *, delay_s: float = 0.0, network: str = "", tags: Mapping[str, str] | None = None
 ) -> Callable[[PoolSpec], Mapping[str, object]]:
-    """Return what `terraform/stacks/lab` is given, whose hosts are emulated.
+    """Return what `terraform/stacks/lab` is given, whose hosts are emulated or in systemd-nspawn.
 
     Args:
         lab_root: folder that holds one folder per host, absolute.
         python: interpreter that has fleetctl installed, absolute.
         delay_s: emulated boot time of a host, 0 to 600 seconds.
+        network: first three numbers of the addresses of real hosts, empty for emulated ones.
     """
 
     def of(spec: PoolSpec) -> Mapping[str, object]:
@@ -35,6 +36,7 @@ def lab_variables(
             "lab_root": str(lab_root),
             "python": python,
             "delay_s": delay_s,
+            **({"network": network} if network else {}),
             "tags": {"fleetctl-pool": spec.pool, **(tags or {})},
         }
 
@@ -89,8 +91,8 @@ def cloud_variables(stack: str, settings: Mapping[str, str]) -> Callable[[PoolSp
     return of
 
 
-PLACE_SETTINGS = frozenset({"zones", "sizes", "regions", "on_demand", "partial", "notices"})
-"""Settings of a pool (pool.NAME.zones, ...) that say where else it may be made, and how it tells of its end; they are no variables."""
+PLACE_SETTINGS = frozenset({"zones", "sizes", "regions", "on_demand", "partial", "notices", "nodes"})
+"""Settings of a pool (pool.NAME.zones, ...) that are no variables: where else it may be made, how it tells of its end, what it becomes."""
 
 
 def places_from(spec: PoolSpec, settings: Mapping[str, str]) -> tuple[Candidate, ...]:
