@@ -1,6 +1,7 @@
 """Plan, pure layer: waves in time: overlapping soaks, freeze windows, what is given back when, what both sides cost. Never I/O.
 
-start of a wave   when the wave before has its last cell in soak (as `fleetctl migrate` goes on), never inside a freeze window
+start of a wave   when the wave before has its last cell in soak (as `fleetctl migrate` goes on) and the new VMs of its targets can be
+                  ready (as long as it took last time), never inside a freeze window
 end of a step     its planned hours later; where that is inside a freeze window, the window's end (a freeze binds advance alone)
 release of VMs    of a source pool: after the soak of the last wave that takes a cell from it
 both sides        VMs that come: from the start until their pool's last soak ends; VMs that go: until their release
@@ -13,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import ROUND_HALF_UP, Decimal
+from types import MappingProxyType
 
-from fleetctl.domain.calendar import Calendar, Release, WaveDates
+from fleetctl.domain.calendar import Calendar, ReadyTime, Release, WaveDates
 from fleetctl.domain.fleet import FreezeWindow
 from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.plan import Outcome, StepNeed, Wave
@@ -43,18 +45,24 @@ def make_calendar(
     *,
     saving: Decimal,
     deadline: Instant | None = None,
+    ready: Mapping[PoolId, ReadyTime] = MappingProxyType({}),
 ) -> tuple[Calendar | None, Money, Money]:
     """Return the waves in time (None where nothing moves), what both sides cost, and what of it comes on top of today's bill.
 
     Args:
         needs: per moving cell, its steps (finite); pools: VMs today and after the plan, with prices; saving: USD per hour in the end.
+        ready: how long a pool's hosts took from bare to ready, where that was measured.
     """
     if not waves:
         return None, _money(Decimal(0)), _money(Decimal(0))
     dates: list[WaveDates] = []
+    by_pool = {p.pool: p for p in pools}
+    coming_up = {p: t for p, t in ready.items() if p in by_pool and _more(by_pool[p]) > 0}
     cursor, ends = now, dict[CellId, Instant]()
     for wave in waves:
-        start, waits = _thawed(cursor, freeze)
+        targets = {outcomes[cell].target for cell in wave.cells}
+        at = max((now + timedelta(seconds=t.seconds) for p, t in coming_up.items() if p in targets), default=cursor)
+        start, waits = _thawed(max(cursor, at), freeze)
         known: dict[int, _Times] = {}
         for cell in wave.cells:
             key = id(needs[cell])
@@ -66,7 +74,6 @@ def make_calendar(
         dates.append(WaveDates(index=wave.index, start=start, soak=soak, end=end, waits=names))
         cursor = soak
     last = _last_ends(waves, dates, outcomes)
-    by_pool = {p.pool: p for p in pools}
     releases = _releases(by_pool, waves, dates, outcomes)
     coming = sum((_usd_until(by_pool[p], max(0, _more(by_pool[p])), at - now) for p, at in last.items()), Decimal(0))
     going = sum((_usd_until(by_pool[r.pool], r.vms, r.at - now) for r in releases), Decimal(0))
@@ -78,6 +85,7 @@ def make_calendar(
         validation=_money(_validation(outcomes, needs)),
         payback_hours=round(float(coming / saving), 2) if saving > 0 else None,
         deadline=deadline,
+        ready=tuple(coming_up[p] for p in sorted(coming_up)),
         late=tuple(sorted(c for c, end in ends.items() if deadline is not None and end > deadline)),
     )
     return calendar, _money(coming + going), _money(coming)

@@ -199,7 +199,8 @@ def _worked(given: _Inputs, fleet_digest: Sha256, verdicts: tuple[CapacityVerdic
     then = {s.pool.id: int(n) for s, n in zip(everywhere, placed.vms, strict=True)}
     cost = fleet_cost(everywhere, then)
     saving = cost.now.amount - cost.then.amount
-    times = make_calendar(waves, outcomes, needs, cost.pools, fleet.policy.freeze, now, saving=saving, deadline=options.deadline)
+    freeze, asked_for = fleet.policy.freeze, options.deadline
+    times = make_calendar(waves, outcomes, needs, cost.pools, freeze, now, saving=saving, deadline=asked_for, ready=options.ready)
     choices = {a.cell.id: a.choices for a in asked}
     outcomes = with_releases(outcomes, choices, times[0], everywhere, cost.pools, _limits(given) if times[0] is not None else ())
     ordered = tuple(outcomes[c.id] for c in fleet.cells)

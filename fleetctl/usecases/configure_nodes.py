@@ -134,12 +134,14 @@ def configure_nodes(
     limit: str = "",
     resume: bool = False,
     check: bool = False,
+    tags: Sequence[str] = (),
     values: Callable[[Mapping[str, object]], Mapping[str, object]] = dict,
 ) -> tuple[HostResult, ...]:
     """Run a play over the nodes; what an interrupted run has finished is left out with `resume`.
 
     Args:
         check: only predicted; nothing is remembered.
+        tags: the only roles that are run; what they finished does not count for a run of all.
         values: puts secrets and signed addresses into the variables once there is a host to run on; nothing of them is remembered.
 
     Raises:
@@ -147,10 +149,13 @@ def configure_nodes(
     """
     if play not in PLAYS:
         raise ConfigureFailed("configure.no_play", f"there is no play {play!r}; there is: {', '.join(PLAYS)}")
-    wanted = digest((nodes.wanted, sorted(h.id for h in nodes.hosts), repr(sorted(variables.items(), key=lambda kv: kv[0]))))
+    what = (nodes.wanted, sorted(h.id for h in nodes.hosts), repr(sorted(variables.items(), key=lambda kv: kv[0])))
+    wanted = digest((*what, *sorted(tags)))
     hosts = chosen_hosts(nodes.hosts, limit)
-    before = ports.records.get(ConfigureDone, nodes.pool) if resume else None
-    done = before.hosts if before and (before.play, before.wanted) == (play, wanted) else ()
+    before = ports.records.get(ConfigureDone, nodes.pool)
+    same = before.hosts if before and (before.play, before.wanted) == (play, wanted) else ()
+    done = same if resume else ()
+    known = before.hosts if before and before.play in MAKING else ()
     left = tuple(h for h in hosts if h.id not in done)
     if not left:
         return ()
@@ -165,9 +170,11 @@ def configure_nodes(
         watch = Stopwatch(on)
         results = ports.configurator.run(play, left, {**variables, "by_host": mine}, lease.token, watch)
         if not check:
-            if took := watch.record(nodes.pool, play, results, ports.clock.now()):
+            bare = [r for r in results if r.host not in known and not tags]
+            if took := watch.record(nodes.pool, play, bare, ports.clock.now()):
                 ports.records.put(nodes.pool, took)
-            finished = (*done, *(r.host for r in results if r.state == "ok"))
+            ran = {r.host for r in results}
+            finished = (*(h for h in same if h not in ran), *(r.host for r in results if r.state == "ok"))
             ports.records.put(nodes.pool, ConfigureDone(pool=nodes.pool, play=play, wanted=wanted, hosts=finished))
     finally:
         ports.store.release(lease)

@@ -71,7 +71,8 @@ def _whole_way(workspace: Path, hosts: Path, network: str) -> None:
     difference, packages = nb.remember(h), nb.packages(h)
 
     said = fleetctl(workspace, "configure")
-    assert "health_gate : Ask every endpoint for a real completion" in said, "it is shown live, per host and task"
+    assert "> mi300x-lab-2  health_gate\n" in said, "it is shown live, per host"
+    assert "+ mi300x-lab-1  model_server : Write units  changed" in said
     assert len(changes(said)) == 2
     assert min(changes(said)) > 20
     _serves(h)

@@ -29,6 +29,30 @@ def test_plain_lines_and_a_summary() -> None:
     ]
 
 
+def test_of_many_tasks_each_role_is_named_once_and_only_what_tells_something_is_shown() -> None:
+    stream = io.StringIO()
+
+    def step(name: str, state: str, host: str = "h1", **more: object) -> Progress:
+        return Progress(subject=host, step=name, state=state, **more)  # type: ignore[arg-type]
+
+    with ProgressView(live=False, title="configure site", stream=stream, many=True) as view:
+        for p in (
+            step("rocm : Look", "started"), step("rocm : Look", "ok"), step("rocm : Look", "started", "h2"),
+            step("rocm : Install", "started"), step("rocm : Install", "changed", seconds=2.0), step("rocm : Wait", "ok", seconds=31.0),
+            step("model_server : Start", "failed", text="no unit"),
+        ):  # fmt: skip
+            view(p)
+    assert stream.getvalue().splitlines() == [
+        "> h1  rocm",
+        "> h2  rocm",
+        "+ h1  rocm : Install  changed 2.0s",
+        "= h1  rocm : Wait  ok 31.0s",
+        "> h1  model_server",
+        "x h1  model_server : Start  failed: no unit",
+        "configure site: 2 ok, 1 changed, 1 failed",
+    ]
+
+
 def test_running_lines_come_every_ten_seconds_only() -> None:
     clock, stream = [0.0], io.StringIO()
     with ProgressView(live=False, title="provision", stream=stream, now=lambda: clock[0]) as view:

@@ -123,7 +123,7 @@ def _serve(app: App, plan: Plan, how: _How, dry_run: bool) -> None:
         return
     run = w.run_folder("configure")
     ports = w.capacity_ports(run, w.configurator(run, check=how.check, diff=how.diff, tags=how.tags))
-    with ProgressView(live=app.live and how.output != "json", title="configure") as on:
+    with ProgressView(live=app.live and how.output != "json", title="configure", many=True) as on:
         results = configure(
             plan, ports, lambda hosts: _variables(app, plan, hosts), "serving", on, choose=lambda hosts: chosen_hosts(hosts, how.limit)
         )
@@ -164,7 +164,7 @@ def _nodes(app: App, path: Path, how: _How, provisioned: Sequence[Host] = ()) ->
     variables = variables_of(nodes, pinned, w.playbooks_digest())
     run = w.run_folder("configure")
     ports = w.capacity_ports(run, w.node_configurator(run, file, check=how.check, diff=how.diff, tags=how.tags, timeout_s=how.timeout_s))
-    with ProgressView(live=app.live and how.output != "json", title=f"configure {how.play}") as on:
+    with ProgressView(live=app.live and how.output != "json", title=f"configure {how.play}", many=True) as on:
         results = configure_nodes(
             nodes,
             how.play,
@@ -174,6 +174,7 @@ def _nodes(app: App, path: Path, how: _How, provisioned: Sequence[Host] = ()) ->
             limit=how.limit,
             resume=how.resume,
             check=how.check,
+            tags=how.tags,
             values=w.node_values(path.parent, nodes, how.timeout_s),
         )
     if not results:
