@@ -64,6 +64,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 '''
+_EXPORTER_UNIT = """# STAND-IN for an exporter's unit: it does nothing.
+[Unit]
+Description=STAND-IN exporter
+[Service]
+ExecStart=/usr/bin/sleep infinity
+[Install]
+WantedBy=multi-user.target
+"""
 _PACKAGES: dict[str, dict[str, str]] = {
     "amdgpu-dkms": {"usr/share/doc/amdgpu-dkms/STAND-IN": "not AMD's driver\n"},
     "rocminfo": {"usr/bin/rocminfo": _ROCMINFO},
@@ -71,6 +79,8 @@ _PACKAGES: dict[str, dict[str, str]] = {
     "rocm-core": {"usr/share/doc/rocm-core/STAND-IN": "comes along with rocminfo\n"},
     "linux-headers-standin": {"usr/share/doc/linux-headers-standin/STAND-IN": "no headers\n"},
     "standin-engine": {"usr/lib/standin-engine/serve": _ENGINE},
+    "standin-exporter": {"usr/lib/systemd/system/standin-exporter.service": _EXPORTER_UNIT},
+    "standin-nvidia-utils": {"usr/bin/nvidia-smi": "#!/bin/sh\n# STAND-IN for nvidia-smi: says a version.\necho 580.95.05\n"},
     "emulated-engine": {
         f"{ENGINE_FOLDER}/serve": _LAUNCHER,
         f"{FAULTS_FOLDER}/README": "Faults of the lab, a file per unit.\n",
@@ -245,7 +255,6 @@ class Repository:
             "model_store_files": [
                 {"path": "m/weights.bin", "url": f"{self.uri}/weights.bin", "sha256": hashlib.sha256(_WEIGHTS).hexdigest()},
             ],
-            "node_manifest_packages": ["amdgpu-dkms", "rocminfo"],
             "health_gate_profile": "none",
             "health_gate_retries": 20,
         }

@@ -11,12 +11,14 @@ from fleetctl.domain.canonical import digest
 from fleetctl.domain.ids import HostId, PoolId
 from fleetctl.domain.matrix import Matrix, Wanted
 from fleetctl.domain.model_files import ModelFile, ModelStore
-from fleetctl.domain.people import Diagnostic
+from fleetctl.domain.people import Diagnostic, Facts
 from fleetctl.domain.pool import Host
 from fleetctl.domain.provision import HostResult, Progress
+from fleetctl.domain.units import Instant
 from fleetctl.errors import ConfigInvalid, ConfigureFailed
 from fleetctl.planning.check_matrix import check_matrix, release_variables
 from fleetctl.planning.matrix_pins import Pins, with_pins
+from fleetctl.ports.state import Records
 from fleetctl.usecases.capacity import CapacityPorts, note, take
 from fleetctl.usecases.ready_time import MAKING, Stopwatch
 
@@ -38,6 +40,20 @@ class ConfigureDone:
     play: str
     wanted: str
     hosts: tuple[HostId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeManifest:
+    """What a host said of itself when it was last made a node; record kind of its own, by host.
+
+    Args:
+        values: release, driver, ROCm, layer, image digest, versions of packages, digest of the playbooks; empty once it was undone.
+    """
+
+    host: HostId
+    pool: PoolId
+    values: Mapping[str, str]
+    at: Instant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +189,7 @@ def configure_nodes(
             bare = [r for r in results if r.host not in known and not tags]
             if took := watch.record(nodes.pool, play, bare, ports.clock.now()):
                 ports.records.put(nodes.pool, took)
+            _remember_manifests(nodes.pool, play, results, ports)
             ran = {r.host for r in results}
             finished = (*(h for h in same if h not in ran), *(r.host for r in results if r.state == "ok"))
             ports.records.put(nodes.pool, ConfigureDone(pool=nodes.pool, play=play, wanted=wanted, hosts=finished))
@@ -180,6 +197,26 @@ def configure_nodes(
         ports.store.release(lease)
     _judge(nodes.pool, play, results, ports, check)
     return results
+
+
+def _remember_manifests(pool: PoolId, play: str, results: Sequence[HostResult], ports: CapacityPorts) -> None:
+    for host in (r.host for r in results if r.state == "ok"):
+        values = {} if play == "uninstall" else ports.configurator.manifest(host)
+        if values or play == "uninstall":
+            ports.records.put(host, NodeManifest(host=host, pool=pool, values=values, at=ports.clock.now()))
+
+
+def node_facts(records: Records) -> tuple[Facts, ...]:
+    """Return what nodes said of themselves, for the inventory."""
+    return tuple(
+        Facts(
+            values={"node": m.host, **{k: v for k, v in m.values.items() if k not in ("node", "pool")}, "pool": m.pool},
+            source=f"configure {m.pool}",
+            seen_at=m.at,
+        )
+        for m in records.all(NodeManifest)
+        if m.values
+    )
 
 
 def _judge(pool: PoolId, play: str, results: Sequence[HostResult], ports: CapacityPorts, check: bool) -> None:

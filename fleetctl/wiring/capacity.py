@@ -135,6 +135,12 @@ class Capacity(See, Traffic):
             whole.update(f"{path.relative_to(root)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
         return whole.hexdigest()[:16]
 
+    def node_facts(self) -> tuple[Facts, ...]:
+        """Return what nodes said of themselves when they were made; () where there is no store yet."""
+        from fleetctl.usecases.configure_nodes import node_facts
+
+        return node_facts(self.store) if self._store.exists() else ()
+
     def node_configurator(
         self, run: Path, nodes: NodesFile, *, check: bool = False, diff: bool = False, tags: Sequence[str] = (), timeout_s: float = 3600.0
     ) -> Configurator:

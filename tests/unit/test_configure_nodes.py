@@ -13,6 +13,7 @@ from fleetctl.adapters.clock.system import SystemClock
 from fleetctl.adapters.store.sqlite import SqliteStore
 from fleetctl.catalog.matrix import load_matrix
 from fleetctl.domain.ids import HostId, PoolId
+from fleetctl.domain.merge import subject_of
 from fleetctl.domain.model_files import ModelFile, ModelStore
 from fleetctl.domain.people import Actor
 from fleetctl.domain.pool import Host
@@ -23,10 +24,12 @@ from fleetctl.usecases.capacity import CapacityPorts
 from fleetctl.usecases.configure_nodes import (
     PLAYS,
     ConfigureDone,
+    NodeManifest,
     Nodes,
     check_nodes,
     chosen_hosts,
     configure_nodes,
+    node_facts,
     on_provisioned,
     variables_of,
 )
@@ -180,6 +183,24 @@ def test_only_a_bare_host_tells_how_long_it_takes_to_be_ready(nodes: Nodes, port
     again = kept()
     assert again is not None
     assert again.hosts == 3
+
+
+def test_what_nodes_say_of_themselves_is_kept_for_the_inventory_until_they_are_undone(nodes: Nodes, ports: CapacityPorts) -> None:
+    run(nodes, ports, check=True)
+    assert node_facts(ports.records) == ()
+    run(nodes, ports, limit="node-1")
+    (facts,) = node_facts(ports.records)
+    assert subject_of(facts) == ("node", "node-1")
+    assert (facts.values["pool"], facts.values["gate"], facts.source) == (nodes.pool, "fake", f"configure {nodes.pool}")
+    run(nodes, ports, "uninstall", limit="node-1")
+    assert node_facts(ports.records) == ()
+    lies = NodeManifest(
+        host=HostId("node-2"), pool=nodes.pool, values={"node": "other", "pool": "other", "release": "r"}, at=ports.clock.now()
+    )
+    ports.records.put("node-2", lies)
+    (facts,) = node_facts(ports.records)
+    assert subject_of(facts) == ("node", "node-2"), "a host speaks for itself alone"
+    assert facts.values["pool"] == nodes.pool
 
 
 def test_what_was_provisioned_takes_the_place_of_the_files_hosts(nodes: Nodes) -> None:
