@@ -86,6 +86,7 @@ def main(argv: list[str]) -> int:
         sys.stderr.write(f"usage: python -m fleetctl.lab.machine <JSON>: {e}\n")
         return 2
     try:
+        host.kill()  # what an earlier keeper, killed itself, has left running
         host.make()
         host.start()
         (host.folder / "ready").write_text(f"{host.address}\n")
