@@ -18,6 +18,7 @@ FleetctlError                 1   <topic>.<what>
 ├── TrafficNotApplied         1   traffic.*
 ├── UnsafeFallback            1   fallback.*
 ├── StoreUnavailable          1   store.*
+├── OutputFailed              1   output.*    what was asked for was done, and could not be printed
 ├── ToolMissing               1   tool.*
 └── LabFailed                 1   lab.*
 """
@@ -146,6 +147,10 @@ class UnsafeFallback(FleetctlError):
 
 class StoreUnavailable(FleetctlError):
     """The store of record cannot be read or written."""
+
+
+class OutputFailed(FleetctlError):
+    """The result cannot be printed."""
 
 
 class ToolMissing(FleetctlError):

@@ -66,3 +66,8 @@ def _close(memory: ClusterMemory) -> None:
     memory.opened = memory.now
     for window in memory.windows.values():
         window.errors_then, window.squares_then = window.errors, window.squares
+
+
+def is_clustered(guardrail: str) -> bool:
+    """Tell whether a guardrail counts errors, which come in clusters; an adapter model's are among those that the effect is taken from."""
+    return guardrail == "errors" or guardrail.startswith("model_errors_")

@@ -48,7 +48,7 @@ def _kind(name: str, pattern: str, meaning: str, *, hard: bool = True) -> FaultK
 KINDS: tuple[FaultKind, ...] = (
     _kind(
         "memory_access_fault",
-        r"memory access fault by gpu|illegal memory access|page fault on gpu",
+        r"memory access fault by gpu|illegal memory access|page fault on gpu|\[(?:gfx|mm)hub[0-9]*\][^\n]{0,40}page fault",
         "a kernel read or wrote what is not its own",
     ),
     _kind("no_kernel_image", r"no kernel image|invalid device function", "the build has no code for this GPU: another gfx target"),

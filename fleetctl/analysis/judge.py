@@ -22,7 +22,7 @@ from fleetctl.analysis import clusters, guardrails
 from fleetctl.analysis.breaker import BREAKER_BOUND, baseline_failing, note_outcomes, start_afresh
 from fleetctl.analysis.guardrails import CACHE_BOUND, CACHE_GAP, CONFOUNDED_SCALE, FAIL_BOUND, PASS_BOUND, cache_gap, confounded_name
 from fleetctl.analysis.interval import difference, latency_ratio
-from fleetctl.analysis.memory import Memory, PassBank, advance, pack, unpack, went_back
+from fleetctl.analysis.memory import BreakerMemory, Memory, PassBank, advance, pack, unpack, went_back
 from fleetctl.analysis.power import LEAST_CANARY, rung_walk, share_walk
 from fleetctl.domain.canonical import digest
 from fleetctl.domain.evidence import ARMS, LADDER, LADDER_METRICS, Cursor, Evidence, JudgeState, Look, Verdict, VerdictKind, ladder_key
@@ -74,7 +74,7 @@ def judge(state: JudgeState, evidence: Evidence, specs: Sequence[GuardrailSpec])
         ValueError: the state is of another format.
     """
     memory = unpack(state)
-    key = _cursor_key(evidence.cursor)
+    key = cursor_key(evidence.cursor)
     if memory.cursor not in ("", key):
         _begin(memory)
     memory.cursor = key
@@ -86,14 +86,15 @@ def judge(state: JudgeState, evidence: Evidence, specs: Sequence[GuardrailSpec])
 
 
 @lru_cache(maxsize=64)
-def _cursor_key(cursor: Cursor) -> str:
+def cursor_key(cursor: Cursor) -> str:
+    """Return a short name of where evidence begins."""
     return digest(cursor)[:16]
 
 
 def _begin(memory: Memory) -> None:
     guardrails.new_step(memory)
     clusters.new_step(memory.clusters)
-    memory.breaker.seen = 0
+    memory.breaker.seen = memory.beside.seen = 0
 
 
 def _trouble(memory: Memory, e: Evidence) -> tuple[VerdictKind, str] | None:
@@ -109,6 +110,8 @@ def _trouble(memory: Memory, e: Evidence) -> tuple[VerdictKind, str] | None:
 
 def _use(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec]) -> None:
     note_outcomes(memory.breaker, e)
+    if e.beside is not None:
+        note_outcomes(memory.beside, e.beside)
     clusters.note_clusters(memory.clusters, {arm: e.arms[arm].clusters for arm in ARMS}, max(0.0, (e.at - e.cursor.since).total_seconds()))
     new = [e.arms[arm].attempts - memory.arm(arm).attempts for arm in ARMS]
     if min(new) >= 1 and sum(new) >= LEAST_BLOCK:
@@ -124,7 +127,7 @@ def _use(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec]) -> None:
             advance(memory.arm(arm), e.arms[arm])
     effect = clusters.design_effect(memory.clusters)
     for name, bank in memory.passes.items():
-        guardrails.note_pass(bank, effect if name == "errors" else 1.0)
+        guardrails.note_pass(bank, effect if clusters.is_clustered(name) else 1.0)
 
 
 def _confounded(e: Evidence) -> bool:
@@ -134,7 +137,7 @@ def _confounded(e: Evidence) -> bool:
 
 def _log_fail(memory: Memory, name: str, *, confounded: bool) -> float:
     if name not in LADDER_METRICS:
-        effect = clusters.design_effect(memory.clusters) if name == "errors" else 1.0
+        effect = clusters.design_effect(memory.clusters) if clusters.is_clustered(name) else 1.0
         return guardrails.share_log_fail(memory, name, effect)
     value = guardrails.latency_log_fail(memory, name)
     is_confounded = confounded and name in CACHE_BOUND
@@ -169,7 +172,7 @@ def _all(
     *,
     incident: bool,
 ) -> Verdict:
-    names = {s.name for s in judged}
+    names = {s.name for s in judged if s.needs_pass}
     parts = [v for v in each if v.guardrail in names]
     lowest = min((v.pass_e_value for v in parts), default=0.0)
     kind: VerdictKind = "INCONCLUSIVE"
@@ -226,7 +229,7 @@ def _one(
         return replace(base, detail=f"the source does not count the ladder at x{1 + spec.margin:g}")
     if spec.name in CACHE_BOUND and confounded:
         return replace(base, detail=f"cached prompt tokens differ by {cache_gap(e) or 0.0:.0%}: only latency x{CONFOUNDED_SCALE} can fail")
-    effect = clusters.design_effect(memory.clusters) if spec.name == "errors" else 1.0
+    effect = clusters.design_effect(memory.clusters) if clusters.is_clustered(spec.name) else 1.0
     missing = _missing(e, spec, banks, effect)
     if all(b.reached for b in banks) and e.arms["canary"].attempts >= LEAST_CANARY:
         return replace(base, kind="PASS", missing=0)
@@ -235,21 +238,31 @@ def _one(
 
 
 def _breaker(memory: Memory, e: Evidence) -> tuple[Verdict, ...]:
-    peak = memory.breaker.peak
     if e.faults and memory.failed in ("", BREAKER):
         memory.failed = BREAKER
-        hard = Verdict(kind="FAIL", guardrail=BREAKER, e_value=_exp(peak), fail_bound=BREAKER_BOUND, look=_look(e, "errors"))
+        hard = _tripped(memory.breaker, e, "FAIL")
         return (replace(hard, detail=f"hard fault: {', '.join(e.faults)}"),)
-    if not memory.breaker.tripped:
+    found = _of_breaker(memory, memory.breaker, e)
+    if found or e.beside is None:
+        return found
+    return tuple(replace(v, detail=v.detail or "customers' own requests") for v in _of_breaker(memory, memory.beside, e.beside))
+
+
+def _of_breaker(memory: Memory, own: BreakerMemory, e: Evidence) -> tuple[Verdict, ...]:
+    if not own.tripped:
         return ()
-    verdict = Verdict(kind="INCONCLUSIVE", guardrail=BREAKER, e_value=_exp(peak), fail_bound=BREAKER_BOUND, look=_look(e, "errors"))
+    verdict = _tripped(own, e, "INCONCLUSIVE")
     if memory.failed not in ("", BREAKER):
         return (replace(verdict, detail=f"tripped after a FAIL on {memory.failed}"),)
     if not memory.failed and baseline_failing(e):
-        start_afresh(memory.breaker)
+        start_afresh(own)
         return (replace(verdict, detail="the baseline is failing too"),)
     memory.failed = BREAKER
     return (replace(verdict, kind="FAIL"),)
+
+
+def _tripped(own: BreakerMemory, e: Evidence, kind: VerdictKind) -> Verdict:
+    return Verdict(kind=kind, guardrail=BREAKER, e_value=_exp(own.peak), fail_bound=BREAKER_BOUND, look=_look(e, "errors"))
 
 
 def _look(e: Evidence, name: str) -> Look:
@@ -285,10 +298,11 @@ def _interval(e: Evidence, name: str) -> tuple[float, float] | None:
 def _missing(e: Evidence, spec: GuardrailSpec, banks: Sequence[PassBank], effect: float) -> int | None:
     """Return the canary requests still needed if both arms are equal: the distance to the bound over the drift."""
     base, canary = e.arms["baseline"], e.arms["canary"]
-    total = base.attempts + canary.attempts
-    if spec.margin <= 0 or min(base.attempts, canary.attempts) == 0:
+    ladder = spec.name in LADDER_METRICS and spec.name != LATENCY  # probes have a share of their own
+    counted = [c.timed_for(spec.name) if ladder else c.attempts for c in (base, canary)]
+    if spec.margin <= 0 or min(counted) == 0:
         return None
-    share = canary.attempts / total
+    share = counted[1] / sum(counted)
     frozen = e.cursor.thresholds
     needed = float(LEAST_CANARY - canary.attempts)
     for i, (rung, bank) in enumerate(zip(LADDER, banks, strict=False)):

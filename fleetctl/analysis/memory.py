@@ -95,6 +95,7 @@ class Memory:
         steps: how many steps share the FAIL capital; started: of them; fed: this step has used evidence.
         cursor: digest of the cursor that `seen` counts from, "" before this step's first look.
         failed: why a FAIL was given; never cleared.
+        beside: the breaker over customers' own requests where the evidence is a replay.
     """
 
     steps: int
@@ -107,6 +108,7 @@ class Memory:
     passes: dict[str, PassBank] = field(default_factory=dict)
     clusters: ClusterMemory = field(default_factory=ClusterMemory)
     breaker: BreakerMemory = field(default_factory=BreakerMemory)
+    beside: BreakerMemory = field(default_factory=BreakerMemory)
 
     def arm(self, name: str) -> ArmSeen:
         """Return what has been used of an arm."""
@@ -137,10 +139,21 @@ def pack(memory: Memory) -> JudgeState:
         "passes": {name: [b.llr, b.best, b.reached] for name, b in memory.passes.items()},
         "clusters": [memory.clusters.spread, memory.clusters.errors, memory.clusters.seconds, memory.clusters.opened, memory.clusters.now],
         "windows": {arm: [w.errors_then, w.squares_then, w.errors, w.squares] for arm, w in memory.clusters.windows.items()},
-        "breaker": [memory.breaker.capital, memory.breaker.total, memory.breaker.seen, memory.breaker.peak, memory.breaker.tripped],
+        "breaker": _breaker(memory.breaker),
     }
+    if memory.beside != BreakerMemory():
+        data["beside"] = _breaker(memory.beside)
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return JudgeState(format_version=JUDGE_FORMAT, numbers=text.encode())
+
+
+def _breaker(b: BreakerMemory) -> list[Any]:
+    return [b.capital, b.total, b.seen, b.peak, b.tripped]
+
+
+def _read_breaker(row: list[Any]) -> BreakerMemory:
+    capital, total, seen, peak, tripped = row
+    return BreakerMemory(capital=capital, total=total, seen=seen, peak=peak, tripped=tripped)
 
 
 def _seen(s: ArmSeen) -> list[Any]:
@@ -179,7 +192,6 @@ def unpack(state: JudgeState) -> Memory:
 
 def _memory(data: Any) -> Memory:
     spread, errors, seconds, opened, now = data["clusters"]
-    capital, total, seen, peak, tripped = data["breaker"]
     return Memory(
         steps=data["steps"],
         started=data["started"],
@@ -199,7 +211,8 @@ def _memory(data: Any) -> Memory:
                 arm: ClusterWindow(errors_then=a, squares_then=b, errors=c, squares=d) for arm, (a, b, c, d) in data["windows"].items()
             },
         ),
-        breaker=BreakerMemory(capital=capital, total=total, seen=seen, peak=peak, tripped=tripped),
+        breaker=_read_breaker(data["breaker"]),
+        beside=_read_breaker(data["beside"]) if "beside" in data else BreakerMemory(),
     )
 
 

@@ -54,7 +54,7 @@ def pooled(
     memories = [unpack(state), *(unpack(m.state) for m in members if m.state is not None)]
     gone = sum(m.passed for m in members)
     canary = evidence.arms["canary"].attempts + sum(m.arm("canary").attempts for m in memories[1:]) + LEAST_CANARY * gone
-    judged: dict[str, float] = {s.name: _product(memories, s.name, gone) for s in specs if s.judged}
+    judged: dict[str, float] = {s.name: _product(memories, s.name, gone) for s in specs if s.judged and s.needs_pass}
     out = []
     for v in verdicts:
         value = judged.get(v.guardrail)
@@ -85,5 +85,5 @@ def _stopped(memory: Memory, name: str) -> float:
     bank = memory.passes.get(name)
     if bank is None:
         return 0.0
-    effect = clusters.design_effect(memory.clusters) if name == "errors" else 1.0
+    effect = clusters.design_effect(memory.clusters) if clusters.is_clustered(name) else 1.0
     return _BOUND if bank.reached else pass_log(bank, effect)

@@ -27,6 +27,7 @@ from fleetctl.domain.evidence import (
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.records import Attempt
 from fleetctl.domain.units import FULL_BP, Instant
+from fleetctl.domain.workload import model_guardrails
 
 RECENT_S = 10.0
 """The newest seconds: served share, and whether the baseline is failing too."""
@@ -45,6 +46,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SHOWN = ("output_tokens", "tokens_per_s", "ttft", "token_time", "nll")
 """What is shown as a mean beside the ladders."""
 _FINISHES_KEPT = 12
+_MODELS_KEPT = 64
+_SLOW_RUNG = LADDER.index(0.90)
+"""An adapter model's request is slow above this quantile of its class: enough of them at any traffic, and near enough to a tail."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,6 +79,7 @@ class ArmTally:
     sums: dict[str, tuple[float, int]] = field(default_factory=dict)
     finishes: dict[str, int] = field(default_factory=dict)
     finished: int = 0
+    models: dict[str, list[int]] = field(default_factory=dict)
 
     @property
     def timed(self) -> int:
@@ -144,7 +149,9 @@ class Tally:
         self._show(arm, a)
 
     def _show(self, arm: ArmTally, a: Attempt) -> None:
-        """Add to what is shown, and to finish reasons and hard faults."""
+        """Add to what is shown, to adapter models, finish reasons and hard faults."""
+        if a.model:
+            self._by_model(arm, a)
         if a.prompt_tokens >= 0 and a.cached_tokens >= 0:
             arm.prompt += a.prompt_tokens
             arm.cached += a.cached_tokens
@@ -162,6 +169,19 @@ class Tally:
             if value is not None:
                 total, n = arm.sums.get(name, (0.0, 0))
                 arm.sums[name] = (total + value, n + 1)
+
+    def _by_model(self, arm: ArmTally, a: Attempt) -> None:
+        """Count a request of an adapter model: attempts, errors, those that were timed, those that were slow."""
+        if a.model not in arm.models and len(arm.models) >= _MODELS_KEPT:
+            return
+        row = arm.models.setdefault(a.model, [0, 0, 0, 0])
+        row[0] += 1
+        row[1] += a.failed
+        frozen = self._frozen.get("latency") or self._frozen.get("ttft")
+        value = a.measured("latency" if "latency" in self._frozen else "ttft")
+        if frozen is not None and value is not None:
+            row[2] += 1
+            row[3] += value > frozen.rows[bisect_right(frozen.class_edges, a.prompt_tokens)][_SLOW_RUNG]
 
     def _fail(self, arm: ArmTally, second: int) -> None:
         arm.errors += 1
@@ -252,9 +272,19 @@ def _counts(arm: ArmTally) -> Counts:
         mean_latency_ms=arm.latency_sum / arm.timed if arm.timed else 0.0,
         quantiles_ms=quantiles(sorted(arm.latencies)),
         timed_of={m: t.n for m, t in arm.metrics.items() if t.n and m != "latency"},
-        shares={f"finish_{reason}": (arm.finished, k) for reason, k in sorted(arm.finishes.items())},
+        shares={**{f"finish_{reason}": (arm.finished, k) for reason, k in sorted(arm.finishes.items())}, **_model_shares(arm)},
         means={name: total / n for name, (total, n) in arm.sums.items()},
     )
+
+
+def _model_shares(arm: ArmTally) -> dict[str, tuple[int, int]]:
+    """Return errors and slow requests by adapter model; names that differ in signs alone count together."""
+    out: dict[str, tuple[int, int]] = {}
+    for model, (attempts, errors, timed, slow) in sorted(arm.models.items()):
+        for name, n, k in zip(model_guardrails(model), (attempts, timed), (errors, slow), strict=True):
+            before = out.get(name, (0, 0))
+            out[name] = (before[0] + n, before[1] + k)
+    return out
 
 
 def milliseconds(at: Instant) -> float:

@@ -54,9 +54,25 @@ def of_elf(elf: ElfFile, target: str, *, has_source: bool) -> list[ElfHit]:
     partial = [n for n in needed if _PARTIAL.match(n)]
     if partial:
         found.append(ElfHit("R063", ", ".join(partial)[:80], _name(elf.path)))
+    found += _opened(elf, has_cuda=bool(cuda or tensorrt or has_fatbin))
     if has_fatbin and (elf.sm or elf.has_ptx):
         found.append(ElfHit("R060", f"{', '.join(elf.sm)}{' with PTX' if elf.has_ptx else ''}".strip(), _name(elf.path)))
     return found
+
+
+def _opened(elf: ElfFile, *, has_cuda: bool) -> list[ElfHit]:
+    """Return what a program opens by name at run time; one that knows HIP's libraries too can do without CUDA's."""
+    if has_cuda or any(n.startswith(_OF_HIP) for n in (*elf.opens, *elf.needed)):
+        return []
+    tensorrt = [n for n in elf.opens if _TENSORRT.match(n) or n.startswith("nvinfer")]
+    if tensorrt:
+        return [ElfHit("R057", f"opens {', '.join(tensorrt)}"[:80], _name(elf.path))]
+    if elf.opens:
+        return [ElfHit("R115", ", ".join(elf.opens)[:80], _name(elf.path))]
+    return [ElfHit("R062", "PTX inside", _name(elf.path))] if elf.has_ptx and "libcuda.so.1" not in elf.needed else []
+
+
+_OF_HIP = ("libamdhip64", "libhipblas", "librccl", "libhsa-runtime64")
 
 
 def _name(path: str) -> str:

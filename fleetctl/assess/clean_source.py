@@ -89,12 +89,50 @@ def views(source: str) -> Views:
     rest = source[at:]
     text.append(rest)
     code.append(rest)
-    return Views("".join(text), "".join(code))
+    seen = Views("".join(text), "".join(code))
+    if _CONSTANT.search(seen.code):
+        dead = dead_lines(seen.code)
+        return Views(_blank(seen.text, dead), _blank(seen.code, dead))
+    return seen
 
 
 def _after(source: str, mark: str, at: int) -> int:
     found = source.find(mark, at)
     return len(source) if found < 0 else found + len(mark)
+
+
+_CONSTANT = re.compile(r"^[ \t]*#[ \t]*(?:el)?if[ \t]+\(?[ \t]*(0|1|false|true)[ \t]*\)?[ \t]*(?:&&[^\n]*)?$", re.MULTILINE)
+_NEVER, _ALWAYS = re.compile(r"[ \t]*\(?[ \t]*(?:0|false)[ \t]*(?:\)|&&|$)"), re.compile(r"[ \t]*\(?[ \t]*(?:1|true)[ \t]*\)?[ \t]*$")
+
+
+def dead_lines(code: str) -> list[tuple[int, int]]:
+    """Return line ranges (1-based, both inclusive) of branches that are never compiled: under `#if 0`, or beside `#if 1`."""
+    found: list[tuple[int, int]] = []
+    groups: list[tuple[int, bool, bool]] = []  # first line of the branch, whether it is dead, whether one before it is always taken
+    line, at = 1, 0
+    for match in _CONDITION.finditer(code):
+        line += code.count("\n", at, match.start(1))
+        at = match.start(1)
+        word, rest = match.group(1), match.group(2)
+        if word in {"if", "ifdef", "ifndef"}:
+            groups.append((line, word == "if" and _NEVER.match(rest) is not None, word == "if" and _ALWAYS.match(rest) is not None))
+            continue
+        if not groups:
+            continue
+        start, is_dead, is_settled = groups.pop()
+        if is_dead and line - 1 > start:
+            found.append((start + 1, line - 1))
+        if word != "endif":
+            never = word == "elif" and _NEVER.match(rest) is not None
+            groups.append((line, is_settled or never, is_settled or (word == "elif" and _ALWAYS.match(rest) is not None)))
+    return found
+
+
+def _blank(text: str, dead: list[tuple[int, int]]) -> str:
+    lines = text.split("\n")
+    for start, end in dead:
+        lines[start - 1 : end] = [""] * (min(end, len(lines)) - start + 1)
+    return "\n".join(lines)
 
 
 def guarded_lines(code: str) -> list[tuple[int, int]]:

@@ -67,8 +67,10 @@ class Collected:
             text = f"{subject} has no HIP twin ({self._book.names_from})"
         elif rule_id == "R037":
             text = f"{subject} is in no table: uncovered until proven otherwise"
-        elif rule_id in NOT_READ:
-            text = f"not judged: {subject}"
+        elif rule_id == "R108":
+            text = f"{subject} is a header of no table and not of the tree: uncovered until proven otherwise"
+        elif rule_id == "R091":
+            text = said
         elif rule_id in {"R085", "R086", "R087"} and said:
             text = f"{rule.signal}: {said}"
         as_of = self._book.names_as_of if rule_id in {"R036", "R037"} else rule.as_of
@@ -76,7 +78,22 @@ class Collected:
         group = _Group(text, least=cast(Route, least), grade=cast(Grade, grade), evidence=rule.evidence, as_of=as_of)
         self._put((rule_id, subject, guarded), place, group, count)
 
-    def package(self, rule: PackageRule, place: Place, text: str, name: str, *, least: str, is_replaced: bool) -> None:
+    def not_read(self, place: Place, reason: str, *, hides: bool) -> None:
+        """Add something that was not read; what may hold anything is a finding of its own, which a person can waive alone."""
+        rule = self._book.rules["R089" if hides else "R088"]
+        subject = place.path[:200] if hides else reason
+        group = _Group(
+            f"not judged: {reason}",
+            least=cast(Route, rule.least),
+            grade=rule.grade,
+            evidence=rule.evidence,
+            as_of=rule.as_of,
+        )
+        self._put((rule.id, subject, False), place, group, 1)
+
+    def package(
+        self, rule: PackageRule, place: Place, text: str, name: str, *, least: str, is_replaced: bool, guarded: bool = False
+    ) -> None:
         """Add a package; one that stays is a blocker, one that must be exchanged is work."""
         if is_replaced:
             grade: Grade = "info"
@@ -85,7 +102,7 @@ class Collected:
         else:
             grade = "info" if rule.status == "native" and rule.move == "native" and rule.id != "P001" else "rework"
         group = _Group(text, least=cast(Route, least), grade=grade, evidence=rule.evidence, as_of=rule.as_of)
-        self._put((rule.id, name, False), place, group, 1)
+        self._put((rule.id, name, guarded), place, group, 1)
 
     def _put(self, key: tuple[str, str, bool], place: Place, group: _Group, count: int) -> None:
         known = self._groups.get(key)
@@ -115,7 +132,9 @@ class Collected:
             if not (key[0] in WAVE64_RULES and not is_wave64(target)) and not (key[0] in CDNA_RULES and not is_cdna(target))
         ]
         if self._over:
-            made.append(Finding(rule="R088", severity="info", text=f"{self._over} more are put together, not listed", grade="info"))
+            rule = self._book.rules["R090"]
+            text = f"{self._over} more are put together, not listed"
+            made.append(Finding(rule=rule.id, severity="info", text=text, grade="info", evidence=rule.evidence, as_of=rule.as_of))
         made.sort(key=lambda f: (ORDER[f.grade], f.rule, f.subject, f.where))
         return tuple(made)
 
@@ -126,13 +145,13 @@ class Collected:
         grade = _LOWERED[group.grade] if lowered else group.grade
         text = group.text
         if lowered and group.grade in {"blocker", "rework"}:
-            text += " (its owners have a branch for AMD)" if guarded else " (its owners build the tree for AMD)"
+            text += " (there is a branch for AMD, or it goes on without)" if guarded else " (its owners build the tree for AMD)"
         return Finding(
             rule=rule_id,
             severity="info" if grade == "info" else "warning",
             text=text,
             where=group.places[0],
-            subject=subject if rule_id not in NOT_READ else "",
+            subject=subject if rule_id != "R088" else "",
             grade=grade,
             least="native" if lowered and group.least else group.least,
             evidence=group.evidence,

@@ -1,26 +1,29 @@
-"""Assess, pure layer: CUDA names of a source replaced by HIP's, comments and strings left alone. Never I/O, never a guess: a name that
-the table does not map stays as it is and is listed.
+"""Assess, pure layer: CUDA names of a source replaced by HIP's, and all else left as it is, byte by byte. Never I/O, never a guess: a name
+that the table does not map stays and is listed. Lines are never added or taken away, so a patch needs no search for them.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Mapping
+from codecs import BOM_UTF8
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fleetctl.assess.names import coverage
 from fleetctl.domain.portability import USABLE, ApiName
 
 _PIECES = re.compile(
-    r'(?P<raw>R"(?P<mark>[^()\\\s"]{0,16})\()'
-    r"|(?P<line>//[^\n]*+)"
+    r'(?P<raw>(?<![A-Za-z0-9_])(?:u8|[uUL])?R"(?P<mark>[^()\\\s"]{0,16})\()'
+    r"|(?P<line>//(?:[^\\\r\n]|\\\r\n|\\.)*+)"
     r"|(?P<block>/\*)"
-    r"|(?P<include>^[ \t]*#[ \t]*include[ \t]*[<\"](?P<header>[^>\"\n]{1,200})[>\"])"
-    r'|(?P<string>"(?:[^"\\\n]|\\.)*+"?)'
-    r"|(?P<word>[A-Za-z_]\w*+)",
+    r"|(?P<include>^(?P<before>[ \t]*#[ \t]*include[ \t]*[<\"])(?P<header>[^>\"\r\n]{1,200})(?P<after>[>\"]))"
+    r'|(?P<string>"(?:[^"\\\r\n]|\\\r\n|\\.)*+"?)'
+    r"|(?P<char>'(?:[^'\\\r\n]|\\[^\r\n]{1,8}?)')"
+    r"|(?P<word>[A-Za-z_\x80-\xff][\w\x80-\xff]*+)",
     re.MULTILINE | re.DOTALL,
 )
+CONTEXT = 2
+"""Lines shown before and after a change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +58,8 @@ def convert(source: str, names: Mapping[str, ApiName]) -> Converted:
         elif match.group("include"):
             row = names.get(match.group("header"))
             if row is not None and row.hip_name and row.status in USABLE:
-                piece = f"#include <{row.hip_name}>"
-                replaced += 1
+                piece = match.group("before") + row.hip_name + match.group("after")
+                replaced += row.hip_name != match.group("header")
             elif row is not None and row.status == "drop":
                 piece = ""
                 replaced += 1
@@ -80,14 +83,72 @@ def _after(source: str, mark: str, at: int) -> int:
     return len(source) if found < 0 else found + len(mark)
 
 
-def hip_path(path: str) -> str:
-    """Return the name of a translated file: .cu becomes .hip, .cuh stays a header."""
-    return path[: -len(".cu")] + ".hip" if path.endswith(".cu") else path
+def convert_bytes(data: bytes, names: Mapping[str, ApiName]) -> tuple[bytes, Converted]:
+    """Translate a file as it lies on disk, in whichever encoding has ASCII's letters at their places: no other byte changes."""
+    mark = BOM_UTF8 if data.startswith(BOM_UTF8) else b""
+    done = convert(data[len(mark) :].decode("latin-1"), names)
+    return mark + done.text.encode("latin-1"), done
 
 
-def patch_of(path: str, before: str, after: str) -> str:
-    """Return a unified diff of one file, empty where nothing changed."""
-    if before == after:
-        return ""
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), f"a/{path}", f"b/{path}", lineterm="", n=2)
-    return "\n".join(lines) + "\n"
+def patch_of(path: str, before: bytes, after: bytes) -> bytes:
+    """Return a patch of one file for `git apply` and `patch -p1`, empty where nothing changed.
+
+    Args:
+        after: the file with as many lines as before.
+    """
+    old, new = _lines(before), _lines(after)
+    changed = [n for n, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
+    if not changed:
+        return b""
+    a, b = _quoted(f"a/{path}"), _quoted(f"b/{path}")
+    tab = b"\t" if b" " in a and not a.startswith(b'"') else b""  # ends the name, as git does it
+    out = [b"diff --git %b %b\n--- %b%b\n+++ %b%b\n" % (a, b, a, tab, b, tab)]
+    for first, last in _hunks(changed, len(old)):
+        out.append(b"@@ -%d,%d +%d,%d @@\n" % (first + 1, last - first, first + 1, last - first))
+        out += _hunk(old[first:last], new[first:last])
+    return b"".join(out)
+
+
+def _lines(data: bytes) -> list[bytes]:
+    """Return the lines with their ends; only a line feed ends one."""
+    lines = data.split(b"\n")
+    return [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+
+
+def _hunks(changed: list[int], count: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of lines around changes, those that touch as one."""
+    first, last = max(0, changed[0] - CONTEXT), changed[0] + 1 + CONTEXT
+    for n in changed[1:]:
+        if n - CONTEXT > last:
+            yield first, min(last, count)
+            first = n - CONTEXT
+        last = n + 1 + CONTEXT
+    yield first, min(last, count)
+
+
+def _hunk(old: list[bytes], new: list[bytes]) -> Iterator[bytes]:
+    taken: list[bytes] = []
+    given: list[bytes] = []
+    for a, b in zip(old, new, strict=True):
+        if a != b:
+            taken.append(b"-" + _ended(a))
+            given.append(b"+" + _ended(b))
+            continue
+        yield from (*taken, *given, b" " + _ended(a))
+        taken, given = [], []
+    yield from (*taken, *given)
+
+
+def _ended(line: bytes) -> bytes:
+    return line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
+
+
+_ESCAPES = {7: b"\\a", 8: b"\\b", 9: b"\\t", 10: b"\\n", 11: b"\\v", 12: b"\\f", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}
+
+
+def _quoted(name: str) -> bytes:
+    """Return a name as git writes it in a patch: in quotes where it holds more than plain characters."""
+    data = name.encode("utf-8")
+    if all(32 <= c < 127 and c not in (34, 92) for c in data):
+        return data
+    return b'"' + b"".join(_ESCAPES.get(c) or (bytes([c]) if 32 <= c < 127 else b"\\%03o" % c) for c in data) + b'"'

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fleetctl.assess.binaries import of_elf
 from fleetctl.assess.collected import Collected, Place
+from fleetctl.assess.manifests import looks_like_an_environment, looks_like_requirements, requirements
 from fleetctl.assess.models import CONFIG_NAMES, of_config, of_file, of_precision
-from fleetctl.assess.python_source import embedded_cuda, imported_modules
-from fleetctl.assess.requirements import PackageTable, Requirement, holds, normalised, requirements, too_old
+from fleetctl.assess.notebooks import cells
+from fleetctl.assess.other_languages import cuda_words, is_other_language
+from fleetctl.assess.python_source import PythonFacts, python_facts, script_metadata
+from fleetctl.assess.requirements import PackageTable, Requirement, holds, normalised, repository_name, too_old
 from fleetctl.assess.source import C_SUFFIXES, CUDA_SUFFIXES, SourceFacts, SourceScanner
-from fleetctl.assess.text_rules import HIP_BUILD, TextScanner, scopes_of
+from fleetctl.assess.text_rules import HIP_BUILD, TextScanner, effective, scopes_of
 from fleetctl.domain.plan import Finding
 from fleetctl.domain.portability import ElfFile, ImageFacts, ModelFile, PackageRule, ProbeResult, Read, RuleBook, Skipped, TextFile
 from fleetctl.domain.units import Instant
@@ -29,6 +34,20 @@ _STATUS = {
     "fork": "has an AMD fork",
     "cuda-only": "is CUDA-only",
 }
+
+
+_WORDS = re.compile(r"[A-Za-z_]\w*")
+_CALLS = frozenset({"inline_asm_elementwise", "__global__", "__device__"})
+OPENED_BY_NAME = frozenset({"R098", "R099"})
+MOST_USES = 50
+"""Imports of one module that are kept: a guarded one counts for nothing beside one that is not."""
+
+
+class _Use(NamedTuple):
+    rule: PackageRule
+    module: str
+    place: Place
+    guarded: bool
 
 
 @dataclass(slots=True)
@@ -65,7 +84,11 @@ class Gatherer:
         self._sources: list[SourceFacts] = []
         self._required: dict[str, Requirement] = {}
         self._names: set[str] = set()
-        self._imported: dict[str, tuple[PackageRule, Place]] = {}
+        self._imported: dict[tuple[str, str], list[_Use]] = {}
+        self._module_words = {m.partition(".")[0] for m in self._packages.imports} | _CALLS
+        self._files: set[str] = set()
+        self._own_modules: set[str] = set()
+        self._headers: list[tuple[str, dict[str, tuple[int, bool]]]] = []
         self._found = Collected(book)
         self._python_base: Place | None = None
         self._elves: list[ElfFile] = []
@@ -74,7 +97,9 @@ class Gatherer:
     def add(self, read: Read) -> None:
         """Take one thing that was read."""
         if isinstance(read, Skipped):
-            self._found.add("R089" if read.hides else "R088", Place(read.path, 0), read.reason, subject=read.reason)
+            if read.elsewhere:
+                return
+            self._found.not_read(Place(read.path, 0), read.reason, hides=read.hides)
             return
         self.counts.files += 1
         if isinstance(read, TextFile):
@@ -110,7 +135,7 @@ class Gatherer:
     def add_probe(self, result: ProbeResult) -> None:
         """Take what a compiler said."""
         if result.outcome == "unknown":
-            self._found.add("R088", Place(result.path, 0), f"{result.tool}: {result.detail}", subject=f"{result.tool} could not tell")
+            self._found.add("R091", Place(result.path, 0), f"{result.tool}: {result.detail}", subject=result.tool)
             return
         failed = "R087" if result.tool == "triton" else "R085"
         rule = "R086" if result.outcome == "passed" else failed
@@ -128,39 +153,80 @@ class Gatherer:
 
     def _add_text(self, file: TextFile) -> None:
         path, lower = file.path, file.path.lower()
-        name = lower.rpartition("/")[2]
-        if name == "metadata":
+        name = lower.replace("!", "/").rpartition("/")[2]
+        if name in {"metadata", "pkg-info"} or "var/lib/dpkg/status" in lower:
             self._requirements(path, file.text)
             return
         if file.installed:
             return
+        self._files.add(lower)
         if lower.endswith((*CUDA_SUFFIXES, *C_SUFFIXES)):
             self._take(self._source.scan(path, file.text), lower)
             return
-        scopes = scopes_of(path)
         self.counts.lines += file.text.count("\n")
         if name in CONFIG_NAMES:
             self._config(path, file.text)
+        if name.endswith(".ipynb"):
+            self._notebook(path, file.text)
+        elif is_other_language(name):
+            for line, said in cuda_words(path, file.text):
+                self._found.add("R101", Place(path, line), said)
+        else:
+            self._settings(path, name, file.text)
+
+    def _settings(self, path: str, name: str, text: str) -> None:
+        """Take a script, a build or requirement file, or a text of settings."""
+        scopes = set(scopes_of(path, text))
+        is_yaml = name.endswith((".yml", ".yaml"))
+        if "requirement" not in scopes and (
+            (name.endswith((".txt", ".in")) and looks_like_requirements(text)) or (is_yaml and looks_like_an_environment(text))
+        ):
+            scopes.add("requirement")
         if not scopes:
             return
-        if scopes & {"build", "python"} and HIP_BUILD.search(file.text):
+        is_hip = bool(scopes & {"build", "python"}) and HIP_BUILD.search(text) is not None
+        if is_hip:
             self.counts.has_hip_build = True
-            self.counts.guards += len(HIP_BUILD.findall(file.text))
+            self.counts.guards += len(HIP_BUILD.findall(text))
             self.counts.guard_files += 1
-        for hit in self._text.scan(file.text, scopes):
-            self._found.add(hit.rule, Place(path, hit.line), hit.subject)
-        if scopes & {"requirement", "docker"} or name.endswith((".sh", ".bash")):
-            self._requirements(path, file.text)
-        if "docker" in scopes:
-            self._base(path, file.text)
         if "python" in scopes:
-            self._python(path, file.text)
+            self._python(path, text, scopes)
+            carried, above = script_metadata(text) if "# /// script" in text else ("", 0)
+            if carried:
+                self._requirements(path, carried, "pyproject.toml", above)
+        else:
+            for hit in self._text.scan(effective(text, scopes), scopes):
+                guarded = is_hip and self._book.rules[hit.rule].kind == "build"
+                self._found.add(hit.rule, Place(path, hit.line), hit.subject, guarded=guarded)
+        if scopes & {"requirement", "docker", "config", "build"}:
+            self._requirements(path, text)
+        if "docker" in scopes:
+            self._base(path, text)
+
+    def _notebook(self, path: str, text: str) -> None:
+        try:
+            found = cells(text)
+        except ValueError as e:
+            self.add(Skipped(path=path, reason=f"not a notebook: {str(e)[:80]}", hides=True))
+            return
+        for cell in found:
+            inner = f"{path}!cell{cell.number}"
+            if cell.kind == "cuda":
+                self._take(self._source.scan(inner, cell.text), f"{inner}.cu")
+            elif cell.kind == "python":
+                self._python(inner, cell.text, {"python", "env"})
+            for one in requirements(f"{path}!cell{cell.number}.sh", cell.commands):
+                self._require(one._replace(path=inner))
+            for hit in self._text.scan(effective(cell.commands, {"config"}), {"config", "env", "flags"}):
+                self._found.add(hit.rule, Place(inner, hit.line), hit.subject)
 
     def _take(self, facts: SourceFacts, lower: str) -> None:
         self.counts.lines += facts.lines
         if facts.guards:
             self.counts.guards += facts.guards
             self.counts.guard_files += 1
+        if facts.headers:
+            self._headers.append((facts.path, facts.headers))
         if not facts.cuda and not facts.hits:
             return
         if facts.cuda:
@@ -181,22 +247,32 @@ class Gatherer:
         try:
             hits = of_config(text, self._target)
         except ValueError as e:
-            self.add(Skipped(path=path, reason=f"not JSON: {str(e)[:80]}"))
+            self.add(Skipped(path=path, reason=f"not JSON: {str(e)[:80]}", hides=True))
             return
         for hit in hits:
             self._found.add(hit.rule, Place(path, 0), hit.subject)
 
-    def _requirements(self, path: str, text: str) -> None:
+    def _requirements(self, path: str, text: str, kind: str = "", above: int = 0) -> None:
+        """Take the packages that a file names.
+
+        Args:
+            kind: a name that says how it is read, where its own does not; above: lines of the file before this text.
+        """
         try:
-            found = requirements(path, text)
+            found = requirements(kind or path.replace("!", "/"), text)
         except ValueError as e:
-            self.add(Skipped(path=path, reason=f"cannot be parsed: {str(e)[:80]}"))
+            self.add(Skipped(path=path, reason=f"cannot be parsed: {str(e)[:80]}", hides=True))
             return
+        of_own = next((self._packages.rule_for(r.name) for r in found if r.name and not r.path.endswith("#requires")), None)
         for one in found:
-            self._require(one)
+            if one.path.endswith("#requires"):
+                if of_own is None:
+                    self._require(one._replace(path=path))
+            else:
+                self._require(one._replace(path=path, line=one.line + above))
 
     def _require(self, one: Requirement) -> None:
-        self._names.add(one.name)
+        self._names.add(repository_name(one.name))
         if self._packages.rule_for(one.name) is not None:
             kept = self._required.get(one.name)
             if kept is None or (one.version and not kept.version):
@@ -208,13 +284,29 @@ class Gatherer:
             if word.startswith("from python:3.") and not word.startswith("from python:3.12"):
                 self._python_base = Place(path, number)
 
-    def _python(self, path: str, text: str) -> None:
-        for module, line in imported_modules(text):
-            rule = self._packages.imports.get(module) or self._packages.imports.get(module.partition(".")[0])
-            if rule is not None and rule.id not in self._imported:
-                self._imported[rule.id] = (rule, Place(path, line))
-        for line, source in embedded_cuda(text):
+    def _python(self, path: str, text: str, scopes: set[str]) -> None:
+        """Take a Python source; its syntax tree is made only where a word of it matters."""
+        hits = self._text.scan(text, scopes)
+        if not hits and self._module_words.isdisjoint(_WORDS.findall(text)):
+            return
+        facts = python_facts(text)
+        for hit in self._text.scan(facts.code, scopes) if hits else ():
+            soft = hit.rule in OPENED_BY_NAME
+            self._found.add(hit.rule, Place(path, hit.line), hit.subject, guarded=facts.is_guarded(hit.line, soft=soft))
+        self._imports(path, facts)
+        for line, source in facts.strings:
             self._take(self._source.scan(path, source, line), path.lower())
+        for asm in facts.asm:
+            if asm.kind not in {"amd", "empty"}:
+                self._found.add("R092", Place(path, asm.line), asm.said, guarded=asm.guarded)
+
+    def _imports(self, path: str, facts: PythonFacts) -> None:
+        for module, line, guarded in facts.imports:
+            rule = self._packages.rule_of_module(module)
+            if rule is not None:
+                uses = self._imported.setdefault((rule.id, module.partition(".")[0]), [])
+                if len(uses) < MOST_USES:
+                    uses.append(_Use(rule, module, Place(path, line), guarded))
 
     def findings(self, now: Instant) -> tuple[Finding, ...]:
         """Return everything found so far, the heaviest first."""
@@ -229,6 +321,12 @@ class Gatherer:
         return self._found.findings(now, target=self._target, ported=self.counts.is_ported)
 
     def _finish_names(self) -> None:
+        own = {name.replace("!", "/").rpartition("/")[2] for name in self._files}
+        for path, headers in self._headers:
+            for name, (line, guarded) in sorted(headers.items()):
+                if name.lower() not in own:
+                    self._found.add("R108", Place(path, line), name, subject=name, guarded=guarded)
+        self._headers = []
         for facts in self._sources:
             tables = (("R036", facts.unsupported), ("R037", facts.unknown))
             for rule, names in tables:
@@ -242,19 +340,34 @@ class Gatherer:
 
     def _finish_packages(self) -> None:
         done: set[str] = set()
+        self._own_modules = {name.replace("!", "/") for name in self._files if name.endswith(".py")}
         for name, one in sorted(self._required.items()):
             rule = self._packages.rule_for(name)
             if rule is None or (name.startswith("nvidia-") and "-cu1" in name) or not holds(rule, one.version):
                 continue
+            if name.startswith("deb:") and rule.id in done:
+                continue  # a distribution cuts one library into dozens of packages
             done.add(rule.id)
             self._package(rule, name, one.version, Place(one.path, one.line))
-        for rule, place in self._imported.values():
-            if rule.id not in done:
-                self._package(rule, rule.imports[0], "", place)
+        for uses in self._imported.values():
+            use = min((u for u in uses if not self._is_own(u)), key=lambda u: u.guarded, default=None)
+            if use is not None and use.rule.id not in done:
+                self._package(use.rule, use.module.partition(".*")[0], "", use.place, guarded=use.guarded)
         self._required = {}
         self._imported = {}
 
-    def _package(self, rule: PackageRule, name: str, version: str, place: Place) -> None:
+    def _is_own(self, use: _Use) -> bool:
+        """Tell whether a module lies in the tree, where Python would find it from the file that imports it."""
+        folder = use.place.path.lower().replace("!", "/")
+        while folder:
+            folder = folder.rpartition("/")[0]
+            for inner in ("", "src/", "lib/", "python/"):
+                base = f"{folder}/{inner}".lstrip("/") + use.module.partition(".")[0].lower()
+                if f"{base}.py" in self._own_modules or f"{base}/__init__.py" in self._own_modules:
+                    return True
+        return False
+
+    def _package(self, rule: PackageRule, name: str, version: str, place: Place, *, guarded: bool = False) -> None:
         replaced = next((r for r in rule.replaced_by if any(_matches(r, n) for n in self._names)), "")
         text = f"{name}{'==' + version if version else ''} {_STATUS.get(rule.status, 'is ' + rule.status)}: {rule.action}"
         if replaced:
@@ -262,7 +375,7 @@ class Gatherer:
         least = CUDA_ONLY_MOVES.get(rule.move, "rebuild")
         if too_old(rule, version):
             text += f"; it needs {rule.since} or newer"
-        self._found.package(rule, place, text, name, least="native" if replaced else least, is_replaced=bool(replaced))
+        self._found.package(rule, place, text, name, least="native" if replaced else least, is_replaced=bool(replaced), guarded=guarded)
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -58,6 +58,8 @@ def of_config(text: str, target: str) -> list[ModelHit]:
         raise ValueError("nested too deeply") from None
     if not isinstance(data, dict):
         return []
+    if isinstance(data.get("build_config"), dict) and isinstance(data.get("pretrained_config"), dict):
+        return [ModelHit("R117", str(data.get("version", ""))[:20])]
     quantised = data.get("quantization_config") or data.get("quantization") or (data if "quant_method" in data or "bits" in data else None)
     if not isinstance(quantised, dict):
         return []

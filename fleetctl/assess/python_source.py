@@ -1,26 +1,285 @@
-"""Assess, pure layer: CUDA source inside Python strings, imports, and Triton kernels. Never I/O, never runs or imports a line of it."""
+"""Assess, pure layer: what a Python source imports, opens, compiles and writes in assembly, by its syntax tree. Never I/O, never runs it.
+
+Comments and docstrings do not count. A branch on AMD's platform, or a `try` that goes on without the module, lowers what is in it.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([\w.]{1,100})[ \t]+import|import[ \t]+([\w.]{1,100}))", re.MULTILINE)
+from fleetctl.assess.asm_text import AsmKind, kind_of
+
+_IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+(?P<of>[\w.]{1,100})[ \t]+import[ \t]+\(?(?P<names>[^\n#]{0,300})|import[ \t]+(?P<plain>[\w., \t]{1,300}))",
+    re.MULTILINE,
+)
 _LONG_STRING = re.compile(r'"""|\'\'\'')
+AMD_TEST = re.compile(r"hip\b|rocm|is_amd|amdgpu|amdsmi|torch\.version\.cuda|is_cuda\b|gfx9|__HIP", re.IGNORECASE)
+"""Words of a condition that tells AMD's platform from NVIDIA's."""
+_GOES_ON = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException", "OSError", "AttributeError", "RuntimeError"})
+_DEVICE = ("__global__", "__device__")
+MOST_TREE = 4_000_000
+"""Characters of a source whose syntax tree is made; larger ones are read by patterns."""
 
 
-def imported_modules(text: str) -> Iterator[tuple[str, int]]:
-    """Yield module names that a Python source imports, with their lines."""
+class Import(NamedTuple):
+    """One module that is imported; guarded where the program goes on without it."""
+
+    module: str
+    line: int
+    guarded: bool
+
+
+class TritonAsm(NamedTuple):
+    """One call of Triton's inline assembly."""
+
+    line: int
+    kind: AsmKind
+    said: str
+    guarded: bool
+
+
+@dataclass(slots=True)
+class PythonFacts:
+    """What a Python source holds.
+
+    Args:
+        code: the source with comments and docstrings blank, same lines; strings: first line and text of each string with CUDA source.
+        guarded: line ranges with a branch for AMD or that the program goes on without, 1-based, inclusive.
+    """
+
+    code: str
+    imports: list[Import] = field(default_factory=list)
+    strings: list[tuple[int, str]] = field(default_factory=list)
+    asm: list[TritonAsm] = field(default_factory=list)
+    guarded: list[tuple[int, int]] = field(default_factory=list)
+    soft: list[tuple[int, int]] = field(default_factory=list)
+
+    def is_guarded(self, line: int, *, soft: bool = False) -> bool:
+        """Tell whether a line has a branch for AMD, or (soft) lies in a `try` that goes on."""
+        ranges = (*self.guarded, *self.soft) if soft else self.guarded
+        return any(a <= line <= b for a, b in ranges)
+
+
+def python_facts(text: str) -> PythonFacts:
+    """Read a source by its syntax tree, or by patterns where it has none."""
+    tree = _tree(text)
+    if tree is None:
+        return _by_patterns(text)
+    facts = PythonFacts(code="")
+    reader = _Reader(text, facts)
+    reader.read(tree)
+    facts.code = _without(text, reader.docstrings)
+    return facts
+
+
+def _tree(text: str) -> ast.Module | None:
+    if len(text) > MOST_TREE:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+class _Reader:
+    """Walks a syntax tree without recursion, with what guards each node."""
+
+    def __init__(self, text: str, facts: PythonFacts) -> None:
+        self._lines = text.split("\n")
+        self._facts = facts
+        self._assigned: dict[str, list[ast.expr]] = {}
+        self._calls: list[tuple[ast.Call, bool]] = []
+        self.docstrings: list[ast.Constant] = []
+
+    def read(self, tree: ast.Module) -> None:
+        waiting: list[tuple[ast.AST, bool, bool]] = [(tree, False, False)]
+        while waiting:
+            node, amd, soft = waiting.pop()
+            self._take(node, amd, soft)
+            if isinstance(node, (ast.Constant, ast.JoinedStr)):
+                continue
+            waiting.extend(self._inner(node, amd, soft))
+        for call, guarded in self._calls:
+            self._facts.asm.append(self._asm(call, guarded))
+
+    def _inner(self, node: ast.AST, amd: bool, soft: bool) -> Iterator[tuple[ast.AST, bool, bool]]:
+        if isinstance(node, ast.If):
+            names_amd = bool(AMD_TEST.search(self._words(node.test)))
+            if names_amd:
+                self._facts.guarded.append(_span(node))
+            is_typing = "TYPE_CHECKING" in self._words(node.test)
+            yield node.test, amd, soft
+            yield from self._body(node.body, amd or names_amd, soft or is_typing)
+            yield from self._body(node.orelse, amd or names_amd, soft)
+        elif isinstance(node, ast.Try):
+            goes_on = any(_goes_on(h) for h in node.handlers)
+            if goes_on and node.body:
+                self._facts.soft.append((node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno))
+            yield from self._body(node.body, amd, soft or goes_on)
+            for rest in (node.handlers, node.orelse, node.finalbody):
+                for inner in rest:
+                    yield inner, amd, soft
+        else:
+            for _, value in ast.iter_fields(node):
+                if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                    yield from self._body(value, amd, soft)
+                elif isinstance(value, list):
+                    yield from ((v, amd, soft) for v in value if isinstance(v, ast.AST))
+                elif isinstance(value, ast.AST):
+                    yield value, amd, soft
+
+    def _body(self, body: Iterable[ast.AST], amd: bool, soft: bool) -> Iterator[tuple[ast.AST, bool, bool]]:
+        """Yield the statements of a body: what follows a branch on AMD's platform that leaves is guarded too."""
+        statements = list(body)
+        for at, node in enumerate(statements):
+            yield node, amd, soft
+            if isinstance(node, ast.If) and not amd and _leaves(node.body) and AMD_TEST.search(self._words(node.test)):
+                amd = True
+                if at + 1 < len(statements):
+                    self._facts.guarded.append((_span(statements[at + 1])[0], _span(statements[-1])[1]))
+
+    def _words(self, node: ast.expr) -> str:
+        return " ".join(self._lines[node.lineno - 1 : min(node.end_lineno or node.lineno, node.lineno + 5)])[:2000]
+
+    def _take(self, node: ast.AST, amd: bool, soft: bool) -> None:
+        if isinstance(node, ast.Import):
+            self._facts.imports += [Import(a.name, node.lineno, amd or soft) for a in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            self._facts.imports += [Import(f"{node.module}.{a.name}", node.lineno, amd or soft) for a in node.names]
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            self.docstrings.append(node.value)
+            node.value = ast.Constant(value=None, lineno=node.lineno, col_offset=0)
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    self._assigned.setdefault(target.id, []).append(node.value)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            self._assigned.setdefault(node.target.id, []).append(node.value)
+        elif isinstance(node, ast.Call):
+            self._call(node, amd, soft)
+        elif isinstance(node, (ast.Constant, ast.JoinedStr)):
+            text = _text_of(node)
+            if any(word in text for word in _DEVICE):
+                self._facts.strings.append((node.lineno, text))
+
+    def _call(self, node: ast.Call, amd: bool, soft: bool) -> None:
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
+        if name == "inline_asm_elementwise":
+            self._calls.append((node, amd))
+        elif name in {"import_module", "__import__", "lazy_import", "LazyLoader", "importorskip", "optional_import"} and node.args:
+            first = node.args[-1] if name == "LazyLoader" else node.args[0]
+            if isinstance(first, ast.Constant) and isinstance(first.value, str) and not first.value.startswith("."):
+                self._facts.imports.append(Import(first.value[:100], node.lineno, amd or soft))
+
+    def _asm(self, node: ast.Call, guarded: bool) -> TritonAsm:
+        named = {k.arg: k.value for k in node.keywords}
+        text = named.get("asm", node.args[0] if node.args else None)
+        bindings = named.get("constraints", node.args[1] if len(node.args) > 1 else None)
+        said = self._strings(text)
+        kind = kind_of(said, self._strings(bindings))
+        is_bare = isinstance(text, ast.Constant) and not said.strip()
+        if kind == "empty" and not is_bare:
+            kind = "unknown"
+        return TritonAsm(node.lineno, kind, " ".join(said.split())[:60], guarded)
+
+    def _strings(self, node: ast.expr | None) -> str:
+        """Return all text that an expression is made of; names are followed within the file, once."""
+        if node is None:
+            return ""
+        found: list[str] = []
+        for inner in _few(ast.walk(node)):
+            found.append(_text_of(inner))
+            for value in self._assigned.get(inner.id, ())[:8] if isinstance(inner, ast.Name) else ():
+                found += [_text_of(x) for x in _few(ast.walk(value))]
+        return " ".join(f for f in found if f)[:20_000]
+
+
+def _few(nodes: Iterator[ast.AST]) -> Iterator[ast.AST]:
+    for count, node in enumerate(nodes):
+        if count > 2000:
+            return
+        yield node
+
+
+def _text_of(node: ast.AST) -> str:
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(v.value if isinstance(v, ast.Constant) and isinstance(v.value, str) else "x" for v in node.values)
+    return ""
+
+
+def _span(node: ast.AST) -> tuple[int, int]:
+    start = int(getattr(node, "lineno", 1))
+    return start, int(getattr(node, "end_lineno", None) or start)
+
+
+def _goes_on(handler: ast.ExceptHandler) -> bool:
+    """Tell whether a handler takes a missing module and lets the program go on."""
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = {k.id if isinstance(k, ast.Name) else k.attr if isinstance(k, ast.Attribute) else "" for k in kinds if k is not None}
+    if handler.type is not None and not names & _GOES_ON:
+        return False
+    return not _leaves(handler.body, returns=False)
+
+
+def _leaves(body: Iterable[ast.stmt], *, returns: bool = True) -> bool:
+    """Tell whether a body ends the program, or (returns) its function or loop."""
+    for node in body:
+        if isinstance(node, ast.Raise) or (returns and isinstance(node, (ast.Return, ast.Continue, ast.Break))):
+            return True
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            called = node.value.func
+            name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+            if name in {"exit", "_exit", "quit", "abort", "fail"}:
+                return True
+    return False
+
+
+_TOKEN = re.compile(r"#[^\n]*|\"\"\"(?:[^\\]|\\.)*?\"\"\"|'''(?:[^\\]|\\.)*?'''|\"(?:[^\"\\\n]|\\.)*+\"?|'(?:[^'\\\n]|\\.)*+'?", re.DOTALL)
+
+
+def _without(text: str, docstrings: Iterable[ast.Constant]) -> str:
+    """Return the source with comments and docstrings blank; line breaks stay."""
+    blank: set[int] = set()
+    for node in docstrings:
+        blank.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    text = _TOKEN.sub(lambda m: "" if m.group().startswith("#") else m.group(), text)
+    if not blank:
+        return text
+    return "\n".join("" if n in blank else line for n, line in enumerate(text.split("\n"), start=1))
+
+
+def _by_patterns(text: str) -> PythonFacts:
+    """Read what is no Python that this interpreter knows: imports, strings and calls by their shapes."""
+    code = _TOKEN.sub(lambda m: "" if m.group().startswith("#") else m.group(), text)
+    facts = PythonFacts(code=code)
     line, counted = 1, 0
-    for match in _IMPORT.finditer(text):
-        line += text.count("\n", counted, match.start())
+    for match in _IMPORT.finditer(code):
+        line += code.count("\n", counted, match.start())
         counted = match.start()
-        yield match.group(1) or match.group(2), line
+        of = match.group("of")
+        names = [w.split()[0] for w in re.split(r"[,()]", match.group("names") or match.group("plain") or "") if w.split()]
+        if of and not of.startswith("."):
+            names = [f"{of}.{n}" for n in names or ["*"]]
+        facts.imports += [Import(n[:200], line, False) for n in names[:50] if not n.startswith(".") and not (of or "").startswith(".")]
+    facts.strings += list(_embedded(text))
+    for match in re.finditer(r"\binline_asm_elementwise\s*\(", code):
+        near = code[match.end() : match.end() + 600]
+        facts.asm.append(TritonAsm(code.count("\n", 0, match.start()) + 1, kind_of(near), " ".join(near.split())[:60], False))
+    return facts
 
 
-def embedded_cuda(text: str) -> Iterator[tuple[int, str]]:
-    """Yield first line and text of each long string that holds CUDA source (for a run-time compiler)."""
-    if "__global__" not in text and "__device__" not in text:
+def _embedded(text: str) -> Iterator[tuple[int, str]]:
+    if not any(word in text for word in _DEVICE):
         return
     at = counted = 0
     line = 1
@@ -29,11 +288,111 @@ def embedded_cuda(text: str) -> Iterator[tuple[int, str]]:
         if end < 0:
             return
         body = text[match.end() : end]
-        if "__global__" in body or "__device__" in body:
+        if any(word in body for word in _DEVICE):
             line += text.count("\n", counted, match.end())
             counted = match.end()
             yield line, body
         at = end + 3
+
+
+_SCRIPT = re.compile(r"^# /// script[ \t]*\n((?:#[^\n]*\n){1,500}?)# ///[ \t]*$", re.MULTILINE)
+
+
+def script_metadata(text: str) -> tuple[str, int]:
+    """Return the TOML that a script carries in its comments, and the line before it; "" where it carries none. Source: PEP 723."""
+    found = _SCRIPT.search(text)
+    if found is None:
+        return "", 0
+    return "\n".join(line[1:].removeprefix(" ") for line in found.group(1).splitlines()), text.count("\n", 0, found.start()) + 1
+
+
+_NOT_PACKAGES = frozenset(
+    [
+        "name",
+        "version",
+        "description",
+        "long_description",
+        "long_description_content_type",
+        "url",
+        "author",
+        "author_email",
+        "maintainer",
+        "license",
+        "keywords",
+        "classifiers",
+        "packages",
+        "py_modules",
+        "package_dir",
+        "package_data",
+        "data_files",
+        "entry_points",
+        "scripts",
+        "ext_modules",
+        "ext_package",
+        "cmdclass",
+        "platforms",
+        "download_url",
+        "project_urls",
+        "namespace_packages",
+        "sources",
+        "include_dirs",
+        "library_dirs",
+        "libraries",
+        "extra_compile_args",
+        "extra_link_args",
+        "define_macros",
+        "exclude",
+        "where",
+        "include",
+    ]
+)
+_NOT_LISTS = frozenset(
+    [
+        "print",
+        "find_packages",
+        "find_spec",
+        "getenv",
+        "get",
+        "open",
+        "join",
+        "exists",
+        "Path",
+        "log",
+        "warn",
+        "CUDAExtension",
+        "CppExtension",
+        "Extension",
+    ]
+)
+_QUOTED = re.compile(r"""["']([A-Za-z0-9][\w.-]{0,100}(?:\[[^\]]{0,100}\])?(?:\s*[=~<>!]=?\s*[\w.*+!-]{1,60})?(?:\s*@\s*\S{1,200})?)["']""")
+_PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]{0,100}(?:\[[\w, -]{0,100}\])?\s*(?:[=~<>!(@;]|\Z)")
+
+
+def listed_packages(text: str) -> list[tuple[int, str]]:
+    """Return line and text of each string of a setup.py that may name a package it needs; its own names and flags are none."""
+    tree = _tree(text)
+    if tree is None:
+        return [(text.count("\n", 0, m.start()) + 1, m.group(1)) for m in _QUOTED.finditer(text[:200_000])]
+    found: list[tuple[int, str]] = []
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            continue
+        if isinstance(node, ast.keyword) and node.arg in _NOT_PACKAGES:
+            continue
+        if isinstance(node, (ast.Compare, ast.Subscript, ast.JoinedStr)):
+            continue
+        if isinstance(node, ast.Call) and _name_of(node.func) in _NOT_LISTS:
+            continue
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _PACKAGE.match(node.value.strip()):
+            found.append((node.lineno, node.value.strip()[:300]))
+        waiting.extend(ast.iter_child_nodes(node))
+    return sorted(found)
+
+
+def _name_of(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def has_triton_kernels(text: str) -> bool:

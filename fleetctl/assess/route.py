@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from fleetctl.assess.collected import is_wave64
+from fleetctl.assess.collected import NOT_READ, is_wave64
 from fleetctl.domain.ids import WorkloadId
 from fleetctl.domain.plan import Assessment, Finding, Route, RouteVerdict, Waiver
 from fleetctl.domain.portability import ROUTES, LicenceAcceptance
@@ -27,6 +27,16 @@ SCALE_LICENCE = "SCALE's free licence is non-commercial, its outputs included: r
 OWN_SOURCE_RULES = frozenset({"R035", "R053"})
 PYTHON_STACK = frozenset({"P001", "P006", "P007"})
 """torch, vllm, sglang: SCALE fails on all of them. Source: spectral-compute/scale-validation README.md, 1.7.1."""
+
+
+def not_judged(assessment: Assessment) -> tuple[Finding, ...]:
+    """Return what the verdict does not cover: parts that could not be read and that no person has waived."""
+    return tuple(f for f in assessment.findings if f.rule in NOT_READ and waived_by(f, assessment.waived) is None)
+
+
+def unused(assessment: Assessment) -> tuple[Waiver, ...]:
+    """Return the waivers that no finding answers to."""
+    return tuple(w for w in assessment.waived if not any(waived_by(f, (w,)) for f in assessment.findings))
 
 
 def waived_by(finding: Finding, waivers: Iterable[Waiver]) -> Waiver | None:
@@ -99,8 +109,11 @@ def _special(route: Route, standing: list[Finding], target: str, licence: Licenc
     """Judge what no finding closes."""
     own = any(f.rule in OWN_SOURCE_RULES and not f.is_guarded for f in standing)
     if route == "native":
-        is_tied = any(f.grade != "info" or f.rule.startswith("P") for f in standing)
+        is_tied = any((f.grade != "info" or f.rule.startswith("P")) and f.rule not in NOT_READ for f in standing)
         reason = "every accelerated part has an AMD build, and nothing needs CUDA source" if is_tied else "nothing that was read needs CUDA"
+        missing = sum(f.count for f in standing if f.rule in NOT_READ)
+        if missing:
+            reason += f"; not judged: {missing} part{'s' if missing > 1 else ''} (R088)"
         return RouteVerdict(route=route, is_open=True, reason=reason)
     if route == "rebuild":
         return RouteVerdict(route=route, is_open=True, reason="artefacts and packages have to be made or exchanged for the target")

@@ -11,13 +11,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fleetctl.assess.asm_text import asm_statements
 from fleetctl.assess.clean_source import GUARD_WORDS, Views, guarded_lines, inside, views
 from fleetctl.assess.names import LOOKS_LIKE_CUDA, is_generic
 from fleetctl.assess.warps import LANE_WORDS, dynamic_launches, narrow_masks, thirty_two_lanes
 from fleetctl.domain.portability import USABLE, Rule, RuleBook
 
 CUDA_SUFFIXES = (".cu", ".cuh", ".cu.cc", ".cuf", ".cu.h", ".cu.in")
-C_SUFFIXES = (".h", ".hpp", ".hh", ".hxx", ".inl", ".inc", ".ipp", ".tpp", ".c", ".cc", ".cpp", ".cxx", ".cppm", ".ixx")
+C_SUFFIXES = (
+    *(".h", ".hpp", ".hh", ".hxx", ".h++", ".inl", ".inc", ".ipp", ".tpp", ".tcc", ".txx"),
+    *(".c", ".cc", ".cpp", ".cxx", ".c++", ".cppm", ".ixx"),
+)
 KERNEL_WORDS = frozenset(
     {
         "__global__",
@@ -32,15 +36,29 @@ KERNEL_WORDS = frozenset(
         "__syncthreads",
         "cudaStream_t",
         "cudaError_t",
-        "cuda_runtime",
-        "cuda_runtime_api",
     }
 )
+OTHERS_HEADERS = frozenset(
+    {
+        *("channel_descriptor.h", "device_functions.h", "device_launch_parameters.h", "driver_types.h", "helper_math.h"),
+        *("library_types.h", "math_constants.h", "vector_types.h", "texture_fetch_functions.h"),
+    }
+)
+"""Headers of the table whose names other projects use too: alone they make no CUDA source."""
 DEVICE_WORDS = frozenset({"__global__", "__device__", "__shared__", "__launch_bounds__", "threadIdx", "blockIdx"})
+MOST_ASM = 5000
 MOST_HITS = 50
 """Places kept per rule and file; more are counted only."""
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
+ASM_WORDS = frozenset({"asm", "__asm__", "__asm"})
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*(?:include|include_next|import)[ \t]*([<\"])([^>\"\n]{1,300})[>\"]", re.MULTILINE)
+_INCLUDE_WORDS = re.compile(r"cu|nv|Nv|NV|nccl|npp|optix|thrust|sm_")
+LOOKS_LIKE_A_HEADER = re.compile(
+    r"(?:cuda(?:_\w+|[A-Z]\w*)?|cu(?:blas|dnn|fft|rand|sparse|solver|tensor|pti)\w*|nv(?:rtc|ml|tx|vm|shmem|jpeg|cuvid|fatbin|comp|infer|JitLink|PTX)\w*"
+    r"|nccl\w*|sm_\d+_\w+)\.(?:h|hpp|cuh|inl)\Z"
+)
+"""Names of headers that CUDA's toolkit and libraries have."""
 _THIRTY_TWO = re.compile(r"[&>%/=({ \t](?:31|0[xX]1[fF]|5|32)\b")
 
 
@@ -61,6 +79,7 @@ class SourceFacts:
         cuda: it is CUDA code; device: it has code that runs on the GPU.
         covered: table names used; unsupported, unknown: name -> (first line, places, all of them guarded).
         defined: names among `unsupported` and `unknown` that this file defines; guards: places that name AMD's platform.
+        headers: headers in <> that look like CUDA's and are in no table -> (line, whether AMD's platform has a branch there).
     """
 
     path: str
@@ -72,6 +91,7 @@ class SourceFacts:
     unsupported: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
     unknown: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
     defined: set[str] = field(default_factory=set)
+    headers: dict[str, tuple[int, bool]] = field(default_factory=dict)
     guards: int = 0
 
 
@@ -80,6 +100,7 @@ class SourceScanner:
 
     def __init__(self, book: RuleBook) -> None:
         self._names = book.names
+        self._headers = {n for n, row in book.names.items() if row.lib == "include"}
         self._usable = {n for n, row in book.names.items() if row.status in USABLE}
         self._refused = {n for n, row in book.names.items() if row.status not in USABLE and row.lib not in {"include", "cub"}}
         self._by_word: dict[str, list[Rule]] = {}
@@ -106,27 +127,51 @@ class SourceScanner:
         facts = SourceFacts(path=path, lines=source.count("\n") + (not source.endswith("\n") and bool(source)))
         words = set(_WORD.findall(source))
         is_cu = lower.endswith(CUDA_SUFFIXES)
-        known = words & self._usable
-        facts.device = bool(words & DEVICE_WORDS)
-        facts.cuda = is_cu or bool(words & KERNEL_WORDS) or any(LOOKS_LIKE_CUDA.match(w) for w in words if w[:2] in {"cu", "CU"})
-        rules = self._triggered(words, is_cu=is_cu, is_cuda=facts.cuda)
         guarded_words = words & GUARD_WORDS
-        if not facts.cuda and not rules and not guarded_words:
+        may_be = is_cu or _is_cuda(words) or ("include" in words and _INCLUDE_WORDS.search(source) is not None)
+        if not (may_be or guarded_words or words & ASM_WORDS or self._triggered(words, is_cu=False, is_cuda=False)):
             return facts
         seen = views(source)
+        words = set(_WORD.findall(seen.code))
         ranges = guarded_lines(seen.code) if guarded_words else []
         facts.guards = sum(seen.code.count(word) for word in guarded_words)
-        lines = _Lines(seen.code, first_line)
-        texts = _Lines(seen.text, first_line)
+        lines, texts = _Lines(seen.code, first_line), _Lines(seen.text, first_line)
         claimed: set[str] = set()
-        for rule in rules:
+        named = self._includes(seen.text, texts, ranges, first_line, facts)
+        facts.device = bool(words & DEVICE_WORDS)
+        facts.cuda = is_cu or _is_cuda(words) or named
+        for rule in self._triggered(set(_WORD.findall(seen.text)), is_cu=is_cu, is_cuda=facts.cuda):
             self._try(rule, seen, lines if rule.mode == "code" else texts, ranges, first_line, facts, claimed)
-        facts.covered = known
+        if words & ASM_WORDS:
+            self._asm(seen.text, texts, ranges, first_line, facts, is_cu=is_cu)
+        facts.covered = words & self._usable
         if facts.cuda:
-            self._look_up(words - known - claimed, seen.code, lines, ranges, first_line, facts)
+            self._look_up(words - facts.covered - claimed, seen.code, lines, ranges, first_line, facts)
             if facts.device or is_cu:
                 self._warps(words, seen.code, lines, ranges, first_line, facts)
         return facts
+
+    def _includes(self, text: str, lines: _Lines, ranges: list[tuple[int, int]], first: int, facts: SourceFacts) -> bool:
+        """Keep the headers that look like CUDA's; tell whether one is of CUDA's own by the table."""
+        is_cuda = False
+        for match in _INCLUDE.finditer(text):
+            name = match.group(2)
+            base = name.rpartition("/")[2]
+            if name in self._headers or base in self._headers:
+                is_cuda = is_cuda or base not in OTHERS_HEADERS
+            elif match.group(1) == "<" and LOOKS_LIKE_A_HEADER.match(base) and base not in facts.headers:
+                line = lines.of(match.start(2))
+                facts.headers[base] = (line, inside(line - first + 1, ranges))
+        return is_cuda
+
+    def _asm(self, text: str, lines: _Lines, ranges: list[tuple[int, int]], first: int, facts: SourceFacts, *, is_cu: bool) -> None:
+        """Take assembly that is for NVIDIA: PTX anywhere, and what cannot be told in code for the GPU."""
+        for count, asm in enumerate(asm_statements(text)):
+            if count >= MOST_ASM:
+                return
+            if asm.kind == "ptx" or (asm.kind == "unknown" and (facts.device or is_cu)):
+                line = lines.of(asm.start)
+                facts.hits.append(Hit("R038", line, f"asm {asm.said}".strip()[:80], inside(line - first + 1, ranges)))
 
     def _triggered(self, words: set[str], *, is_cu: bool, is_cuda: bool) -> list[Rule]:
         found: dict[str, Rule] = {}
@@ -185,6 +230,10 @@ class SourceScanner:
         for rule, at, text in found[: 3 * MOST_HITS]:
             line = lines.of(at)
             facts.hits.append(Hit(rule, line, text, inside(line - first + 1, ranges)))
+
+
+def _is_cuda(words: set[str]) -> bool:
+    return bool(words & KERNEL_WORDS) or any(LOOKS_LIKE_CUDA.match(w) for w in words if w[:2] in {"cu", "CU"})
 
 
 class _Lines:

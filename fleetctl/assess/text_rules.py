@@ -6,15 +6,16 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fleetctl.assess.requirements import is_requirement_file
+from fleetctl.assess.manifests import is_requirement_file
 from fleetctl.domain.portability import Rule, RuleBook
 
 LONGEST_LINE = 2000
 """Characters of a line that patterns see: no pattern can then take long, whatever the file holds."""
 MOST_PLACES = 50
 _GATE = re.compile(
-    r"[nN][vV][iI][dD][iI][aA]|NCCL_|cuda|CUDA|torch|vllm|VLLM|sglang|rocm|--gpus|HSA_|ray\b|tensor|marlin|cutlass|jit|autotune|backend"
+    r"[nN][vV][iI][dD][iI][aA]|NCCL_|cuda|CUDA|torch|vllm|VLLM|sglang|rocm|--gpus|HSA_|ray\b|[tT]ensor|marlin|cutlass|jit|autotune|backend"
     r"|platform|quantization|kv-|speculative|lora|--tp|pynvml|capability|ROCR_|FROM|disaggregation|cudadevrt|arch_list|amazonlinux|ubi|hip"
+    r"|CUDNN|NCCL|NVTX|CUB|Thrust|nv|NV|trt|TRT|Provider|rapids|sm_|-l(?:cu|nv|nccl)|Cuda|triton|TRITON|modelFormat|find_library|--nv\b"
 )
 _COMMENT = re.compile(r"[ \t]*(?:#(?!\s*include)|//)")
 HIP_BUILD = re.compile(
@@ -31,32 +32,45 @@ class TextHit(NamedTuple):
     subject: str
 
 
-def scopes_of(path: str) -> frozenset[str]:
-    """Return the kinds of text that a file of this name may hold."""
-    name = path.rpartition("/")[2].lower()
+def scopes_of(path: str, text: str = "") -> frozenset[str]:
+    """Return the kinds of text that a file of this name may hold; one without an ending is known by the first line of its text."""
+    name = path.replace("!", "/").rpartition("/")[2].lower()
     found: set[str] = set()
+    if "." not in name and text.startswith("#!"):
+        first = text[:200].partition("\n")[0]
+        return frozenset({"python", "env"}) if "python" in first else frozenset({"config", "env", "flags"})
     if name.startswith(("dockerfile", "containerfile")) or name.endswith((".dockerfile", ".containerfile")):
         found |= {"docker", "env", "flags"}
-    elif name.endswith(".py"):
+    elif name.endswith((".py", ".pyi")):
         found |= {"python", "env"}
-    elif name == "cmakelists.txt" or name.endswith((".cmake", ".mk", ".bazel", ".bzl", ".gn", ".ninja", ".vcxproj")) or name in BUILD_NAMES:
+    elif name == "cmakelists.txt" or name.endswith(BUILD_SUFFIXES) or name in BUILD_NAMES or name.startswith("makefile."):
         found |= {"build"}
     elif name == "config.pbtxt":
         found |= {"triton"}
-    elif name.endswith(CONFIG_SUFFIXES) or name.startswith(".env"):
+    elif name.endswith(CONFIG_SUFFIXES) or name.startswith(".env") or name == "procfile":
         found |= {"config", "env", "flags"}
     if is_requirement_file(path):
         found |= {"requirement"}
     return frozenset(found)
 
 
-BUILD_NAMES = frozenset({"makefile", "gnumakefile", "meson.build", "build.gradle", "justfile", "build", "workspace"})
+BUILD_NAMES = frozenset(
+    {
+        *("makefile", "gnumakefile", "meson.build", "meson.options", "build.gradle", "justfile", "build", "workspace"),
+        *("sconstruct", "sconscript", ".bazelrc", "xmake.lua", "premake5.lua", "cmakepresets.json"),
+    }
+)
+BUILD_SUFFIXES = (".cmake", ".mk", ".bazel", ".bzl", ".gn", ".ninja", ".vcxproj", ".props", ".targets", ".bazelrc")
 CONFIG_SUFFIXES = (
     ".yml",
     ".yaml",
     ".sh",
     ".bash",
     ".zsh",
+    ".ksh",
+    ".fish",
+    ".def",
+    ".nomad",
     ".service",
     ".env",
     ".conf",
@@ -74,9 +88,15 @@ class TextScanner:
     """Rules on text made ready once for many files."""
 
     def __init__(self, book: RuleBook) -> None:
-        self._rules: list[tuple[Rule, re.Pattern[str]]] = [
-            (r, re.compile(r.pattern, re.MULTILINE)) for r in book.rules.values() if r.pattern and set(r.scopes) - {"cuda", "cu", "device"}
+        self._rules: list[tuple[Rule, re.Pattern[str], tuple[str, ...]]] = [
+            (r, re.compile(r.pattern, re.MULTILINE), tuple(t.rstrip("*") for t in r.triggers))
+            for r in book.rules.values()
+            if r.pattern and set(r.scopes) - {"cuda", "cu", "device"}
         ]
+
+    def says_something(self, text: str) -> bool:
+        """Tell whether a text has a word that some rule begins with; most have none."""
+        return _GATE.search(text) is not None
 
     def scan(self, text: str, scopes: Iterable[str]) -> list[TextHit]:
         """Return the places of a text where rules of these scopes match; comment lines do not count."""
@@ -85,8 +105,8 @@ class TextScanner:
             return []
         text = bounded(text)
         found: list[TextHit] = []
-        for rule, pattern in self._rules:
-            if wanted.isdisjoint(rule.scopes):
+        for rule, pattern, triggers in self._rules:
+            if wanted.isdisjoint(rule.scopes) or (triggers and not any(t in text for t in triggers)):
                 continue
             for count, match in enumerate(pattern.finditer(text)):
                 if count >= MOST_PLACES:
@@ -98,6 +118,26 @@ class TextScanner:
                 found.append(TextHit(rule.id, text.count("\n", 0, match.start()) + 1, subject))
         found += _together(text, wanted)
         return found
+
+
+_TOLD = re.compile(
+    r"(?P<before>^[ \t]*@?|(?:[;&|]|\b(?:RUN|then|do|else)\b)[ \t]*)(?:echo|printf)\b[^\n;&|>]*(?P<after>>&2|)(?![^\n;&]*[|>])",
+    re.MULTILINE,
+)
+_MESSAGE = re.compile(r"\bmessage[ \t]*\((?:[^()\"]|\"(?:[^\"\\]|\\.)*+\")*+\)|#\[(=*)\[.*?\]\1\]", re.DOTALL | re.IGNORECASE)
+_TRAILING = re.compile(r"(?<=[ \t;])#[^\n]*")
+
+
+def effective(text: str, scopes: Iterable[str]) -> str:
+    """Return a text without trailing comments and without what it only prints; line breaks stay."""
+    wanted = set(scopes)
+    if "build" in wanted:
+        text = _MESSAGE.sub(lambda m: "\n" * m.group().count("\n"), text)
+    if "#" in text and not wanted & {"requirement"}:
+        text = _TRAILING.sub("", text)
+    if wanted & {"docker", "config", "build"} and ("echo" in text or "printf" in text):
+        text = _TOLD.sub(lambda m: m.group("before"), text)
+    return text
 
 
 def bounded(text: str) -> str:

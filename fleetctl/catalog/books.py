@@ -7,29 +7,35 @@ A price stands in the first of: the workspace's rows of the book, the shipped ro
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import TypeVar
 
-from fleetctl.catalog.loader import load_catalog
-from fleetctl.catalog.rows import KINDS, PERFORMANCE_COLUMNS, PRICE_COLUMNS, performance_row, price_row
+from fleetctl.catalog.loader import load_catalog, priced
+from fleetctl.catalog.parts import gpu_row, sku_row
+from fleetctl.catalog.rows import PERFORMANCE_COLUMNS, PRICE_COLUMNS, performance_row, price_row
+from fleetctl.catalog.table import Numbered, read_table
 from fleetctl.domain.canonical import digest
-from fleetctl.domain.catalog import ANY_REGION, Catalog, Performance, Price
+from fleetctl.domain.catalog import ANY_REGION, Catalog, Gpu, Performance, Price
+from fleetctl.domain.pool import Sku
 from fleetctl.errors import ConfigInvalid
 
+P = TypeVar("P", Gpu, Sku)
+
 LIST = "list"
-PRICES_FILE, PERFORMANCE_FILE = "prices.csv", "performance.csv"
+GPUS_FILE, SKUS_FILE, PRICES_FILE, PERFORMANCE_FILE = "gpus.csv", "skus.csv", "prices.csv", "performance.csv"
 """A workspace's own rows, in .fleetctl/catalog."""
-GPU_HOURS_FILE, BOOK_FILE = "gpu_hours.csv", "book_prices.csv"
+HOURS_FILE, BOOK_FILE = "gpu_hours.csv", "book_prices.csv"
 
 
 def book_names(folder: Path | None = None) -> tuple[str, ...]:
     """Return the names of all price books, list first."""
     mine = {p.kind for p in own_prices(folder)}
-    return (LIST, *sorted({p.kind for p in _shipped_books()} | (mine - {LIST})))
+    return (LIST, *sorted({p.kind for p in _shipped_books(load_catalog().skus)} | (mine - {LIST})))
 
 
 def load_book(book: str = LIST, folder: Path | None = None) -> Catalog:
@@ -44,15 +50,24 @@ def load_book(book: str = LIST, folder: Path | None = None) -> Catalog:
     known = book_names(folder)
     if book not in known:
         raise ConfigInvalid("catalog.no_book", f"there is no price book {book!r}.", hint=f"Known are: {', '.join(known)}")
-    base, mine = load_catalog(), own_prices(folder)
+    base, mine = own_parts(folder), own_prices(folder)
     layers: list[Iterable[Price]] = [base.prices, [p for p in mine if p.kind == LIST]]
     if book != LIST:
-        layers += [[p for p in _shipped_books() if p.kind == book], [p for p in mine if p.kind == book]]
+        layers += [[p for p in _shipped_books(base.skus) if p.kind == book], [p for p in mine if p.kind == book]]
     prices = _merged(layers, everywhere=book != LIST)
     performance = (*base.performance, *own_performance(folder))
-    if prices == base.prices and performance == base.performance:
+    if base is load_catalog() and prices == base.prices and performance == base.performance:
         return base
-    return _priced(base, prices, performance, book)
+    newest = max((p.as_of for p in prices), default="")
+    skus = priced(base.skus, prices)
+    return Catalog(
+        id="c" + digest((base.gpus, skus, prices, performance))[:11],
+        price_book_id=f"{book}-{newest}-{digest(prices)[:8]}",
+        gpus=base.gpus,
+        skus=skus,
+        prices=prices,
+        performance=performance,
+    )
 
 
 def load_books(folder: Path | None = None) -> dict[str, Catalog]:
@@ -60,16 +75,47 @@ def load_books(folder: Path | None = None) -> dict[str, Catalog]:
     return {name: load_book(name, folder) for name in book_names(folder)}
 
 
+def own_parts(folder: Path | None) -> Catalog:
+    """Return the shipped catalogue with the workspace's own GPUs and SKUs in the place of those of the same name.
+
+    Raises:
+        ConfigInvalid: catalog.own.
+    """
+    base = load_catalog()
+    faults: list[str] = []
+    gpus = {g.name: g for g in base.gpus} | _own(folder, GPUS_FILE, ("gpu", "vendor"), faults, gpu_row)
+    skus = {s.name: s for s in base.skus} | _own(folder, SKUS_FILE, ("sku", "gpu"), faults, lambda row: sku_row(row, gpus))
+    _refuse(faults)
+    if (tuple(gpus.values()), tuple(skus.values())) == (base.gpus, base.skus):
+        return base
+    width = {g.name: g.memory_bandwidth_tb_s for g in gpus.values()}
+    fresh = (replace(s, memory_bandwidth_tb_s=width.get(s.gpu)) for s in skus.values())
+    return replace(base, gpus=tuple(gpus.values()), skus=priced(fresh, base.prices))
+
+
+def _own(
+    folder: Path | None, name: str, needed: Sequence[str], faults: list[str], parse: Callable[[Mapping[str, str]], tuple[P | None, str]]
+) -> dict[str, P]:
+    found: dict[str, P] = {}
+    for line, row in _read(folder, name, needed, faults):
+        part, fault = parse(row)
+        if part is None or part.name in found:
+            faults.append(f"{name}:{line}: {fault or 'stands twice'}")
+            continue
+        found[part.name] = part
+    return found
+
+
 def own_prices(folder: Path | None) -> tuple[Price, ...]:
     """Return the workspace's own price rows; () where it has none. Raises ConfigInvalid (catalog.own)."""
-    skus = {s.name for s in load_catalog().skus}
+    skus = {s.name for s in own_parts(folder).skus}
     rows: list[Price] = []
     faults: list[str] = []
     seen: set[tuple[str, str, str]] = set()
-    for place, row in _read(folder, PRICES_FILE, PRICE_COLUMNS, faults):
+    for line, row in _read(folder, PRICES_FILE, PRICE_COLUMNS, faults):
         price, fault = price_row(row, skus)
         if price is None or (key := (price.kind, price.sku, price.region)) in seen:
-            faults.append(f"{place}: {fault or 'a second price of this SKU and region in this book'}")
+            faults.append(f"{PRICES_FILE}:{line}: {fault or 'a second price of this SKU and region in this book'}")
             continue
         seen.add(key)
         rows.append(price)
@@ -79,13 +125,13 @@ def own_prices(folder: Path | None) -> tuple[Price, ...]:
 
 def own_performance(folder: Path | None) -> tuple[Performance, ...]:
     """Return the user's own runs; () where there are none. Raises ConfigInvalid (catalog.own)."""
-    gpus = {g.name for g in load_catalog().gpus}
+    gpus = {g.name for g in own_parts(folder).gpus}
     rows: list[Performance] = []
     faults: list[str] = []
-    for place, row in _read(folder, PERFORMANCE_FILE, PERFORMANCE_COLUMNS, faults):
+    for line, row in _read(folder, PERFORMANCE_FILE, PERFORMANCE_COLUMNS, faults):
         found, fault = performance_row(row, gpus)
         if found is None:
-            faults.append(f"{place}: {fault}")
+            faults.append(f"{PERFORMANCE_FILE}:{line}: {fault}")
         else:
             rows.append(found)
     _refuse(faults)
@@ -98,36 +144,36 @@ def _refuse(faults: list[str]) -> None:
         raise ConfigInvalid("catalog.own", text, hint="Mend or remove them in .fleetctl/catalog", details=tuple(faults))
 
 
-def _read(folder: Path | None, name: str, columns: tuple[str, ...], faults: list[str]) -> list[tuple[str, dict[str, str]]]:
+def _read(folder: Path | None, name: str, needed: Sequence[str], faults: list[str]) -> list[Numbered]:
     path = folder / name if folder is not None else None
     if path is None or not path.is_file():
         return []
-    with path.open(encoding="utf-8", newline="") as text:
-        reader = csv.DictReader(text)
-        missing = [c for c in columns if c not in (reader.fieldnames or ())]
-        if missing:
-            faults.append(f"{name}:1: lacks the column {', '.join(missing)}")
-            return []
-        return [(f"{name}:{line}", {k: v or "" for k, v in row.items() if k}) for line, row in enumerate(reader, start=2)]
+    try:
+        rows, wrong = read_table(path, needed)
+    except OSError as e:
+        rows, wrong = [], [f"{name}: cannot be read: {e.strerror}"]
+    faults += wrong
+    return rows
 
 
 @cache
-def _shipped_books() -> tuple[Price, ...]:
+def _shipped_books(skus: tuple[Sku, ...]) -> tuple[Price, ...]:
+    """Return the shipped books' prices of these SKUs: a price per GPU and hour is a SKU's times its GPUs."""
     folder = files("fleetctl.catalog") / "data"
-    skus = load_catalog().skus
     out = []
-    for row in csv.DictReader((folder / GPU_HOURS_FILE).read_text("utf-8").splitlines()):
+    for row in csv.DictReader((folder / HOURS_FILE).read_text("utf-8").splitlines()):
         for s in skus:
             if s.gpu == row["gpu"] and s.cloud != "lab":
                 amount = Decimal(row["usd_per_gpu_hour"]) * s.accelerators
                 source = f"{row['source']} (per GPU, times {s.accelerators})"
-                out.append(Price(sku=s.name, region=ANY_REGION, usd_per_hour=amount, kind=row["book"], source=source, as_of=row["as_of"]))
+                out.append(_price(row, s.name, ANY_REGION, amount, source))
     for row in csv.DictReader((folder / BOOK_FILE).read_text("utf-8").splitlines()):
-        amount = Decimal(row["usd_per_hour"])
-        out.append(
-            Price(sku=row["sku"], region=row["region"], usd_per_hour=amount, kind=row["book"], source=row["source"], as_of=row["as_of"])
-        )
+        out.append(_price(row, row["sku"], row["region"], Decimal(row["usd_per_hour"]), row["source"]))
     return tuple(out)
+
+
+def _price(row: Mapping[str, str], sku: str, region: str, amount: Decimal, source: str) -> Price:
+    return Price(sku=sku, region=region, usd_per_hour=amount, kind=row["book"], source=source, as_of=row["as_of"], origin=row["kind"])
 
 
 def _merged(layers: Iterable[Iterable[Price]], *, everywhere: bool) -> tuple[Price, ...]:
@@ -140,31 +186,3 @@ def _merged(layers: Iterable[Iterable[Price]], *, everywhere: bool) -> tuple[Pri
                     del found[key]
             found[p.sku, p.region] = p
     return tuple(found.values())
-
-
-def _priced(base: Catalog, prices: tuple[Price, ...], performance: tuple[Performance, ...], book: str) -> Catalog:
-    by_sku: dict[str, list[Price]] = {}
-    for p in prices:
-        by_sku.setdefault(p.sku, []).append(p)
-    skus = tuple(
-        replace(
-            s,
-            price_usd_per_hour=min((p.usd_per_hour for p in by_sku.get(s.name, ())), default=None),
-            region_prices=tuple((p.region, p.usd_per_hour) for p in by_sku.get(s.name, ()) if p.region != ANY_REGION),
-        )
-        for s in base.skus
-    )
-    newest = max((p.as_of for p in prices), default="")
-    return Catalog(
-        id="c" + digest((base.gpus, skus, prices, performance))[:11],
-        price_book_id=f"{book}-{newest}-{digest(prices)[:8]}",
-        gpus=base.gpus,
-        skus=skus,
-        prices=prices,
-        performance=performance,
-    )
-
-
-def kinds() -> Mapping[str, str]:
-    """Return the kinds of rows and what they mean."""
-    return KINDS

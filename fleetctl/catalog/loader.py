@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping
-from decimal import Decimal, InvalidOperation
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
-from typing import cast
 
+from fleetctl.catalog.parts import gpu_row, sku_row
+from fleetctl.catalog.rows import performance_row, price_row
 from fleetctl.domain.canonical import digest
 from fleetctl.domain.catalog import ANY_REGION, Catalog, Gpu, Performance, Price
-from fleetctl.domain.pool import Sku, Vendor
+from fleetctl.domain.pool import Sku
 from fleetctl.errors import ConfigInvalid
 
 Row = Mapping[str, str]
 GPU_FILE, SKU_FILE, PRICE_FILE, SOURCE_FILE = "gpus.csv", "skus.csv", "prices.csv", "price_sources.csv"
 PERFORMANCE_FILE = "performance.csv"
-CLASSES = ("batch", "online", "realtime")
-"""SLO classes of records: MLPerf's offline, server and interactive."""
 
 
 @cache
@@ -39,7 +38,7 @@ def parse_catalog(tables: Mapping[str, Iterable[str]]) -> Catalog:
     """Build a catalogue from CSV lines per file name.
 
     Raises:
-        ConfigInvalid: catalog.broken: a duplicate, an unknown GPU or source, a count below 1, a price that is not above 0.
+        ConfigInvalid: catalog.broken, with every row that an importer would refuse.
     """
     faults: list[str] = []
     gpus = _gpus(_rows(tables, GPU_FILE), faults)
@@ -75,111 +74,64 @@ def _sources(rows: list[tuple[str, Row]]) -> dict[str, Row]:
 def _gpus(rows: list[tuple[str, Row]], faults: list[str]) -> tuple[Gpu, ...]:
     found: dict[str, Gpu] = {}
     for place, row in rows:
-        try:
-            gpu = Gpu(
-                name=row["gpu"],
-                vendor=_vendor(row["vendor"]),
-                vram_gib=float(row["vram_gib"]),
-                memory_bandwidth_tb_s=_number(row["memory_bandwidth_tb_s"]),
-                bf16_dense_tflops=_number(row["bf16_dense_tflops"]),
-                fp8_dense_tflops=_number(row["fp8_dense_tflops"]),
-                tdp_w=int(row["tdp_w"]) if row["tdp_w"] else None,
-                target=row["target"],
-                all_in_kw=_number(row.get("all_in_kw", "")),
-                cooling=row.get("cooling") or "",
-                source=row["source"],
-                as_of=row["as_of"],
-            )
-        except ValueError as e:
-            faults.append(f"{place}: {e}")
+        gpu, fault = gpu_row(row)
+        if gpu is None or gpu.name in found:
+            faults.append(f"{place}: {fault or row['gpu'] + ' stands twice'}")
             continue
-        if gpu.name in found:
-            faults.append(f"{place}: {gpu.name} stands twice")
         found[gpu.name] = gpu
     return tuple(found.values())
 
 
 def _prices(rows: list[tuple[str, Row]], sources: Mapping[str, Row], faults: list[str]) -> tuple[Price, ...]:
     found: dict[tuple[str, str], Price] = {}
+    known = {row["sku"] for _, row in rows}
     for place, row in rows:
         key = (row["sku"], row["region"])
         source = sources.get(row["source"])
-        amount = _amount(row["usd_per_hour"])
         if source is None:
             faults.append(f"{place}: no source {row['source']!r}")
-        elif amount is None:
-            faults.append(f"{place}: {row['usd_per_hour']!r} is not a price above 0; leave the row out where none is known")
-        elif key in found:
-            faults.append(f"{place}: {key[0]} has two prices in {key[1]}")
-        else:
-            found[key] = Price(
-                sku=key[0], region=key[1], usd_per_hour=amount, kind=source["kind"], source=source["where"], as_of=source["as_of"]
-            )
+            continue
+        price, fault = price_row({**row, **source, "source": source["where"]}, known)
+        if price is None or key in found:
+            faults.append(f"{place}: {fault or key[0] + ' has two prices in ' + key[1]}")
+            continue
+        found[key] = price
     return tuple(found.values())
 
 
 def _skus(rows: list[tuple[str, Row]], gpus: Mapping[str, Gpu], prices: tuple[Price, ...], faults: list[str]) -> tuple[Sku, ...]:
-    by_sku: dict[str, list[Price]] = {}
-    for price in prices:
-        by_sku.setdefault(price.sku, []).append(price)
     found: dict[str, Sku] = {}
     for place, row in rows:
-        gpu = gpus.get(row["gpu"])
-        if gpu is None or not row["accelerators"].isdigit() or int(row["accelerators"]) < 1 or row["sku"] in found:
-            faults.append(f"{place}: {row['sku']}: unknown GPU {row['gpu']!r}, a count below 1, or a second row")
+        sku, fault = sku_row(row, gpus)
+        if sku is None or sku.name in found:
+            faults.append(f"{place}: {fault or row['sku'] + ' stands twice'}")
             continue
-        mine = by_sku.get(row["sku"], [])
-        found[row["sku"]] = Sku(
-            name=row["sku"],
-            cloud=row["cloud"],
-            vendor=gpu.vendor,
-            gpu=gpu.name,
-            accelerators=int(row["accelerators"]),
-            vram_gib=float(row["vram_gib"]),
-            price_usd_per_hour=min((p.usd_per_hour for p in mine), default=None),
-            source=row["spec_source"],
-            as_of=row["as_of"],
-            region_prices=tuple((p.region, p.usd_per_hour) for p in mine if p.region != ANY_REGION),
-            memory_bandwidth_tb_s=gpu.memory_bandwidth_tb_s,
+        found[sku.name] = sku
+    return priced(found.values(), prices)
+
+
+def priced(skus: Iterable[Sku], prices: Iterable[Price]) -> tuple[Sku, ...]:
+    """Return the SKUs with their least price, and their price per region."""
+    by_sku: dict[str, list[Price]] = {}
+    for p in prices:
+        by_sku.setdefault(p.sku, []).append(p)
+    return tuple(
+        replace(
+            s,
+            price_usd_per_hour=min((p.usd_per_hour for p in by_sku.get(s.name, ())), default=None),
+            region_prices=tuple((p.region, p.usd_per_hour) for p in by_sku.get(s.name, ()) if p.region != ANY_REGION),
         )
-    return tuple(found.values())
+        for s in skus
+    )
 
 
 def _performance(rows: list[tuple[str, Row]], gpus: set[str], faults: list[str]) -> tuple[Performance, ...]:
     found: dict[tuple[str, ...], Performance] = {}
     for place, row in rows:
         key = (row["gpu"], row["model"], row["precision"], row["class"], row["as_of"])
-        speed = _amount(row["tokens_per_s_per_gpu"])
-        if row["gpu"] not in gpus or row["class"] not in CLASSES or speed is None or key in found:
-            faults.append(f"{place}: {row['gpu']}: an unknown GPU or class, a throughput that is not above 0, or a second row")
+        run, fault = performance_row(row, gpus)
+        if run is None or key in found:
+            faults.append(f"{place}: {fault or 'a second row of this GPU, model, precision, class and date'}")
             continue
-        found[key] = Performance(
-            gpu=row["gpu"],
-            model=row["model"],
-            precision=row["precision"],
-            klass=row["class"],
-            tokens_per_s=float(speed),
-            kind=row["kind"],
-            engine=row["engine"],
-            source=row["source"],
-            as_of=row["as_of"],
-        )
+        found[key] = run
     return tuple(found.values())
-
-
-def _vendor(text: str) -> Vendor:
-    if text not in ("nvidia", "amd"):
-        raise ValueError(f"{text!r} is no vendor that the catalogue knows")
-    return cast(Vendor, text)
-
-
-def _number(text: str) -> float | None:
-    return float(text) if text else None
-
-
-def _amount(text: str) -> Decimal | None:
-    try:
-        amount = Decimal(text)
-    except InvalidOperation:
-        return None
-    return amount if amount.is_finite() and amount > 0 else None

@@ -18,6 +18,22 @@ if TYPE_CHECKING:
     from fleetctl.wiring import Wiring
 
 
+def for_terminal(text: str) -> str:
+    """Return a message whose long lines are broken between words on a terminal; elsewhere it stays one line for grep."""
+    if not sys.stderr.isatty():
+        return text
+    import shutil
+    import textwrap
+
+    width = max(40, shutil.get_terminal_size().columns)
+    lines = []
+    for line in text.splitlines():
+        indent = line[: len(line) - len(line.lstrip())] + "  "
+        wraps = {"subsequent_indent": indent, "break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
+        lines += textwrap.wrap(line, width, **wraps) if len(line) > width else [line]  # type: ignore[arg-type]
+    return "\n".join(lines)
+
+
 class App:
     """One run of the program; `@click.pass_obj` hands it to a command.
 
@@ -101,7 +117,7 @@ class App:
 
     def note(self, text: str) -> None:
         """Write a message to stderr."""
-        click.echo(text, err=True, color=True if self.live else None)
+        click.echo(for_terminal(text), err=True, color=True if self.live else None)
 
     def line(self, kind: str, value: object) -> None:
         """Write one JSON object on one line of stdout, for commands that stream."""

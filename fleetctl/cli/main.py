@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from fleetctl import __version__
-from fleetctl.cli.app import App
+from fleetctl.cli.app import App, for_terminal
 from fleetctl.cli.registry import COMMANDS, GROUPS, IN_TROUBLE, in_group
-from fleetctl.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, FleetctlError, UsageError
+from fleetctl.cli.streams import guarded
+from fleetctl.errors import EXIT_DONE, EXIT_INTERRUPTED, FleetctlError, UsageError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -107,6 +108,11 @@ def main(argv: list[str] | None = None) -> int:
     Args:
         argv: arguments without the program's name; None: those of the process.
     """
+    with guarded():
+        return _main(argv)
+
+
+def _main(argv: list[str] | None) -> int:
     args = sys.argv[1:] if argv is None else argv
     debug = "--debug" in args
     try:
@@ -117,6 +123,8 @@ def main(argv: list[str] | None = None) -> int:
         return _say(e, debug)
     except click.exceptions.Exit as e:
         return e.exit_code
+    except click.exceptions.NoArgsIsHelpError as e:
+        return _say(_no_subcommand(e), debug)
     except click.UsageError as e:
         path = e.ctx.command_path if e.ctx is not None else PROGRAM
         return _say(UsageError("usage.bad", _sentence(e.format_message()), hint=f"Run: {path} --help"), debug)
@@ -125,14 +133,19 @@ def main(argv: list[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort, EOFError):
         click.echo("error[interrupted]: stopped by a person. Run the same command again to go on.", err=True)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        sys.stderr.close()
-        return EXIT_FAILED
     except Exception as e:
         if debug:
             _trace(e)
         what = f"unexpected {type(e).__name__}: {_one_line(str(e))}"
         return _say(FleetctlError("internal", _sentence(what), hint="Run the same command with: fleetctl --debug ..."))
+
+
+def _no_subcommand(error: click.exceptions.NoArgsIsHelpError) -> UsageError:
+    ctx = error.ctx
+    path = ctx.command_path
+    names = ctx.command.list_commands(ctx) if isinstance(ctx.command, click.Group) else []
+    what = f"a subcommand: {', '.join(names)}" if names else "an argument"
+    return UsageError("usage.no_subcommand", f"{path} needs {what}.", hint=f"Run: {path} --help")
 
 
 def _trace(error: BaseException) -> None:
@@ -144,9 +157,8 @@ def _trace(error: BaseException) -> None:
 def _say(error: FleetctlError, debug: bool = False) -> int:
     if debug and not isinstance(error, UsageError):
         _trace(error)
-    click.echo(str(error), err=True)
-    for detail in error.details:
-        click.echo(f"  {detail}", err=True)
+    for line in (str(error), *(f"  {detail}" for detail in error.details)):
+        click.echo(for_terminal(line), err=True)
     return error.exit_code
 
 

@@ -19,6 +19,16 @@ OUTPUTS = ("table", "wide", "json", "yaml", "name")
 pass_app = click.make_pass_decorator(App)
 
 
+class Group(click.Group):
+    """A command with subcommands, whose help says the whole first sentence of each."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the subcommands."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, c.get_short_help_str(limit=300)) for name, c in commands if c is not None])
+
+
 def _default_output(ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
     if value is not None:
         return value
@@ -36,7 +46,7 @@ def output_option(*allowed: str) -> Callable[[F], F]:
         default=None,
         callback=lambda ctx, param, value: _allowed(_default_output(ctx, param, value), choices),
         expose_value=True,
-        help="Form of the result.  [default: table]",
+        help=f"Form of the result.  [default: {choices[0]}]",
     )
 
 

@@ -41,13 +41,18 @@ class PathUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaveDates:
-    """When one wave begins, has its slowest cell in soak, and has its last soak behind it; `waits` names freeze windows in its way."""
+    """When one wave begins, has its slowest cell in soak, and has its last soak behind it.
+
+    Args:
+        waits: names of freeze windows in its way; after: pools whose VMs have to be given back before it begins.
+    """
 
     index: int
     start: Instant
     soak: Instant
     end: Instant
     waits: tuple[str, ...] = ()
+    after: tuple[PoolId, ...] = field(default=(), metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +90,7 @@ class Calendar:
         payback_hours: time until the hourly saving has earned what comes on top of today's bill; None where nothing is saved.
         deadline: asked for; late: cells whose soak ends after it.
         ready: of the pools that get more VMs: no wave begins before its target's hosts can be ready. Pools never measured are left out.
+        wave_cells: cells a wave with which none would be late; 0: no number would do; None where none is late.
     """
 
     start: Instant
@@ -96,3 +102,4 @@ class Calendar:
     deadline: Instant | None = None
     late: tuple[CellId, ...] = ()
     ready: tuple[ReadyTime, ...] = field(default=(), metadata=LATER)
+    wave_cells: int | None = field(default=None, metadata=LATER)

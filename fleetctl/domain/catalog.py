@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 
+from fleetctl.domain.canonical import LATER
 from fleetctl.domain.pool import Sku, Vendor
 
 ANY_REGION = "*"
@@ -22,6 +23,7 @@ class Gpu:
         target: compiler target, such as "gfx942" or "sm_90".
         all_in_kw: draw of the facility per GPU (host, network, cooling); None where only the TDP is known.
         cooling: "air" or "liquid" (it needs liquid at its full power); "" where unknown.
+        kind: measured, vendor, derived or bound.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Gpu:
     as_of: str
     all_in_kw: float | None = None
     cooling: str = ""
+    kind: str = field(default="", metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,7 @@ class Performance:
         klass: SLO class: batch (offline), online (server), realtime (interactive).
         tokens_per_s: per accelerator at that SLO; kind: measured (by a third party) or vendor.
         engine: with its version; as_of: of the round or run (ISO date).
+        ttft_p95_ms, tpot_p95_ms: to the first token and per token after it, of a user's own run; None where nobody measured them.
     """
 
     gpu: str
@@ -57,6 +61,8 @@ class Performance:
     engine: str
     source: str
     as_of: str
+    ttft_p95_ms: float | None = field(default=None, metadata=LATER)
+    tpot_p95_ms: float | None = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +72,7 @@ class Price:
     Args:
         region: cloud region, or `ANY_REGION`.
         usd_per_hour: of the whole VM, above 0.
-        kind: which price book: "list" is nobody's bill.
+        kind: which price book: "list" is nobody's bill; origin: measured, vendor, derived or bound.
     """
 
     sku: str
@@ -75,6 +81,7 @@ class Price:
     kind: str
     source: str
     as_of: str
+    origin: str = field(default="", metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Literal
 from fleetctl.domain.canonical import LATER
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.units import Instant
-from fleetctl.domain.workload import Guardrail
+from fleetctl.domain.workload import Guardrail, GuardrailSpec
 
 Arm = Literal["baseline", "canary"]
 ARMS: tuple[Arm, Arm] = ("baseline", "canary")
@@ -146,6 +146,8 @@ class Evidence:
         baseline_recent_errors, baseline_recent: of the newest seconds, to see whether the baseline is failing too.
         faults: hard faults of the canary's GPUs or runtime since the cursor, which trip the breaker by themselves.
         query: what was asked to get this, so that a person can ask the same.
+        beside: customers' own requests where the arms hold replayed ones (lane replay): too few for a verdict, but a hard failure of
+            theirs trips the breaker, and theirs is the share that was served.
     """
 
     cell: CellId
@@ -162,6 +164,12 @@ class Evidence:
     detail: str = ""
     faults: tuple[str, ...] = field(default=(), metadata=LATER)
     query: str = field(default="", metadata=LATER)
+    beside: Evidence | None = field(default=None, metadata=LATER)
+
+    @property
+    def customers(self) -> Evidence:
+        """What customers' own requests show."""
+        return self.beside or self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,8 +251,40 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a look saw beside its counts: with it the judge's verdict can be computed again from the rows alone.
+
+    Args:
+        at: of the evidence; step: of the rollout; compared: the guardrails were judged (not while the arms serve different things).
+        states: of each arm; cursor, guardrails: where evidence begins and what is judged, on the first look that counts from there.
+        steps: that share the FAIL capital, on the first look of a rollout, else 0.
+        outcomes: of canary attempts that are new since the look before, as in `Evidence`.
+        recent, recent_errors: of the baseline in the newest seconds; faults: of the canary's GPUs and runtime.
+        beside_arms, beside: the same of customers' own requests where the arms hold replayed ones.
+    """
+
+    at: Instant
+    step: int
+    compared: bool
+    states: Mapping[Arm, SignalState]
+    cursor: Cursor | None = None
+    guardrails: tuple[GuardrailSpec, ...] = ()
+    steps: int = 0
+    outcomes: str = ""
+    recent: int = 0
+    recent_errors: int = 0
+    faults: tuple[str, ...] = ()
+    beside_arms: Mapping[Arm, Counts] = field(default_factory=dict)
+    beside: Seen | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LookRow:
-    """One look as the report and `status` show it: what was set, what was served, what the judge said."""
+    """One look as the report and `status` show it: what was set, what was served, what the judge said.
+
+    Args:
+        seen: what the judge needs besides to say it again; None where nothing was judged.
+    """
 
     cell: CellId
     at: Instant
@@ -255,3 +295,4 @@ class LookRow:
     verdicts: tuple[Verdict, ...]
     why: str
     query: str = field(default="", metadata=LATER)
+    seen: Seen | None = field(default=None, metadata=LATER)

@@ -29,6 +29,12 @@ class SecretRef:
     name: str
 
 
+FENCING_ROUTERS = frozenset({"haproxy", "httproute"})
+"""Kinds of routers that compare tokens themselves: HAProxy by our Lua, an API server by the object's version."""
+GUARDED_ROUTERS = frozenset({"haproxy"})
+"""Kinds of routers with a guard of ours inside."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
     """How to reach one outside thing (a router, a metrics server).
@@ -42,6 +48,16 @@ class Connection:
     kind: str
     settings: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, SecretRef] = field(default_factory=dict)
+
+    @property
+    def fences(self) -> bool:
+        """Tell whether this router refuses a stale token itself."""
+        return self.kind in FENCING_ROUTERS and self.settings.get("fence") != "single_writer"
+
+    @property
+    def guards_leases(self) -> bool:
+        """Tell whether something beside this router takes a weight home when nobody renews its lease."""
+        return self.kind in GUARDED_ROUTERS and self.settings.get("fence") != "single_writer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

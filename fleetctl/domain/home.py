@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from fleetctl.domain.canonical import LATER
 from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import CellId, PoolId, Token, WorkloadId
 from fleetctl.domain.units import Instant
@@ -19,6 +20,7 @@ class WayHome:
     Args:
         paper: raw commands for a person when fleetctl itself is gone.
         baseline_backend, canary_backend: names in the router, "" for the usual ones.
+        endpoints: of the source's replicas, where the router lets no probe choose a side.
     """
 
     fleet: str
@@ -35,6 +37,7 @@ class WayHome:
     baseline_backend: str = ""
     canary_backend: str = ""
     format_version: int = 1
+    endpoints: tuple[str, ...] = field(default=(), metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,28 @@ PARTS = ("weights", "tokenizer", "chat_template", "adapters", "flags")
 """What must be the same on both arms before their answers may be compared. Source: design section 7, canary.md 4."""
 
 
+FLAGS = (
+    "max_model_len",
+    "context_length",
+    "max_total_tokens",
+    "n_ctx",
+    "quantization",
+    "quant",
+    "dtype",
+    "weight_type",
+    "tool_call_parser",
+    "reasoning_parser",
+    "speculative_algorithm",
+    "generation_config",
+    "trust_remote_code",
+    "rope_scaling",
+    "sampling_defaults",
+)
+"""Flags of engines that change what is answered, as the engines name them."""
+NUMERIC_FLAGS = ("dtype", "quantization", "quant", "weight_type")
+"""Flags that a fleet file may declare to differ on purpose (bf16 here, fp8 there): the quality gate judges what they do."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     """What one replica serves; every part is a short hash, "" where the engine does not tell.
@@ -47,6 +69,7 @@ class ArmsIdentity:
 
     Args:
         differs: what is not the same, () where all that both tell is the same; unknown: parts that an arm does not tell.
+        declared: what is not the same and was declared so.
     """
 
     baseline: Identity
@@ -54,6 +77,7 @@ class ArmsIdentity:
     at: Instant
     differs: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    declared: tuple[str, ...] = ()
 
     def hash(self) -> str:
         """Return the hash of both arms, 16 hex digits: it changes when either does."""
@@ -99,6 +123,9 @@ class ContractAnswer:
     error: str = ""
 
 
+CallKind = Literal["ok", "unsupported", "broken", "both_broken"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractResult:
     """How one call went on both arms.
@@ -109,7 +136,7 @@ class ContractResult:
     """
 
     call: str
-    kind: Literal["ok", "unsupported", "broken", "both_broken"]
+    kind: CallKind
     baseline: str = ""
     canary: str = ""
 

@@ -125,12 +125,17 @@ class Speed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolPrice:
-    """One pool's multipliers in the certificate, USD per hour and GPU: of cells that keep it, of all its cells, of those that enter."""
+    """One pool's multipliers in the certificate, USD per hour and GPU: of cells that keep it, of all its cells, of those that enter.
+
+    Args:
+        cover: USD per hour and VM: of VMs that commitments by scope may pay for.
+    """
 
     pool: PoolId
     stay: float
     both: float
     peak: float
+    cover: float = field(default=0.0, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +146,8 @@ class Certificate:
         cost: USD/h of all priced pools then, plus the moves' own cost spread over `horizon_hours`; bound: no plan costs less.
         prices: from which anybody can compute `price_bound` again; caps: multiplier per shared limit, by its name.
         proof: "prices", or "branch and bound" where the solver's tree proves more than prices can.
+        covered: USD/h of those VMs that commitments by scope pay for, already taken off `cost`; None where there are none.
+        later: the same for each stage that waits for a release, on what the stages before it leave (their moves' cost included).
     """
 
     cost: Money
@@ -152,6 +159,8 @@ class Certificate:
     moving: Money
     prices: tuple[PoolPrice, ...] = ()
     caps: tuple[tuple[str, float], ...] = ()
+    later: tuple[Certificate, ...] = field(default=(), metadata=LATER)
+    covered: Money | None = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +249,7 @@ class GuardrailNeed:
             margin, None where it was not worked out.
         least_margin: the smallest that a PASS may have by the fleet's own A/A comparison; None before `fleetctl calibrate`.
         replicas: (baseline, canary) that the evidence comes from; rungs: margins of the ladder's rungs where a tail is granted more.
+        pairs_per_s: of the probes that measure it, so that the requests are pairs and users' traffic does not matter; None: users' own.
     """
 
     guardrail: Guardrail
@@ -254,6 +264,7 @@ class GuardrailNeed:
     least_margin: float | None = None
     replicas: tuple[int, int] = (0, 0)
     rungs: tuple[float, ...] = ()
+    pairs_per_s: float | None = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +295,7 @@ class Wave:
     Args:
         evidence_needed: canary requests to PASS if both arms are equal (p90), per guardrail, at the widest step.
         steps: the same per step, in the order of `phases`; hours: of the whole wave, soak included.
+        stage: 1, or later: what earlier stages left has to be released first.
     """
 
     index: int
@@ -292,6 +304,7 @@ class Wave:
     evidence_needed: Mapping[Guardrail, Requests] = field(default_factory=dict)
     steps: tuple[StepNeed, ...] = ()
     hours: float = 0.0
+    stage: int = field(default=1, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,6 +351,10 @@ class Plan:
     cash: tuple[CashLine, ...] = field(default=(), metadata=LATER)
     calendar: Calendar | None = field(default=None, metadata=LATER)
     paths: tuple[PathUse, ...] = field(default=(), metadata=LATER)
+
+    def stage_of(self) -> dict[CellId, int]:
+        """Return the stage of every cell that is in a wave."""
+        return {c: w.stage for w in self.waves for c in w.cells}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ class Sku:
         accelerators: GPUs per VM, at least 1.
         vram_gib: memory of one GPU in GiB.
         price_usd_per_hour: of the whole VM; None where no price is known (never 0 for unknown).
-        source: where the row comes from; as_of: its date (ISO).
+        source: where the row comes from; as_of: its date (ISO); kind: measured, vendor, derived or bound.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Sku:
     as_of: str
     region_prices: tuple[tuple[str, Decimal], ...] = ()
     memory_bandwidth_tb_s: float | None = None
+    kind: str = field(default="", metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +104,36 @@ class PoolSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Where a commitment counts: VMs that match all that is given; what is left empty matches everything.
+
+    Args:
+        clouds, regions: by name; skus: names or patterns such as "p5.*"; pools: of the accounts that it is shared with.
+    """
+
+    clouds: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    skus: tuple[str, ...] = ()
+    pools: tuple[PoolId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Commitment:
-    """Capacity already paid for, and until when (ISO date)."""
+    """Capacity already paid for, and until when (ISO date).
+
+    Args:
+        pool: its VMs are there, used or not; "" where it counts by `scope`.
+        count: VMs; hourly: what one costs, used or not. With `spend`: 0, and what the whole commitment costs an hour.
+        scope: wherever it is used: a reservation shared within an account, a savings plan. None: `pool` alone.
+        of: size that `count` speaks of where others count by their accelerators against it (size flexibility), "" where a VM is a VM.
+        discount: of a commitment to spend: `hourly` buys so much less than the VMs' own price, 0 to 1; None: it is one of VMs.
+    """
 
     pool: PoolId
     count: int
     hourly: Money
     until: str
+    scope: Scope | None = field(default=None, metadata=LATER)
+    of: str = field(default="", metadata=LATER)
+    discount: float | None = field(default=None, metadata=LATER)
+    name: str = field(default="", metadata=LATER)

@@ -25,7 +25,7 @@ class Rule:
         kind: what it is read from, such as "source" or "requirement".
         grade: how much it costs; least: the first route that copes with it, "" where it says nothing about routes.
         since, until: versions of what it speaks about, "" where it holds for all; as_of: date it was last checked, ISO.
-        scopes: kinds of text that the pattern is tried on; triggers: words, one of which a text must hold first.
+        scopes: kinds of text that the pattern is tried on; triggers: words (parts of them in settings), one of which a text must hold.
         pattern: a regular expression, "" where code detects it; mode: "code" (strings and comments blank) or "text" (comments blank).
     """
 
@@ -96,11 +96,17 @@ class RuleBook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextFile:
-    """A file that is text, whole; `installed` is True for what a package manager put there."""
+    """A file that is text, whole.
+
+    Args:
+        installed: True for what a package manager put there; data: its bytes, None where no file of exactly this name holds them (a member
+            of an archive or an image, a name that is not UTF-8).
+    """
 
     path: str
     text: str
     installed: bool = False
+    data: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +116,7 @@ class ElfFile:
     Args:
         needed: DT_NEEDED; sections: names, or marks found where the section table could not be read.
         gfx: targets of its HIP code objects; sm: CUDA targets of its fat binaries; has_ptx: PTX is inside.
+        opens: CUDA's libraries, and HIP's, that its data names: what it opens at run time.
     """
 
     path: str
@@ -118,6 +125,7 @@ class ElfFile:
     gfx: tuple[str, ...] = ()
     sm: tuple[str, ...] = ()
     has_ptx: bool = False
+    opens: tuple[str, ...] = ()
     installed: bool = False
 
 
@@ -152,11 +160,13 @@ class Skipped:
 
     Args:
         hides: it may hold anything, such as an archive, a layer or a folder: the verdict does not cover it.
+        elsewhere: what it leads to is read where it lies, so nothing is missing from a verdict.
     """
 
     path: str
     reason: str
     hides: bool = False
+    elsewhere: bool = False
 
 
 Read = TextFile | ElfFile | ModelFile | ImageFacts | Skipped

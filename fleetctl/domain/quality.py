@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from fleetctl.domain.units import Instant
 
@@ -20,6 +21,38 @@ class Choice:
     token: str
     logprob: float
     top: tuple[tuple[str, float], ...] = ()
+
+
+Match = Literal["exact", "contains", "number", "choice", "json"]
+Form = Literal["text", "json", "number"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One prompt of a file.
+
+    Args:
+        expect: the right answer, "" where it is not scored; match: how an answer is held against it.
+        form: what a valid answer is, right or wrong.
+    """
+
+    prompt: str
+    expect: str = ""
+    match: Match = "exact"
+    form: Form = "text"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spoken:
+    """One side's whole answer, as it came; scored at once and never kept.
+
+    Args:
+        choices: token by token, () where no log-probabilities were told; finish: the reason.
+    """
+
+    text: str
+    choices: tuple[Choice, ...] = ()
+    finish: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,6 +107,7 @@ class RebalanceRun:
         id: "r" and 11 hex digits; plan: "" where nothing was to move; begun: cells whose move it began.
         standing: the approval that it acted under, "" for a dry run.
         unlimited: moves that a plan without limits would make; cost_now, cost_then: USD per hour of all priced pools.
+        open: it is beginning them, or died while it did; the next run looks what had begun.
     """
 
     id: str
@@ -122,3 +123,4 @@ class RebalanceRun:
     begun: tuple[CellId, ...] = ()
     standing: str = ""
     notes: tuple[str, ...] = ()
+    open: bool = False

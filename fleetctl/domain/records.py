@@ -22,6 +22,7 @@ class Attempt:
             None where it was not measured.
         finish: the finish reason, "" where it is not known; pair: of a paired probe, the same on both arms, -1 for a user's request.
         fault: what kind of hard fault of the GPU or its runtime the error names, "" for none.
+        model: name of the adapter model that was asked, "" for the base model; cohort: what a header or tenant names, "" for none.
     """
 
     cell: str
@@ -39,6 +40,8 @@ class Attempt:
     finish: str = ""
     pair: int = -1
     fault: str = ""
+    model: str = ""
+    cohort: str = ""
 
     def measured(self, metric: str) -> float | None:
         """Return its value of a ladder metric, None where it has none."""

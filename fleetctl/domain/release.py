@@ -51,12 +51,14 @@ class ReleaseView:
 
     Args:
         checks: each must hold; approved_by: people besides who asked; missing: how many more are needed.
+        standing: machines that were made for the pool and never handed out; they go too.
     """
 
     release: Release
     checks: tuple[Check, ...]
     approved_by: tuple[str, ...]
     missing: int
+    standing: tuple[str, ...] = ()
 
     @property
     def is_open(self) -> bool:

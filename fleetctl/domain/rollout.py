@@ -7,15 +7,16 @@ from datetime import timedelta
 from typing import Literal
 
 from fleetctl.domain.canonical import LATER
+from fleetctl.domain.checks import CheckSeen
 from fleetctl.domain.evidence import Cursor, Evidence, JudgeState, Pair, Verdict
 from fleetctl.domain.fleet import Phase, PhaseSpec
 from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import CellId, PlanId, PoolId
 from fleetctl.domain.people import Actor, Reason, Signal
 from fleetctl.domain.plan import Approval
-from fleetctl.domain.split import Split
+from fleetctl.domain.split import Served, Split
 from fleetctl.domain.units import Instant
-from fleetctl.domain.workload import Lane, ShadowSpec
+from fleetctl.domain.workload import CheckSpec, Lane, ShadowSpec
 
 ROLLOUT_FORMAT = 1
 OrderKind = Literal["promote", "pause", "resume", "abort", "rollback", "fallback", "retry", "advance"]
@@ -46,6 +47,7 @@ class RolloutSpec:
         min_canary_requests: least canary attempts for a PASS of a step.
         group: the cells whose evidence counts together with this one's (lane pooled), itself among them.
         other_lane: what would fit where a step comes to no verdict, for a person to read.
+        checks: of both arms, which must stand before the weight is raised.
     """
 
     source: PoolId
@@ -61,6 +63,22 @@ class RolloutSpec:
     min_canary_requests: int = 100
     group: tuple[CellId, ...] = field(default=(), metadata=LATER)
     other_lane: str = field(default="", metadata=LATER)
+    checks: tuple[CheckSpec, ...] = field(default=(), metadata=LATER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmsMemory:
+    """What the arms said that they serve, so that one odd answer changes nothing.
+
+    Args:
+        last: hash of the newest answer; at: when it was given; sure: it agrees with the answer before.
+        told: what people were told of already (hashes of answers), newest last.
+    """
+
+    last: str = ""
+    at: Instant | None = None
+    sure: bool = True
+    told: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +95,10 @@ class Rollout:
         promoted: a person accepted this step as it is; stands until the step is left, whatever holds it meanwhile.
         latched: the FAIL that ended it; never cleared.
         lost_since: since when there has been no evidence, None while there is.
-        deadline: when this step becomes INCONCLUSIVE: its bake time and the policy's step_deadline after it was settled.
+        deadline: when this step becomes INCONCLUSIVE: its bake time and the policy's step_deadline after it was first settled.
         shown: steps that ended on a PASS of evidence, not on a person's word.
-        identity: what both arms were when this step's evidence began; "" where it is not known.
+        identity: what both arms were when this step's evidence began; "" where it is not known; arms: what they said lately.
+        first_settled_at: when this step was settled first: evidence that begins anew does not move its deadline.
         hold_reason: code of what holds it here, or (once ended) why it ended; home_for: what sent it home, if no verdict did.
     """
 
@@ -107,6 +126,8 @@ class Rollout:
     attempt: int = 1
     shown: tuple[int, ...] = field(default=(), metadata=LATER)
     identity: str = field(default="", metadata=LATER)
+    arms: ArmsMemory = field(default=ArmsMemory(), metadata=LATER)
+    first_settled_at: Instant | None = field(default=None, metadata=LATER)
     format_version: int = ROLLOUT_FORMAT
 
     @property
@@ -135,6 +156,9 @@ class Observation:
         providers_lost: cells of the fleet that have no evidence now (three or more: the provider is at fault).
             identity: what each arm serves now; None where it was not asked or did not answer.
             is_paged: another cell holds for the same provider already, so somebody has been paged.
+        checks: how the checks of both arms stand.
+        served: who answered customers since the step was shown, where it has no evidence of its own (nothing, or all, on the target).
+        calm: what customers got while nothing was on the target yet.
     """
 
     split: Split
@@ -151,6 +175,9 @@ class Observation:
     mark: Cursor | None = None
     foreign_write: str = ""
     identity: ArmsIdentity | None = None
+    checks: tuple[CheckSeen, ...] = ()
+    served: Served | None = None
+    calm: Evidence | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +235,14 @@ class Notify:
     text: str
 
 
-Effect = SetSplit | Drain | StartShadow | StopShadow | Hold | Unhold | Warm | Notify
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunChecks:
+    """Begin (or go on with) checks of both arms, beside the ticker."""
+
+    checks: tuple[CheckSpec, ...]
+
+
+Effect = SetSplit | Drain | StartShadow | StopShadow | Hold | Unhold | Warm | Notify | RunChecks
 """Closed union; at most one of a decision's effects (SetSplit) touches traffic."""
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal, NewType
 
-from fleetctl.domain.canonical import LATER
+from fleetctl.domain.canonical import LATER, digest
 from fleetctl.domain.ids import CellId, PoolId, WorkloadId
 from fleetctl.domain.people import Actor
 
@@ -15,6 +15,16 @@ Guardrail = NewType("Guardrail", str)
 """Name of a metric with a direction: "errors", "latency", "ttft", "token_time", "nll", "slo_misses", "quality", "counter_..."."""
 
 Requests = int
+SLOW_MARGINS = (0.20, 0.10)
+"""PASS and FAIL margin of an adapter model's slow requests, points / 100. Source: at log-sd 0.25 a target 10 % slower has 9 points more of
+them, which is the latency FAIL margin of one canary host (evidence.md 4)."""
+
+
+def model_guardrails(adapter: str) -> tuple[Guardrail, Guardrail]:
+    """Return the guardrails of one adapter model: its failed requests, and those slower than the baseline's p90 of their class."""
+    slug = "".join(c if c.isascii() and c.isalnum() else "_" for c in adapter.lower())[:60]
+    return Guardrail(f"model_errors_{slug}"), Guardrail(f"model_slow_{slug}")
+
 
 WorkloadClass = Literal["batch", "online", "realtime"]
 OnSourceLoss = Literal["hold_cap", "shed_by_class", "lift_after_two_signatures"]
@@ -48,10 +58,13 @@ class Slo:
     Args:
         latency_ms: a request slower than this is a miss; None where there is no promise.
         error_ratio: 0 to 1, tolerated share of failed requests.
+        ttft_ms, tpot_ms: most to the first token, and per token after it; None where nothing is promised.
     """
 
     latency_ms: float | None = None
     error_ratio: float = 0.01
+    ttft_ms: float | None = field(default=None, metadata=LATER)
+    tpot_ms: float | None = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +94,7 @@ class GuardrailSpec:
         judged: False where this cell cannot be judged on it (a stream's latency): shown, gates nothing.
         rungs: PASS margins of the ladder's rungs (p50, p75, p90, p95, p99) as ratios, where a tail is granted more than `margin`;
             empty: `margin` at every rung.
+        needs_pass: False: it can FAIL, and a step does not wait for its PASS (an adapter model with little traffic).
     """
 
     name: Guardrail
@@ -88,6 +102,7 @@ class GuardrailSpec:
     fail_margin: float
     judged: bool = True
     rungs: tuple[float, ...] = field(default=(), metadata=LATER)
+    needs_pass: bool = field(default=True, metadata=LATER)
 
     def rung_margin(self, rung: int) -> float:
         """Return the PASS margin of a rung of the ladder, by its place."""
@@ -110,6 +125,34 @@ class ShadowSpec:
     sample_per_s: float = 2.0
 
 
+CheckName = Literal["contract", "quality", "answers", "accuracy", "embeddings"]
+CHECKS: tuple[CheckName, ...] = ("contract", "quality", "answers", "accuracy", "embeddings")
+"""Calls of the API; forced texts; free answers; scored answers; vectors."""
+ChatApi = Literal["chat", "completions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckSpec:
+    """One check as the fleet file asks for it.
+
+    Args:
+        file: of prompts, items or texts, relative to the workspace; "" for the shipped ones.
+        api: which of the two is asked; numbers: margins and sizes by name, only those that the file names.
+        valid_for: how long a result stands while neither arm changes; is_auto: the ticker runs it by itself when it is due.
+    """
+
+    name: CheckName
+    file: str = ""
+    api: ChatApi = "chat"
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    valid_for: timedelta = timedelta(days=7)
+    is_auto: bool = True
+
+    def bound(self, file_digest: str = "") -> str:
+        """Return the hash of what a result depends on beside the arms, 16 hex digits."""
+        return digest([self.name, self.file, self.api, dict(self.numbers), file_digest])[:16]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """A served model endpoint with an SLO. Cost and portability routes are per workload.
@@ -117,6 +160,8 @@ class Workload:
     Args:
         apart: cells of workloads with the same word never share a target pool; "" keeps none apart.
         after: workloads whose cells must be in soak before its own begin, where they move at all.
+        may_differ: flags of the engines in which the two sides differ on purpose, of `fleetctl.domain.identity.NUMERIC_FLAGS`.
+        checks: of both arms, which must stand before a weight is raised.
     """
 
     id: WorkloadId
@@ -140,6 +185,8 @@ class Workload:
     serving: Mapping[str, str] = field(default_factory=dict)
     apart: str = field(default="", metadata=LATER)
     after: tuple[WorkloadId, ...] = field(default=(), metadata=LATER)
+    may_differ: tuple[str, ...] = field(default=(), metadata=LATER)
+    checks: tuple[CheckSpec, ...] = field(default=(), metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +242,7 @@ class Cell:
         target: None lets the plan choose; a pool pins it; Existing skips provision and configure.
         regions: others that its data may be served from, beside its own; () is its own alone.
         evidence: names of its sources of evidence; "log" is its router's log; the first counts attempts, errors and the share.
+        cohort: header or cookie that names a request's cohort in the router's log, for A/B tests.
     """
 
     id: CellId
@@ -209,3 +257,4 @@ class Cell:
     wave: int = 0
     regions: tuple[str, ...] = ()
     evidence: tuple[str, ...] = field(default=("log",), metadata=LATER)
+    cohort: AffinityKey | None = field(default=None, metadata=LATER)

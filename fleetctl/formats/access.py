@@ -44,6 +44,7 @@ AWS_ACTIONS: dict[str, tuple[str, ...]] = {
         "elasticloadbalancing:DescribeTargetHealth",
     ),
     "Quotas": ("servicequotas:ListServiceQuotas",),
+    "Notices": ("ec2:DescribeInstanceStatus", "ec2:DescribeSpotInstanceRequests"),
     "Capacity": ("ec2:DescribeInstanceTypeOfferings", "servicequotas:GetServiceQuota"),
 }
 """By statement. None of these actions can be narrowed to a resource in a useful way for an inventory, hence Resource "*"."""

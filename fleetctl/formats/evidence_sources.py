@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import NamedTuple
@@ -12,6 +13,10 @@ from fleetctl.formats import quantities as q
 LOG = "log"
 """The router's log, which every cell has."""
 _COUNTER = "counter."
+_NAMED = (_COUNTER, "canary_argv.", "baseline_argv.")
+"""Settings that come with a name of the user's own."""
+LOGS = "logs"
+"""Engines' logs: they tell hard faults and count no request."""
 
 
 class EvidenceSpec(NamedTuple):
@@ -51,6 +56,19 @@ EVIDENCE: Mapping[str, EvidenceSpec] = {
         },
         {},
     ),
+    "replay": EvidenceSpec(
+        "Lane replay: users' recorded requests sent to both arms, as fast as the workload's shadow allows; for cells of few requests",
+        frozenset({"latency", "ttft", "token_time", "nll"}),
+        True,
+        {
+            "recording": "A file of ours (0600), relative to the workspace, with its cell, region, expiry and opt-in in the first line.",
+            "max_tokens": "Most that an answer may have, from 2; a request that asked for fewer gets fewer. Default 64.",
+            "limit": "Longest wait for an answer. Default 30s.",
+            "via": "router (the default): through the cell's router, pinned; endpoints: to the replicas themselves.",
+            "least": "Pairs from which the baseline's quantiles are frozen. Default 200.",
+        },
+        {},
+    ),
     "scrape": EvidenceSpec(
         "Counters from the engines' own metrics pages: detection and shares over bounds, no percentage",
         _BUCKETS,
@@ -72,6 +90,19 @@ EVIDENCE: Mapping[str, EvidenceSpec] = {
         },
         {"token": "Sent as bearer token."},
     ),
+    LOGS: EvidenceSpec(
+        "Logs of engines and drivers: hard faults that they name (HIP and HSA errors, XID, ECC) trip the breaker",
+        frozenset(),
+        False,
+        {
+            "canary_files": "Log files of the canary's engines, separated by spaces, relative to the workspace.",
+            "canary_argv.NAME": "A command that prints a replica's log, such as `journalctl -o json --since {since} -u vllm`; no shell.",
+            "baseline_files": "The same of the baseline: a fault on both arms trips nothing.",
+            "baseline_argv.NAME": "The same of the baseline.",
+            "every": "Time between two readings. Default 2s.",
+        },
+        {},
+    ),
     "recording": EvidenceSpec(
         "Attempts that another tool records as JSON lines (docs/explanation/evidence-sources.md)",
         frozenset({"latency", "ttft", "token_time", "nll"}),
@@ -80,6 +111,9 @@ EVIDENCE: Mapping[str, EvidenceSpec] = {
         {},
     ),
 }
+
+
+_NEEDED = {"prometheus": ("url",), "recording": ("path",), "replay": ("recording",)}
 
 
 def check_evidence(kind: str, settings: Mapping[str, str], secrets: Mapping[str, object]) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -91,14 +125,16 @@ def check_evidence(kind: str, settings: Mapping[str, str], secrets: Mapping[str,
         return
     for what, given, known in (("settings", settings, spec.settings), ("secrets", secrets, spec.secrets)):
         for key in given:
-            if key not in known and not (key.startswith(_COUNTER) and f"{_COUNTER}NAME" in known):
+            if key not in known and not any(key.startswith(p) and f"{p}NAME" in known for p in _NAMED):
                 near = get_close_matches(key, known, n=1)
                 yield (what, key), f"unknown key {key!r}" + (f" (did you mean {near[0]!r}?)" if near else "")
     for key, text in settings.items():
         wrong = _wrong_value(key, text)
         if wrong:
             yield ("settings", key), wrong
-    for needed in ("url",) if kind == "prometheus" else ("path",) if kind == "recording" else ():
+    if kind == LOGS and not any(k.startswith(("canary_files", "canary_argv.")) for k in settings):
+        yield ("settings",), "canary_files or canary_argv.NAME is missing"
+    for needed in _NEEDED.get(kind, ()):
         if not settings.get(needed):
             yield ("settings",), f"{needed} is missing"
 
@@ -122,7 +158,31 @@ def _wrong_value(key: str, text: str) -> str:
         return f"must be {', '.join(choices)}, not {text[:40]!r}"
     if key.startswith(_COUNTER):
         return _wrong_counter(key, text)
-    return ""
+    return _wrong_argv(key, text) if key.startswith(_NAMED) else ""
+
+
+def _wrong_argv(key: str, text: str) -> str:
+    name = key.partition(".")[2]
+    if not name.replace("-", "a").replace("_", "a").isalnum() or len(name) > 60:
+        return f"{name[:40]!r} is no name of a replica: use letters, digits, '-' and '_'"
+    try:
+        argv = argv_of(text)
+    except ValueError as e:
+        return f"is no command: {e}"
+    if not argv:
+        return "is no command"
+    return (
+        "" if any("{since}" in a or "{since_iso}" in a for a in argv) else "needs {since} or {since_iso}: only what is new may be printed"
+    )
+
+
+def argv_of(text: str) -> tuple[str, ...]:
+    """Return the words of a command line, quotes honoured; nothing else of a shell is.
+
+    Raises:
+        ValueError: a quote that does not end.
+    """
+    return tuple(shlex.split(text))
 
 
 def _wrong_counter(key: str, text: str) -> str:

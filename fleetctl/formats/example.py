@@ -244,6 +244,7 @@ policy:
   cap: 100%                   # the most that a target may ever serve
   warm_up: 5m                 # start of a replica's life that is left out of evidence
   lost_evidence_home: 120s    # no evidence for this long: the cell goes home
+  # checks: {required: [contract, quality]}   # of both arms, before a weight is raised: docs/how-to/compare-the-two-sides.md
   step_deadline: 72h          # no verdict for this long: a person must look
   weight_lease: 180s          # how long a weight stands without a tick
   freeze:                     # nothing advances; going home is always allowed
@@ -269,7 +270,8 @@ policy:
 
 # Capacity that is paid for already, and until when: what a move really saves.
 commitments:
-  - {pool: h100-eastus2, count: 2, hourly: 55.10 USD, until: 2027-03-31}
+  - {pool: h100-eastus2, count: 2, hourly: 55.10 USD, until: 2027-03-31}    # these VMs, used or not
+  - {name: savings plan, scope: {clouds: [azure]}, spend: 20 USD, discount: 30%, until: 2027-06-30}    # wherever VMs of it run
 
 # Free settings that adapters read.
 settings: {}

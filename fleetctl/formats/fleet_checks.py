@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from fleetctl.domain.evidence import LADDER_METRICS
+from fleetctl.domain.workload import model_guardrails
 from fleetctl.formats import quantities as q
-from fleetctl.formats.evidence_sources import LOG, check_evidence, metrics_of
+from fleetctl.formats.evidence_sources import LOG, LOGS, check_evidence, metrics_of
 from fleetctl.formats.fleet_schema import (
     CellShape,
     CommitmentShape,
@@ -67,11 +68,39 @@ def check(parts: Parts) -> Iterator[Finding]:
             yield ("evidence", name, *place), text
     yield from _same_place(parts)
     yield from _after_each_other(parts)
+    required = parts.policy.checks.required if parts.policy is not None else ()
+    for name, workload in parts.workloads.items():
+        if "accuracy" in required and workload.checks.accuracy is None:
+            yield ("workloads", name, "checks"), "the policy requires accuracy: name its items, checks: {accuracy: {items: FILE}}"
     for i, commitment in parts.commitments.items():
-        yield from _known("pools", commitment.pool, ("commitments", i, "pool"), parts)
+        yield from _commitment(commitment, ("commitments", i), parts)
     if parts.policy is not None:
         yield from _policy(parts.policy)
     yield from _steps(parts)
+
+
+def _commitment(c: CommitmentShape, here: Path, parts: Parts) -> Iterator[Finding]:
+    if (c.pool is None) == (c.scope is None):
+        yield here, "needs either a pool or a scope"
+    if c.pool is not None:
+        yield from _known("pools", c.pool, (*here, "pool"), parts)
+    if c.scope is not None:
+        for pool in c.scope.pools:
+            yield from _known("pools", pool, (*here, "scope", "pools"), parts)
+        if not (c.scope.clouds or c.scope.regions or c.scope.skus or c.scope.pools):
+            yield (*here, "scope"), "names nothing; give clouds, regions, skus or pools"
+    if c.spend is not None:
+        if c.count is not None or c.hourly is not None or c.of is not None or c.pool is not None:
+            yield (*here, "spend"), "goes with scope and discount alone"
+        if c.discount is not None and c.discount >= 1:
+            yield (*here, "discount"), "must be below 100%"
+    elif c.count is None or c.hourly is None:
+        yield here, "needs count and hourly (of VMs), or spend (money an hour)"
+    if c.discount is not None and c.spend is None:
+        yield (*here, "discount"), "goes with spend alone; hourly is what a VM costs"
+    for paid, key in ((c.hourly, "hourly"), (c.spend, "spend")):
+        if paid is not None and c.scope is not None and (paid.amount <= 0 or paid.currency != "USD"):
+            yield (*here, key), "must be above 0 and in USD, as all prices here are"
 
 
 def _known(section: str, name: str, path: Path, parts: Parts) -> Iterator[Finding]:
@@ -132,10 +161,14 @@ def _evidence(cell: CellShape, here: Path, parts: Parts) -> Iterator[Finding]:
         if name != LOG and name not in parts.names["evidence"]:
             known = {LOG, *parts.names["evidence"]}
             yield (*place, i), f"no evidence is named {name!r}{did_you_mean(name, known)}"
+    first = parts.evidence.get(cell.evidence[0]) if cell.evidence else None
+    if first is not None and first.kind == LOGS:
+        yield (*place, 0), f"{cell.evidence[0]} counts no requests: name another source first, such as log"
     workload = parts.workloads.get(cell.workload)
+    kinds = {name: e.kind for name, e in parts.evidence.items()}
+    yield from _probes_and_replay(cell, kinds, place, has_shadow=workload is None or workload.shadow is not None)
     if workload is None or cell.lane.kind == "stay":
         return
-    kinds = {name: e.kind for name, e in parts.evidence.items()}
     told, exact = metrics_of(kinds, tuple(cell.evidence), streaming=workload.traffic.streaming)
     counters = {k.replace("counter.", "counter_", 1) for n in cell.evidence if n in parts.evidence for k in parts.evidence[n].settings}
     for guardrail in workload.guardrails:
@@ -149,8 +182,28 @@ def _evidence(cell: CellShape, here: Path, parts: Parts) -> Iterator[Finding]:
                 place,
                 f"buckets can show that {guardrail} is worse and no percentage, so it could never PASS: add a source of kind probes",
             )
+        elif guardrail.startswith("model_") and guardrail not in {g for a in workload.adapters for g in model_guardrails(a)}:
+            yield place, f"the workload is judged on {guardrail}, and none of its adapters has that name"
         elif guardrail.startswith("counter_") and guardrail not in counters:
             yield place, f"the workload is judged on {guardrail}, and no source of this cell has a setting counter.{guardrail[8:]}"
+
+
+def _probes_and_replay(cell: CellShape, kinds: Mapping[str, str], place: Path, *, has_shadow: bool) -> Iterator[Finding]:
+    """Yield what stands against probes and replays as they are named: they ask both arms alike, whatever weight is set."""
+    first, *_ = cell.evidence or [LOG]
+    replays = [name for name in cell.evidence if kinds.get(name) == "replay"]
+    if kinds.get(first) == "probes":
+        yield (*place, 0), f"{first} asks both arms alike, so it cannot tell the share that was served: name it after log"
+    if cell.lane.kind != "replay":
+        for name in replays:
+            yield place, f"{name} is of kind replay, which only the lane replay uses, not {cell.lane.kind}"
+        return
+    if len(replays) != 1:
+        yield place, f"the lane replay needs one source of kind replay, there are {len(replays)}"
+    if LOG not in cell.evidence:
+        yield place, "the lane replay needs log beside it: customers' own failures must trip the breaker"
+    if not has_shadow:
+        yield ("workloads", cell.workload), "no copies may be made of its requests, and a cell of it has the lane replay: declare shadow"
 
 
 def _target(name: str, cell: CellShape, parts: Parts) -> Iterator[Finding]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from fleetctl.domain.fleet import Connection, Fleet, FreezeWindow, NetworkPath, PhaseSpec, Policy, SecretRef
 from fleetctl.domain.ids import CellId, HostId, PoolId, WorkloadId
 from fleetctl.domain.people import Actor
-from fleetctl.domain.pool import Commitment, Host, Pool
+from fleetctl.domain.pool import Commitment, Host, Pool, Scope
 from fleetctl.domain.workload import (
     AffinityKey,
     Cell,
@@ -20,12 +22,15 @@ from fleetctl.domain.workload import (
     Traffic,
     Workload,
 )
+from fleetctl.formats.both_arms import to_checks
 from fleetctl.formats.fleet_checks import EXISTING, existing_targets, read_margin
 from fleetctl.formats.fleet_schema import (
     CellShape,
+    CommitmentShape,
     EvidenceShape,
     FleetShape,
     MarginShape,
+    PolicyChecksShape,
     PolicyShape,
     PoolShape,
     RouterShape,
@@ -46,14 +51,14 @@ def to_fleet(shape: FleetShape, serial: int) -> Fleet:
         lineage=shape.lineage,
         serial=serial,
         pools=tuple(_pool(name, pool) for name, pool in shape.pools.items()),
-        workloads=tuple(_workload(name, workload) for name, workload in shape.workloads.items()),
+        workloads=tuple(_workload(name, workload, shape.policy.checks) for name, workload in shape.workloads.items()),
         cells=tuple(_cell(name, cell, shape) for name, cell in shape.cells.items()),
         policy=to_policy(shape.policy, guardrails),
         routers=tuple(_router(name, router) for name, router in shape.routers.items()),
         sources=tuple(_router(name, source) for name, source in shape.sources.items()),
         evidence=tuple(_router(name, source) for name, source in shape.evidence.items()),
         hosts=tuple(host for name, pool in shape.pools.items() for host in _hosts(name, pool)),
-        commitments=tuple(Commitment(pool=PoolId(c.pool), count=c.count, hourly=c.hourly, until=c.until) for c in shape.commitments),
+        commitments=tuple(_commitment(c) for c in shape.commitments),
         settings=dict(shape.settings),
         paths=tuple(
             NetworkPath(
@@ -65,6 +70,30 @@ def to_fleet(shape: FleetShape, serial: int) -> Fleet:
             )
             for p in shape.paths
         ),
+    )
+
+
+def _ms(value: timedelta | None) -> float | None:
+    return None if value is None else value.total_seconds() * 1000
+
+
+def _commitment(c: CommitmentShape) -> Commitment:
+    scope = None
+    if c.scope is not None:
+        pools = tuple(PoolId(p) for p in c.scope.pools)
+        scope = Scope(clouds=tuple(c.scope.clouds), regions=tuple(c.scope.regions), skus=tuple(c.scope.skus), pools=pools)
+    paid = c.spend or c.hourly
+    if paid is None:
+        raise ValueError("a commitment without hourly and spend passed the checks")
+    return Commitment(
+        pool=PoolId(c.pool or ""),
+        count=c.count or 0,
+        hourly=paid,
+        until=c.until,
+        scope=scope,
+        of=c.of or "",
+        discount=None if c.spend is None else float(c.discount or 0.0),
+        name=c.name,
     )
 
 
@@ -102,7 +131,7 @@ def _router(name: str, r: RouterShape | SourceShape | EvidenceShape) -> Connecti
     return Connection(name=name, kind=r.kind, settings=dict(r.settings), secrets=secrets)
 
 
-def _workload(name: str, w: WorkloadShape) -> Workload:
+def _workload(name: str, w: WorkloadShape, checks: PolicyChecksShape) -> Workload:
     s = w.shadow
     return Workload(
         id=WorkloadId(name),
@@ -118,7 +147,7 @@ def _workload(name: str, w: WorkloadShape) -> Workload:
         engine=w.engine,
         engine_version=w.engine_version,
         klass=w.class_,
-        slo=Slo(latency_ms=None if w.slo.latency is None else w.slo.latency.total_seconds() * 1000, error_ratio=w.slo.error_ratio),
+        slo=Slo(latency_ms=_ms(w.slo.latency), error_ratio=w.slo.error_ratio, ttft_ms=_ms(w.slo.ttft), tpot_ms=_ms(w.slo.tpot)),
         traffic=Traffic(
             requests_per_s=w.traffic.requests_per_s,
             trough_per_s=w.traffic.trough_per_s,
@@ -142,6 +171,8 @@ def _workload(name: str, w: WorkloadShape) -> Workload:
         serving=dict(w.serving),
         apart=w.apart,
         after=tuple(WorkloadId(name) for name in w.after),
+        may_differ=tuple(w.may_differ),
+        checks=to_checks(w.checks, checks),
     )
 
 
@@ -166,6 +197,7 @@ def _cell(name: str, c: CellShape, shape: FleetShape) -> Cell:
         target=_target(c, shape),
         on_source_loss=c.on_source_loss,
         affinity=AffinityKey(kind=c.affinity.kind, name=c.affinity.name) if c.affinity else None,
+        cohort=AffinityKey(kind=c.cohort.kind, name=c.cohort.name) if c.cohort else None,
         lane=lane,
         wave=c.wave,
         evidence=tuple(c.evidence),

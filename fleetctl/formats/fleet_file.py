@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -48,7 +49,7 @@ def read_fleet(path: FilePath, *, serial: int = 1, shown_as: str = "") -> Fleet:
     """
     shown = shown_as or str(path)
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = path.read_bytes().removeprefix(codecs.BOM_UTF8).decode("utf-8")
     except FileNotFoundError:
         raise ConfigInvalid("config.missing", f"the fleet file {shown} does not exist.", hint="Run: fleetctl init") from None
     except UnicodeDecodeError as e:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -46,6 +46,14 @@ def _scalar_text(value: object) -> object:
     return value
 
 
+def _a_day(text: str) -> str:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no day of the calendar") from None
+    return text
+
+
 def _uuid(text: str) -> str:
     if not _UUID.match(text):
         raise ValueError(f"{text!r} is not a UUID in lower case, such as 6f1c1a52-8a52-4a7e-9d5c-0c8d2f4f7a10")
@@ -62,6 +70,7 @@ ScalarText = Annotated[Text, BeforeValidator(_scalar_text), WithJsonSchema({"typ
 Id = Annotated[str, AfterValidator(require_id), WithJsonSchema({"type": "string", "pattern": ID_PATTERN})]
 Region = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}", "a region: use letters, digits and '-'")]
 SkuName = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", "a SKU: use letters, digits, '.', '_' and '-'")]
+SkuPattern = Annotated[str, _matching(r"[A-Za-z0-9*][A-Za-z0-9._*-]{0,79}", "a SKU or a pattern: letters, digits, '.', '_', '-' and '*'")]
 Backend = Annotated[str, _matching(r"[A-Za-z0-9_.:-]{1,120}", "a backend's name: use letters, digits, '_', '.', ':' and '-'")]
 HeaderName = Annotated[str, _matching(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,80}", "a header's or cookie's name")]
 Address = Annotated[str, _matching(r"[A-Za-z0-9:\[][A-Za-z0-9.:%\]-]{0,252}", "an address: use a host name or an IP address")]
@@ -79,11 +88,18 @@ ShareBp = Annotated[
 Ratio = Annotated[
     float, BeforeValidator(q.parse_ratio), PlainSerializer(q.format_ratio), WithJsonSchema({"type": "string", "pattern": q.SHARE_PATTERN})
 ]
+Points = Annotated[
+    float,
+    BeforeValidator(q.parse_points),
+    Field(gt=0, le=0.5),
+    PlainSerializer(lambda v: f"{v * 100:g} points"),
+    WithJsonSchema({"type": "string", "pattern": q.POINTS_PATTERN}),
+]
 At = Annotated[Instant, BeforeValidator(q.parse_instant), WithJsonSchema({"type": "string", "format": "date-time"})]
 Usd = Annotated[Decimal, BeforeValidator(q.parse_decimal), WithJsonSchema({"type": ["number", "string"], "minimum": 0})]
 Amount = Annotated[Money, BeforeValidator(q.parse_money), WithJsonSchema({"type": "string", "pattern": q.MONEY_PATTERN})]
 Endpoint = Annotated[str, BeforeValidator(q.parse_endpoint), WithJsonSchema({"type": "string", "pattern": q.ENDPOINT_PATTERN})]
-IsoDate = Annotated[str, _matching(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", "a date such as 2027-06-30")]
+IsoDate = Annotated[str, _matching(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", "a date such as 2027-06-30"), AfterValidator(_a_day)]
 Lineage = Annotated[str, AfterValidator(_uuid), WithJsonSchema({"type": "string", "format": "uuid"})]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 Positive = Annotated[int, Field(ge=1, le=1_000_000_000)]
@@ -93,8 +109,10 @@ PhaseName = Literal["preflight", "shadow", "canary", "ramp", "full", "soak", "co
 GuardrailName = Annotated[
     str,
     _matching(
-        r"errors|latency|ttft|token_time|nll|slo_misses|quality|finish_[a-z_]{1,30}|counter_[a-z0-9_]{1,40}|errors_[a-z0-9-]{1,62}",
-        "a guardrail: errors, latency, ttft, token_time, nll, slo_misses, quality, finish_REASON, counter_NAME or errors_SOURCE",
+        r"errors|latency|ttft|token_time|nll|slo_misses|quality|finish_[a-z_]{1,30}|counter_[a-z0-9_]{1,40}|errors_[a-z0-9-]{1,62}"
+        r"|model_(errors|slow)_[a-z0-9_]{1,60}",
+        "a guardrail: errors, latency, ttft, token_time, nll, slo_misses, quality, finish_REASON, counter_NAME, errors_SOURCE, "
+        "model_errors_ADAPTER or model_slow_ADAPTER",
     ),
 ]
 """Metrics with a direction. Source: design section 7, evidence.md."""
@@ -139,7 +157,7 @@ class SourceShape(Shape):
 class EvidenceShape(Shape):
     """A source of evidence beside the routers' logs."""
 
-    kind: Text = Field(description="probes, scrape, prometheus or recording.")
+    kind: Text = Field(description="probes, replay, scrape, prometheus, logs or recording.")
     settings: dict[str, ScalarText] = Field(default_factory=dict, description="What that kind knows: docs/how-to/choose-evidence.md.")
     secrets: dict[str, SecretShape] = Field(default_factory=dict, description="Secrets by reference: token or key.")
 
@@ -187,6 +205,8 @@ class SloShape(Shape):
 
     latency: Duration | None = Field(default=None, description="A slower request is a miss.")
     error_ratio: Ratio = Field(default=0.01, description="Tolerated share of failed requests.")
+    ttft: Duration | None = Field(default=None, description="To the first token of a stream; only runs that kept it count for a move.")
+    tpot: Duration | None = Field(default=None, description="Per token after the first, such as 40ms.")
 
 
 class TrafficShape(Shape):
@@ -206,6 +226,71 @@ class ShadowShape(Shape):
     max_mismatch: Ratio = Field(default=0.05, description="Largest share of positions whose top token differs without a near tie.")
     near_tie_nat: NotNegative = Field(default=0.2, description="Log-probability gap under which two top tokens count as tied, in nat.")
     sample_per_s: AboveZero = Field(default=2.0, description="Most requests copied per second.")
+
+
+class ContractShape(Shape):
+    """The serving contract: about 40 calls of the API that both arms must answer alike."""
+
+
+class QualityShape(Shape):
+    """Forced texts: what each arm would say next, position by position."""
+
+    excess: Points = Field(default=0.02, description="Tolerated over what the source differs from itself, of positions.")
+    near_tie_nat: NotNegative = Field(default=0.125, description="Log-probability gap under which two tokens count as tied, in nat.")
+    kl_excess: NotNegative = Field(default=0.002, description="Tolerated mean divergence over the source's own, in nat.")
+    prefill_chunk: Positive = Field(default=2048, description="Tokens that the engine prefills at a time; some texts are longer.")
+    positions: Annotated[int, Field(ge=1, le=512)] = Field(default=24, description="Of each text's continuation.")
+    texts: Text = Field(default="", description='JSON lines of {"prompt": "..."}. Left out: the shipped ones.')
+
+
+class AnswersShape(Shape):
+    """Free answers: where they part, how long they are, how many are not what was asked for."""
+
+    prompts: Text = Field(default="", description='JSON lines of {"prompt": "...", "form": "text|json|number"}. Left out: built-in ones.')
+    api: Literal["chat", "completions"] = "chat"
+    margin: Points = Field(default=0.10, description="Answers that may part from the source's, over what it parts from itself.")
+    invalid_margin: Points = Field(default=0.05, description="The same of answers that are not of their form.")
+    length_ratio: Annotated[float, Field(gt=1, le=10)] = Field(default=1.15, description="Most that answers may be longer or shorter.")
+    max_tokens: Annotated[int, Field(ge=2, le=4096)] = 64
+
+
+class AccuracyShape(Shape):
+    """Scored answers to the same items on both arms."""
+
+    items: Text = Field(description='JSON lines of {"prompt": "...", "expect": "...", "match": "exact|contains|number|choice|json"}.')
+    api: Literal["chat", "completions"] = "chat"
+    margin: Points = Field(default=0.02, description="Drop of accuracy that is tolerated.")
+    max_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
+
+
+class EmbeddingsShape(Shape):
+    """Vectors of the same texts on both arms."""
+
+    texts: Text = Field(default="", description='100 or more JSON lines of {"prompt": "..."}. Left out: built-in ones.')
+    least_cosine: Annotated[float, Field(gt=0, le=1)] = Field(default=0.999, description="Least first percentile of cosines.")
+    least_overlap: Annotated[float, Field(gt=0, le=1)] = Field(default=0.99, description="Least share of common nearest neighbours.")
+
+
+class ChecksShape(Shape):
+    """Checks of both arms that must stand before a weight is raised."""
+
+    contract: ContractShape | None = None
+    quality: QualityShape | None = None
+    answers: AnswersShape | None = None
+    accuracy: AccuracyShape | None = None
+    embeddings: EmbeddingsShape | None = None
+
+
+class PolicyChecksShape(Shape):
+    """Which checks every workload needs, and who runs them."""
+
+    required: list[Literal["contract", "quality", "answers", "accuracy", "embeddings"]] = Field(
+        default_factory=list, description="Beside those that a workload names itself."
+    )
+    run: Literal["auto", "by_hand"] = Field(
+        default="auto", description="auto: the ticker runs what is due. by_hand: fleetctl calibrate CELL --checks."
+    )
+    valid: Duration = Field(default=timedelta(days=7), description="How long a result stands while neither arm changes.")
 
 
 class WorkloadShape(Shape):
@@ -233,6 +318,10 @@ class WorkloadShape(Shape):
     serving: dict[str, ScalarText] = Field(default_factory=dict, description="What the roles and the lab need to start it.")
     apart: Text = Field(default="", description="Cells of workloads with the same word here never share a target pool.")
     after: list[Id] = Field(default_factory=list, description="Workloads whose cells must be in soak before its own begin.")
+    may_differ: list[Literal["dtype", "quantization", "quant", "weight_type"]] = Field(
+        default_factory=list, description="Engine flags in which the two sides differ on purpose (bf16 here, fp8 there)."
+    )
+    checks: ChecksShape = Field(default=ChecksShape(), description="Checks of both arms that must stand before a weight is raised.")
 
 
 class AffinityShape(Shape):
@@ -285,6 +374,7 @@ class CellShape(Shape):
         WithJsonSchema({"anyOf": [{"type": "string"}, RouterRefShape.model_json_schema()]}),
     ] = Field(description="A router's name, existing (the file's only one), or a mapping with name, backends and endpoints.")
     affinity: AffinityShape | None = None
+    cohort: AffinityShape | None = Field(default=None, description="What names a request's cohort (a team, a variant) in the router's log.")
     on_source_loss: Literal["hold_cap", "shed_by_class", "lift_after_two_signatures"] = "hold_cap"
     lane: Annotated[
         LaneShape,
@@ -348,6 +438,7 @@ class PolicyShape(Shape):
     budget_usd_per_hour: AboveZero | None = Field(default=None, description="Most that all VMs may cost while both sides run.")
     horizon: Duration = Field(default=timedelta(days=90), description="Time in which a move must earn back what it costs.")
     freeze: list[FreezeShape] = Field(default_factory=list)
+    checks: PolicyChecksShape = Field(default=PolicyChecksShape(), description="Checks of both arms that every workload needs.")
     steps: Annotated[
         list[StepShape] | None,
         BeforeValidator(expand_steps),
@@ -364,12 +455,28 @@ class PathShape(Shape):
     egress_usd_per_gb: NotNegative | None = Field(default=None, description="What a GB costs that leaves either side.")
 
 
-class CommitmentShape(Shape):
-    """Capacity that is paid for already."""
+class ScopeShape(Shape):
+    """VMs that match all that is given; at least one of it."""
 
-    pool: Id
-    count: Positive = Field(description="VMs.")
-    hourly: Amount = Field(description='Per VM and hour, such as "55.10 USD".')
+    clouds: list[Text] = Field(default_factory=list, description="Such as aws, azure.")
+    regions: list[Region] = Field(default_factory=list)
+    skus: list[SkuPattern] = Field(default_factory=list, description='Names or families, such as "p5.*" or Standard_ND96*.')
+    pools: list[Id] = Field(default_factory=list, description="Pools of the accounts or subscriptions that it is shared with.")
+
+
+class CommitmentShape(Shape):
+    """Capacity that is paid for already: VMs of one pool, VMs wherever the scope matches, or money an hour."""
+
+    pool: Id | None = Field(default=None, description="Its VMs are there, used or not (a capacity block, a zonal reservation).")
+    scope: ScopeShape | None = Field(default=None, description="Instead of a pool: wherever it is used.")
+    count: Positive | None = Field(default=None, description="VMs.")
+    of: SkuName | None = Field(default=None, description="Size that count speaks of; others count by their accelerators against it.")
+    hourly: Amount | None = Field(default=None, description='Per VM and hour, such as "55.10 USD".')
+    spend: Amount | None = Field(
+        default=None, description='Instead of count and hourly: of the whole commitment an hour, such as "120 USD".'
+    )
+    discount: Ratio | None = Field(default=None, description="With spend: what it buys costs so much less than the VMs' own price.")
+    name: Text = Field(default="", description="For people.")
     until: IsoDate
 
 

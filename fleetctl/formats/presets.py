@@ -12,7 +12,7 @@ from typing import Any
 
 from fleetctl.domain.evidence import LADDER_METRICS
 from fleetctl.domain.fleet import PhaseSpec
-from fleetctl.domain.workload import Guardrail, GuardrailSpec
+from fleetctl.domain.workload import SLOW_MARGINS, Guardrail, GuardrailSpec
 
 _END = (
     {"phase": "full", "weight": "95%", "bake": "60m"},
@@ -87,6 +87,8 @@ def default_guardrail(name: Guardrail, weight_bp: int, *, holds_back: bool = Fal
         weight_bp: share of buckets on the target, 0 to 10,000.
         holds_back: full and soak, where only a small control is left: there a FAIL needs the PASS margin.
     """
+    if name.startswith("model_slow_"):
+        return GuardrailSpec(name=name, margin=SLOW_MARGINS[0], fail_margin=SLOW_MARGINS[holds_back is False])
     errors, rungs = next((e, r) for up_to, e, r in _MARGINS if weight_bp <= up_to)
     margin = rungs[0] if name in LADDER_METRICS else _QUALITY_EXCESS if name == "quality" else errors
     return GuardrailSpec(

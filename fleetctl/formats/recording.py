@@ -17,7 +17,8 @@ from fleetctl.domain.records import Attempt, Scrape
 RECORDING_FORMAT = 1
 _NUMBERS = {"lat": "latency_ms", "ttft": "ttft_ms", "tok": "token_ms", "nll": "nll"}
 _COUNTS = {"pt": "prompt_tokens", "cc": "cached_tokens", "ct": "output_tokens", "pair": "pair"}
-_TEXTS = {"fin": "finish", "fault": "fault"}
+_TEXTS = {"fin": "finish", "fault": "fault", "m": "model", "co": "cohort"}
+_LONGEST = {"m": 128, "co": 128}
 _MOST_MS = 10**14
 
 
@@ -71,7 +72,7 @@ def _attempt(row: dict[str, Any]) -> Attempt:
         raise ValueError("ok is not true or false")
     values: dict[str, Any] = {name: _number(row, short) for short, name in _NUMBERS.items() if short in row}
     values |= {name: _count(row, short) for short, name in _COUNTS.items() if short in row}
-    values |= {name: _text(row, short, 80) for short, name in _TEXTS.items() if short in row}
+    values |= {name: _text(row, short, _LONGEST.get(short, 80)) for short, name in _TEXTS.items() if short in row}
     values.setdefault("latency_ms", None)
     return Attempt(cell=_text(row, "c", 64), arm=_arm(row), started_ms=started, ended_ms=ended, failed=not row["ok"], **values)
 

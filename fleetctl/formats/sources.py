@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from typing import NamedTuple
 
 from fleetctl.domain.fleet import Connection
@@ -12,16 +14,24 @@ from fleetctl.errors import UsageError
 
 
 class SourceSpec(NamedTuple):
-    """One kind of source: what it is, its settings and secrets, and the setting that `--from KIND:TEXT` fills."""
+    """One kind of source.
+
+    Args:
+        text: what it is; short: the setting that `--from KIND:TEXT` fills; needed: whether nothing can be asked without that one.
+        files: whether that one names files.
+    """
 
     text: str
     settings: Mapping[str, str]
     secrets: Mapping[str, str]
     short: str
+    needed: bool = False
+    files: bool = False
 
 
 _REGIONS = {"regions": "Only these, separated by spaces. Left out: every region that can hold GPUs."}
 _EVERY = {"every_vm": "true: also VMs without a GPU."}
+_FILES = "separated by spaces (quotes around names with spaces), relative to the workspace"
 _CA = {"ca_file": "A certificate authority to trust instead of the system's."}
 
 SOURCES: Mapping[str, SourceSpec] = {
@@ -45,9 +55,11 @@ SOURCES: Mapping[str, SourceSpec] = {
     ),
     "ansible": SourceSpec(
         "Ansible inventories, static or dynamic",
-        {"inventories": "Files, folders or programs, separated by spaces, relative to the workspace."},
+        {"inventories": f"Files, folders or programs, {_FILES}."},
         {},
         "inventories",
+        needed=True,
+        files=True,
     ),
     "engines": SourceSpec(
         "Running servers: vLLM, SGLang, TGI, Triton, llama.cpp",
@@ -60,12 +72,15 @@ SOURCES: Mapping[str, SourceSpec] = {
         {"url": "Up to, not with, /api/v1.", "window": "How far back means go, such as 24h (the default).", **_CA},
         {"token": "Sent as bearer token."},
         "url",
+        needed=True,
     ),
     "table": SourceSpec(
         "CSV or YAML files for what no API shows",
-        {"files": "Separated by spaces, relative to the workspace."},
+        {"files": f".csv, .yaml or .yml, {_FILES}."},
         {},
         "files",
+        needed=True,
+        files=True,
     ),
     "kubernetes": SourceSpec(
         "A cluster: GPU nodes and pods, KServe, autoscalers, GitOps owners (extra `kubernetes`)",
@@ -83,6 +98,13 @@ def check_source(kind: str, settings: Mapping[str, str], secrets: Mapping[str, o
         near = get_close_matches(kind, SOURCES, n=1)
         yield ("kind",), f"must be {', '.join(SOURCES)}, not {kind!r}" + (f" (did you mean {near[0]!r}?)" if near else "")
         return
+    if spec.needed and not settings.get(spec.short, "").strip():
+        yield ("settings",), f"a source of kind {kind} needs {spec.short}: {spec.settings[spec.short]}"
+    if spec.files and _words(settings.get(spec.short, "")) is None:
+        yield ("settings", spec.short), "a quote is not closed"
+    for key in ("url", "urls", "endpoint"):
+        if _has_password(settings.get(key, "")):
+            yield ("settings", key), "an address holds no user and no password: name them under secrets"
     for what, given, known in (("settings", settings, spec.settings), ("secrets", secrets, spec.secrets)):
         for key in given:
             if key not in known:
@@ -90,8 +112,22 @@ def check_source(kind: str, settings: Mapping[str, str], secrets: Mapping[str, o
                 yield (what, key), f"unknown key {key!r}" + (f" (did you mean {near[0]!r}?)" if near else "")
 
 
-def source_of_text(text: str) -> Connection:
+def _has_password(text: str) -> bool:
+    return any("@" in word.partition("://")[2].partition("/")[0] or ("://" not in word and "@" in word) for word in text.split())
+
+
+def _words(text: str) -> list[str] | None:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return None
+
+
+def source_of_text(text: str, here: Path) -> Connection:
     """Return the source that `--from` names: KIND, KIND:TEXT, or a .csv or .yaml file.
+
+    Args:
+        here: where a relative file name begins; those of the fleet file begin at the workspace.
 
     Raises:
         UsageError: usage.source.
@@ -101,5 +137,12 @@ def source_of_text(text: str) -> Connection:
         kind, rest = "table", text
     if kind not in SOURCES:
         raise UsageError("usage.source", f"{text[:60]!r} is no source.", hint=f"Add: --from {'|'.join(SOURCES)}[:WHERE]")
-    settings = {SOURCES[kind].short: rest} if rest else {}
-    return Connection(name=rest if is_id(rest) else "cli", kind=kind, settings=settings)
+    spec = SOURCES[kind]
+    if spec.needed and not rest:
+        raise UsageError(
+            "usage.source", f"the source {kind} needs its {spec.short}.", hint=f"Add: --from {kind}:{spec.short.removesuffix('s').upper()}"
+        )
+    if spec.short in ("url", "urls") and _has_password(rest):
+        raise UsageError("usage.source", f"the address of {kind} holds a user or a password.", hint="Name the secret in the fleet file")
+    said = shlex.quote(str(here / Path(rest).expanduser())) if spec.files else rest
+    return Connection(name=rest if is_id(rest) else "cli", kind=kind, settings={spec.short: said} if rest else {})

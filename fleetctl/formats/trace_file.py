@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-from datetime import datetime
+from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
 
+from fleetctl.catalog.table import read_table
 from fleetctl.domain.bench import Asked
 from fleetctl.errors import ConfigInvalid
 
 MOST_TOKENS = 1_000_000
-COLUMNS = (("at_s", "input_tokens", "output_tokens"), ("TIMESTAMP", "ContextTokens", "GeneratedTokens"))
+LATEST_S = 1e11
+"""About 3,000 years: more is no second."""
+OURS, AZURES = ("at_s", "input_tokens", "output_tokens"), ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 """Source of the second: Azure/AzurePublicDataset, LLM inference traces of 2023."""
 
 
@@ -20,32 +23,50 @@ def read_trace(path: Path) -> tuple[Asked, ...]:
     Raises:
         ConfigInvalid: bench.trace, with every bad line.
     """
-    faults: list[str] = []
-    found: list[Asked] = []
     try:
-        with path.open(encoding="utf-8", newline="") as text:
-            reader = csv.DictReader(text)
-            names = next((c for c in COLUMNS if set(c) <= set(reader.fieldnames or ())), None)
-            if names is None:
-                raise ConfigInvalid("bench.trace", f"{path} lacks columns.", hint=f"It needs {', '.join(COLUMNS[0])}")
-            for line, row in enumerate(reader, start=2):
-                try:
-                    found.append(_asked(row[names[0]], int(row[names[1]]), int(row[names[2]])))
-                except (ValueError, TypeError) as e:
-                    faults.append(f"{path.name}:{line}: {str(e)[:120]}")
-    except (OSError, UnicodeDecodeError, csv.Error) as e:
-        raise ConfigInvalid("bench.trace", f"{path} cannot be read: {e}.", hint="Save it as UTF-8 with commas") from e
+        rows, faults = read_table(path)
+    except OSError as e:
+        raise ConfigInvalid("bench.trace", f"{path} cannot be read: {e.strerror}.", hint="Name another file") from e
+    found: list[Asked] = []
+    for line, row in rows:
+        names = next((c for c in (OURS, AZURES) if set(c) <= set(row)), None)
+        if names is None:
+            raise ConfigInvalid("bench.trace", f"{path} lacks columns.", hint=f"It needs {', '.join(OURS)}")
+        try:
+            found.append(_asked(row[names[0]], row[names[1]], row[names[2]], is_day=names is AZURES))
+        except ValueError as e:
+            faults.append(f"{path.name}:{line}: {str(e)[:120]}")
     if faults or not found:
-        why = f"has {len(faults)} bad lines" if faults else "is empty"
+        why = f"has {len(faults)} bad line{'' if len(faults) == 1 else 's'}" if faults else "is empty"
         raise ConfigInvalid("bench.trace", f"{path} {why}.", hint="Mend the file", details=tuple(faults[:50]))
     return tuple(sorted(found, key=lambda a: a.at_s))
 
 
-def _asked(at: str, tokens_in: int, tokens_out: int) -> Asked:
-    if not 0 < tokens_in <= MOST_TOKENS or not 0 < tokens_out <= MOST_TOKENS:
-        raise ValueError(f"{tokens_in} tokens in and {tokens_out} out: each must be 1 to {MOST_TOKENS:,}")
+def _asked(at: str, tokens_in: str, tokens_out: str, *, is_day: bool) -> Asked:
+    counts = []
+    for text in (tokens_in, tokens_out):
+        if not (text.isascii() and text.isdigit() and len(text) < 8 and 0 < int(text) <= MOST_TOKENS):
+            raise ValueError(f"{text!r} is no number of tokens from 1 to {MOST_TOKENS:,}")
+        counts.append(int(text))
+    return Asked(at_s=_moment(at) if is_day else _seconds(at), input_tokens=counts[0], output_tokens=counts[1])
+
+
+def _seconds(text: str) -> float:
     try:
-        seconds = float(at)
+        seconds = float(text)
     except ValueError:
-        seconds = datetime.fromisoformat(at[:26]).timestamp()
-    return Asked(at_s=seconds, input_tokens=tokens_in, output_tokens=tokens_out)
+        seconds = -1.0
+    if not isfinite(seconds) or not 0 <= seconds <= LATEST_S:
+        raise ValueError(f"{text!r} is no time in seconds from 0")
+    return seconds
+
+
+def _moment(text: str) -> float:
+    """Return the seconds of a moment such as "2023-11-16 18:15:46.6805900", UTC where it names no zone; its seventh digit is dropped."""
+    head, dot, tail = text.partition(".")
+    digits = tail[: len(tail) - len(tail.lstrip("0123456789"))]
+    try:
+        moment = datetime.fromisoformat(f"{head}{dot}{digits[:6]}{tail[len(digits) :]}")
+    except ValueError:
+        raise ValueError(f"{text!r} is no moment such as 2023-11-16 18:15:46.68") from None
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()

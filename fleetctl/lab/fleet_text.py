@@ -19,7 +19,7 @@ class Places:
     """What differs from lab to lab.
 
     Args:
-        run: run folder; router_port: of the one frontend.
+        run: run folder; router_port: of the one frontend; router: which one; admin_port: of Envoy.
         baseline: ports per cell; canary: where the target replicas answer, host and port.
         model_path: of the real model; empty where there is none.
         network, nodes: of real target hosts, the first three numbers of their addresses and their nodes file; else empty.
@@ -32,6 +32,8 @@ class Places:
     model_path: str = ""
     network: str = ""
     nodes: str = ""
+    router: str = "haproxy"
+    admin_port: int = 0
 
 
 def render_fleet(cells: Sequence[LabCell], places: Places, lineage: str) -> str:
@@ -72,7 +74,7 @@ def _key(line: str) -> str:
 _HEAD = """\
 # The lab's fleet: one machine that stands for two pools. Written by `fleetctl lab up`; yours to edit.
 #
-# Real: HAProxy, SQLite, Terraform, Ansible, and the model of smollm-lab where it is here. Emulated: hosts, accelerators and the engines
+# Real: the router, SQLite, Terraform, Ansible, and the model of smollm-lab where it is here. Emulated: hosts, accelerators and the engines
 # of all other cells. The next `lab up` changes the marked lines only (ports and folders), and keeps your changes to all others.
 # Quantities carry their unit: times "20s", shares "10%", error margins "0.5 points".
 
@@ -85,21 +87,28 @@ lineage: {lineage}  # identity of this fleet; never change it
 
 def _routers(p: Places) -> str:
     r = p.run
+    if p.router == "envoy":
+        own = f"""\
+      admin: http://127.0.0.1:{p.admin_port}{MARK}
+      runtime_folder: {r}/envoy{MARK}"""
+    else:
+        own = f"""\
+      socket: {r}/haproxy/haproxy.sock{MARK}
+      map_folder: {r}/haproxy{MARK}"""
     return f"""\
-# One HAProxy for all cells; a cell is addressed by path: URL/<cell>/v1/chat/completions
+# One router for all cells; a cell is addressed by path: URL/<cell>/v1/chat/completions
 routers:
   lab-router:
-    kind: haproxy
+    kind: {p.router}
     settings:
-      socket: {r}/haproxy/haproxy.sock{MARK}
-      map_folder: {r}/haproxy{MARK}
-      log_folder: {r}/haproxy/log{MARK}
+{own}
+      log_folder: {r}/{p.router}/log{MARK}
       shadow_folder: {r}/shadow{MARK}
       url: http://127.0.0.1:{p.router_port}{MARK}
     secrets:
       pin_key:  # lets fleetctl's own probes and the shadow choose a side
         kind: file
-        name: {r}/haproxy/pin.key{MARK}
+        name: {r}/{p.router}/pin.key{MARK}
 
 """
 

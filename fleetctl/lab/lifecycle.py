@@ -1,6 +1,6 @@
 """Lab, lab layer: brings the local fleet up and down, whole or not at all. Never decides about traffic; weights start at 0.
 
-Real: HAProxy, the load, the collector, the ticker and, where it is here, the model of smollm-lab. Emulated: hosts and all other engines.
+Real: HAProxy or Envoy, the load, the collector, the ticker and, where it is here, the model of smollm-lab. Emulated: all else.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
-from fleetctl.adapters.haproxy.process import find_binary
+from fleetctl.adapters.routers.haproxy.process import find_binary
 from fleetctl.domain.fleet import Fleet
 from fleetctl.errors import FleetctlError, LabFailed
 from fleetctl.lab import parts
 from fleetctl.lab.cells import SOURCE_HOSTS, SOURCE_POOL, TARGET_POOL, LabCell, lab_cells
+from fleetctl.lab.envoy import find_envoy
 from fleetctl.lab.fleet_text import Places, refresh_fleet, render_fleet
 from fleetctl.lab.host import create_host
 from fleetctl.lab.model import can_serve, fetch_model
@@ -32,6 +34,7 @@ from fleetctl.lab.service import ServiceResult, start
 from fleetctl.lab.units import units_on_hosts, write_unit
 
 Say = Callable[[str], None]
+RouterKind = Literal["haproxy", "envoy"]
 TMP = Path("/tmp")  # noqa: S108 - short paths for unix sockets; each folder has a random name and mode 0700
 FLEET_FILE = "inventory/lab/fleet.yaml"
 SETTINGS_TEXT = f'# Written by fleetctl lab up; yours to edit.\nfleet = "{FLEET_FILE}"\n'
@@ -51,6 +54,8 @@ def lab_up(
     ticker: bool = True,
     rates: Mapping[str, float] | None = None,
     machines: str = "",
+    retries: int | None = None,
+    router: RouterKind | None = None,
     say: Say = _quiet,
 ) -> LabRecord:
     """Start the local fleet and wait until every process is healthy; what is up already stays. Idempotent.
@@ -61,6 +66,9 @@ def lab_up(
         load, ticker: start the clients; start the resident ticker.
         rates: requests per second by cell, where they shall differ from the lab's own.
         machines: "nspawn" for real target hosts (needs root; without the real model), "" for emulated ones.
+        retries: of a failed try by the router, on another server of the same side, as other people's routers do; from its next start.
+            None: as it was, 0 in a new lab.
+        router: which one splits; None takes that of the lab that is up, else HAProxy.
         say: told what is being done, one line each.
 
     Returns:
@@ -81,14 +89,18 @@ def lab_up(
             if machines and standing.machines != machines:
                 hint = "Run: fleetctl lab down, then fleetctl lab up --hosts nspawn"
                 raise LabFailed("lab.hosts", "the lab that is up has emulated hosts.", hint=hint)
-            return _bring_up(replace(standing, load=standing.load or load, ticker=standing.ticker or ticker), say)
+            if router not in (None, standing.router):
+                text = f"the lab that is up has {standing.router} as its router."
+                raise LabFailed("lab.router_kind", text, hint="Run: fleetctl lab down, then fleetctl lab up")
+            tries = standing.retries if retries is None else retries
+            return _bring_up(replace(standing, load=standing.load or load, ticker=standing.ticker or ticker, retries=tries), say)
         if standing is not None:
             _take_down(standing)
         for left in range(PORT_TRIES - 1, -1, -1):
             wanted = {"with_llm": with_llm, "load": load, "ticker": ticker}
-            record = _prepare(workspace, **wanted, rates=rates or {}, machines=machines, say=say)
+            record = _prepare(workspace, **wanted, rates=rates or {}, router=router or "haproxy", machines=machines, say=say)
             try:
-                return _begin(record, say)
+                return _begin(replace(record, retries=retries or 0), say)
             except FleetctlError as e:
                 if not left or not _is_port_taken(e):
                     raise
@@ -114,10 +126,18 @@ def _is_port_taken(e: FleetctlError) -> bool:
 
 
 def _prepare(
-    workspace: Path, *, with_llm: bool, load: bool, ticker: bool, rates: Mapping[str, float], machines: str, say: Say
+    workspace: Path,
+    *,
+    with_llm: bool,
+    load: bool,
+    ticker: bool,
+    rates: Mapping[str, float],
+    router: RouterKind,
+    machines: str,
+    say: Say,
 ) -> LabRecord:
     """Choose folder, ports and cells; starts nothing."""
-    find_binary()
+    _ = find_envoy() if router == "envoy" else find_binary()
     model, reason = "", "" if with_llm else "it was not asked for"
     if machines:
         reason = "real hosts have no llama.cpp"
@@ -137,6 +157,8 @@ def _prepare(
         workspace=str(workspace),
         router_port=next(ports),
         collector_port=next(ports),
+        admin_port=next(ports) if router == "envoy" else 0,
+        router=router,
         cells=tuple(_cell_record(c, ports) for c in cells),
         model=model,
         without_llm=reason,
@@ -199,8 +221,8 @@ def _bring_up(record: LabRecord, say: Say) -> LabRecord:
     say("source: emulated hosts and their serving processes")
     changed += _start_source(record, fleet)
     if parts.start_router(record):
-        changed.append("haproxy")
-    say(f"router: HAProxy at {record.url}")
+        changed.append(record.router)
+    say(f"router: {'HAProxy' if record.router == 'haproxy' else 'Envoy'} at {record.url}")
     for name in parts.support_units(record):
         if name == "load":
             _prove_routed(record)
@@ -219,9 +241,9 @@ def _write_files(record: LabRecord) -> Fleet:
 
     run = record.folder
     run.mkdir(mode=0o700, exist_ok=True)
-    for name in ("haproxy", "hosts", "load", "units", "shadow", "shadow/pairs"):
+    for name in (record.router, "hosts", "load", "units", "shadow", "shadow/pairs"):
         (run / name).mkdir(mode=0o700, exist_ok=True)
-    pin = run / "haproxy" / "pin.key"
+    pin = record.router_folder / "pin.key"
     if not pin.exists():
         write_private(pin, secrets.token_hex(16) + "\n")
     write_private(run / "ports.json", parts.ports_text(record))
@@ -249,7 +271,9 @@ def _write_fleet(record: LabRecord, path: Path) -> None:
         [replace(own[c.cell], rate_per_s=c.rate_per_s) for c in record.cells],
         Places(
             run=record.folder,
+            router=record.router,
             router_port=record.router_port,
+            admin_port=record.admin_port,
             baseline={c.cell: c.baseline for c in record.cells},
             canary={c.cell: parts.canary_endpoints(record, c) for c in record.cells},
             model_path=record.model,

@@ -36,6 +36,7 @@ class LlmConfig:
         kv: type of the KV cache: f16, q8_0 or q4_0.
         threads: that compute, from 1.
         slots: requests computed at a time, from 1; context_tokens is shared by them.
+        embeddings: also serve /v1/embeddings (the mean over a text's tokens).
     """
 
     port: int
@@ -45,6 +46,7 @@ class LlmConfig:
     threads: int = 1
     slots: int = 4
     context_tokens: int = 4096
+    embeddings: bool = False
 
     @classmethod
     def read(cls, path: Path) -> LlmConfig:
@@ -61,6 +63,7 @@ class LlmConfig:
                 model_path=Path(config["model_path"]),
                 kv=str(config["kv"]),
                 threads=int(config.get("threads", 1)),
+                embeddings=config.get("embeddings", 0) in (1, "1", "true"),
             )
         except KeyError as e:
             raise ValueError(f"config has no {e.args[0]}") from None
@@ -86,6 +89,9 @@ def _serve(config: LlmConfig, kv: str) -> object:
     params.cpuparams.poll = params.cpuparams_batch.poll = 0
     params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type(CACHE_TYPES[kv])
     params.cache_ram_mib = 0
+    if config.embeddings:
+        params.embedding = True
+        params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
     params.n_threads_http = 4
     params.endpoint_metrics = True
     params.ui = False

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from fleetctl.lab.fault_control import lab_faults
-from fleetctl.lab.parts import haproxy_mark, support_units, unit_folders
+from fleetctl.lab.parts import router_pid, support_units, unit_folders
 from fleetctl.lab.record import LabRecord, need_record
 from fleetctl.lab.service import answers_health, read_unit, status
 
@@ -45,6 +45,7 @@ _SUPPORT = {
     "packages": "apt repository of STAND-IN packages",
     "collector": "compares copied requests on both sides (shadow)",
     "load": "clients with conversations; the traffic is made up",
+    "guard": "takes home a weight that nobody renews",
     "ticker": "resident ticker: judges, renews leases",
 }
 
@@ -88,14 +89,15 @@ def _on_real_hosts(record: LabRecord, faults: Mapping[str, list[str]]) -> tuple[
 
 
 def _router_row(record: LabRecord) -> ProcessRow:
-    known = haproxy_mark(record)
+    pid = router_pid(record)
+    does = "splits each cell's traffic, fences, guards" if record.router == "haproxy" else "splits each cell's traffic"
     return ProcessRow(
-        name="haproxy",
-        pid=known.pid if known else 0,
+        name=record.router,
+        pid=pid,
         nature="real",
-        text="router: splits each cell's traffic, fences, guards",
+        text=f"router: {does}",
         port=record.router_port,
-        health="healthy" if known else "dead",
+        health="healthy" if pid else "dead",
     )
 
 

@@ -12,14 +12,19 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fleetctl.adapters.haproxy.config import CellRoute, RouterConfig, write_files
-from fleetctl.adapters.haproxy.process import HaproxyProcess, find_binary
+from fleetctl.adapters.routers.envoy.config import EnvoyConfig
+from fleetctl.adapters.routers.envoy.config import write_files as write_files_of_envoy
+from fleetctl.adapters.routers.haproxy.config import RouterConfig, write_files
+from fleetctl.adapters.routers.haproxy.process import HaproxyProcess, find_binary
+from fleetctl.adapters.routers.route import CellRoute
 from fleetctl.domain.ids import CellId, is_id
 from fleetctl.domain.workload import AffinityKey
+from fleetctl.errors import LabFailed
+from fleetctl.lab.envoy import envoy_argv, find_envoy
 from fleetctl.lab.load import CellLoad, LoadConfig
 from fleetctl.lab.processes import ProcessMark, end, log_tail, mark
 from fleetctl.lab.record import CellRecord, LabRecord, write_private
-from fleetctl.lab.service import process_of, stop
+from fleetctl.lab.service import process_of, start, stop
 from fleetctl.lab.units import UnitConfig, python_env, write_unit
 
 COLLECTOR_MODULE = "fleetctl.adapters.shadow.collector"
@@ -47,7 +52,8 @@ def reserved_ports(tmp: Path) -> set[int]:
 def ports_text(record: LabRecord) -> str:
     """Return the list of a lab's ports, for other labs to keep away from."""
     cells = [p for c in record.cells for p in (*c.baseline, *c.canary)]
-    return json.dumps([record.router_port, record.collector_port, record.packages_port, *cells]) + "\n"
+    more = [p for p in (record.admin_port, record.packages_port) if p]
+    return json.dumps([record.router_port, record.collector_port, *more, *cells]) + "\n"
 
 
 def router(record: LabRecord) -> HaproxyProcess:
@@ -57,19 +63,24 @@ def router(record: LabRecord) -> HaproxyProcess:
         ToolMissing: tool.haproxy.
     """
     folder = record.folder / "haproxy"
+    return HaproxyProcess(folder=folder, socket=folder / "haproxy.sock", binary=find_binary(), pin_key=_pin_key(record))
+
+
+def _pin_key(record: LabRecord) -> str:
     try:
-        pin = (folder / "pin.key").read_text().strip()
+        return (record.router_folder / "pin.key").read_text().strip()
     except OSError:
-        pin = ""
-    return HaproxyProcess(folder=folder, socket=folder / "haproxy.sock", binary=find_binary(), pin_key=pin)
+        return ""
 
 
 def start_router(record: LabRecord) -> bool:
-    """Start HAProxy where it does not run, with weights as they stood; return whether it was started.
+    """Start the router where it does not run, with weights as they stood; return whether it was started.
 
     Raises:
-        LabFailed: lab.router_start; ConfigInvalid: config.router; ToolMissing: tool.haproxy.
+        LabFailed: lab.router_start; ConfigInvalid: config.router; ToolMissing: tool.haproxy, tool.envoy.
     """
+    if record.router == "envoy":
+        return _start_envoy(record)
     process = router(record)
     if process.is_running():
         return False
@@ -79,10 +90,42 @@ def start_router(record: LabRecord) -> bool:
         socket=process.socket,
         map_folder=process.folder,
         collector_port=record.collector_port,
+        retries=record.retries,
     )
     write_files(config, process.folder)
     process.start()
     return True
+
+
+def _start_envoy(record: LabRecord) -> bool:
+    folder = record.router_folder
+    config = EnvoyConfig(
+        cells=tuple(_route(c, canary_endpoints(record, c)) for c in record.cells),
+        port=record.router_port,
+        admin_port=record.admin_port,
+        folder=folder,
+        log=folder / "log" / "envoy-1.log",
+        pin_key=_pin_key(record),
+        collector_port=record.collector_port,
+    )
+    if process_of(record.folder / "units", "envoy") is None:
+        path = write_files_of_envoy(config)
+        listening: UnitConfig = {"port": record.admin_port, "health_path": "/ready"}
+        write_unit(record.folder / "units", "envoy", {"argv": envoy_argv(find_envoy(), path), "env": {}, "config": listening})
+    result = start(record.folder / "units", "envoy")
+    if result.state == "failed":
+        text = f"Envoy did not start: {result.error}."
+        raise LabFailed("lab.router_start", text, hint="Run: fleetctl lab down, then fleetctl lab up", details=result.log)
+    return result.changed
+
+
+def router_pid(record: LabRecord) -> int:
+    """Return the pid of the lab's router, 0 where it does not run."""
+    if record.router == "envoy":
+        found = process_of(record.folder / "units", "envoy")
+        return found.pid if found else 0
+    known = haproxy_mark(record)
+    return known.pid if known else 0
 
 
 def canary_endpoints(record: LabRecord, c: CellRecord) -> tuple[str, ...]:
@@ -113,7 +156,14 @@ def _endpoints(ports: tuple[int, ...]) -> tuple[str, ...]:
 
 def support_units(record: LabRecord) -> tuple[str, ...]:
     """Return the names of the processes beside router and engines, in the order of their start."""
-    names = [("packages", bool(record.machines)), ("collector", True), ("load", record.load), ("ticker", record.ticker)]
+    guard = record.router == "envoy"  # HAProxy has one inside
+    names = [
+        ("packages", bool(record.machines)),
+        ("collector", True),
+        ("guard", guard),
+        ("load", record.load),
+        ("ticker", record.ticker),
+    ]
     return tuple(name for name, wanted in names if wanted)
 
 
@@ -150,6 +200,8 @@ def write_support(record: LabRecord) -> None:
     living: UnitConfig = {"settle_s": 1.0}
     argv = [sys.executable, "-m", "fleetctl.cli.main", "lab", "ticker", "--workspace", record.workspace]
     write_unit(units, "ticker", {"argv": argv, "env": python_env(), "config": living})
+    argv = [sys.executable, "-m", "fleetctl.cli.main", "-C", record.workspace, "guard", "--every", "1"]
+    write_unit(units, "guard", {"argv": argv, "env": python_env(), "config": living})
 
 
 def write_load_unit(record: LabRecord) -> None:
@@ -169,7 +221,7 @@ def _collector_text(record: LabRecord) -> str:
             {
                 "port": record.collector_port,
                 "router_url": record.url,
-                "pin_key_file": str(record.folder / "haproxy" / "pin.key"),
+                "pin_key_file": str(record.router_folder / "pin.key"),
                 "folder": str(record.folder / "shadow"),
                 "cells": {c.cell: {"streaming": c.is_stream} for c in record.cells},
             },
@@ -215,7 +267,7 @@ def stop_all(record: LabRecord) -> tuple[str, ...]:
     """End everything: ticker and load first, then router, collector and engines, then what a crash has left. Returns the names."""
     stopped = []
     units = record.folder / "units"
-    for name in ("ticker", "load"):
+    for name in ("ticker", "guard", "load", "envoy"):
         if (units / f"{name}.pid").exists() and stop(units, name).changed:
             stopped.append(name)
     balancer = haproxy_mark(record)
@@ -233,13 +285,14 @@ def stop_all(record: LabRecord) -> tuple[str, ...]:
 
 
 def _left_over(record: LabRecord) -> list[ProcessMark]:
-    """Return processes of this lab whose pid file is gone: our modules with a path in the run folder, or this workspace's ticker."""
+    """Return processes of this lab whose pid file is gone: our modules with a path in the run folder, or its ticker or guard."""
     inside = (record.run + "/").encode()
     ticker = [b"lab", b"ticker", b"--workspace", record.workspace.encode()]
+    guard = [b"-C", record.workspace.encode(), b"guard", b"--every", b"1"]
     found = []
     for known, words in _own_processes():
         ours = any(w.startswith(b"fleetctl.") for w in words)
-        if known.pid != os.getpid() and ours and (any(w.startswith(inside) for w in words) or words[-4:] == ticker):
+        if known.pid != os.getpid() and ours and (any(w.startswith(inside) for w in words) or ticker == words[-4:] or guard == words[-5:]):
             found.append(known)
     return found
 

@@ -7,6 +7,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from fleetctl.domain.canonical import canonical, decode
 from fleetctl.errors import LabFailed
@@ -44,7 +45,9 @@ class LabRecord:
         model: path of the real model; without_llm: why there is none (then the path is empty).
         machines: "nspawn" where the target's hosts are real ones, "" where they are emulated; network: of those, first three numbers.
         packages_port: of the repository that they install from.
-        changed: names of what this call started; empty where all of it was up already (not kept in the file).
+    retries: of a failed try by the router.
+    router: which one splits; admin_port: of Envoy, 0 for HAProxy.
+    changed: names of what this call started; empty where all of it was up already (not kept in the file).
     """
 
     run: str
@@ -59,13 +62,21 @@ class LabRecord:
     machines: str = ""
     network: str = ""
     packages_port: int = 0
+    router: Literal["haproxy", "envoy"] = "haproxy"
+    admin_port: int = 0
     changed: tuple[str, ...] = ()
+    retries: int = 0
     format_version: int = FORMAT
 
     @property
     def folder(self) -> Path:
         """Return the run folder."""
         return Path(self.run)
+
+    @property
+    def router_folder(self) -> Path:
+        """Return the folder of the router's files: its configuration, its weights, the pin key, its log."""
+        return self.folder / self.router
 
     @property
     def hosts(self) -> Path:

@@ -12,6 +12,7 @@ from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import Cell, Workload
 from fleetctl.planning.candidates import Choice, Site, padded
+from fleetctl.planning.commitments import scoped, units_of
 from fleetctl.planning.placement import SPREAD
 from fleetctl.planning.power_draw import vm_kw
 from fleetctl.planning.program import TINY, Floats, Ints, Program
@@ -25,7 +26,7 @@ class Asked:
     """One cell as the program sees it.
 
     Args:
-        choices: pools that may take it, () where it must stay; hours: both sides run; pinned: it may not stay.
+        choices: pools that may take it, () where it must stay; hours: both sides run; pinned: it goes as soon as there is room.
     """
 
     cell: Cell
@@ -38,8 +39,8 @@ class Asked:
 
 def assemble(
     fleet: Fleet, catalog: Catalog, sites: Sequence[Site], asked: Sequence[Asked], now: Instant, *, allow_dearer: bool
-) -> tuple[Program, tuple[str, ...]]:
-    """Return the program, and the names of its shared limits."""
+) -> tuple[Program, Floats, tuple[str, ...]]:
+    """Return the program, in which pinned cells still stay, the shared limits as declared, and their names."""
     cells, pools = len(asked), len(sites)
     size = np.array([float(s.size) for s in sites])
     price = np.array([float(s.price.amount) if s.price is not None else 0.0 for s in sites])
@@ -56,12 +57,11 @@ def assemble(
     shrink = np.array([s.size / s.sku.accelerators if s.sku is not None else 1.0 for s in sites])
     gpus = np.array([float(c.gpus) for a in asked for c in a.choices])
     least[row, column] = gpus * shrink[column]
-    allowed[row, column] = True
+    allowed[row, column] = [not a.pinned for a in asked for _ in a.choices]
     hours = np.array([a.hours for a in asked])
     horizon = fleet.policy.horizon.total_seconds() / 3600
     egress = np.array([c.egress for a in asked for c in a.choices])
     move[row, column] = gpus * price[column] / size[column] * hours[row] / horizon + egress
-    allowed[[w for w, a in enumerate(asked) if a.pinned], start[[w for w, a in enumerate(asked) if a.pinned]]] = False
     if allow_dearer:
         free = [w for w, a in enumerate(asked) if a.choices and not a.pinned]
         move[free, start[free]] = STAY_PENALTY_USD_PER_HOUR
@@ -72,6 +72,7 @@ def assemble(
     np.maximum.at(wide, start, spread.astype(float))
     needed = np.maximum(np.ceil(base / size - TINY), np.minimum(wide, count))
     caps, limits, names = shared_limits(fleet, catalog, sites)
+    units, funds = units_of(scoped(fleet, now), sites, catalog)
     return (
         Program(
             load=load,
@@ -88,7 +89,10 @@ def assemble(
             paid=np.minimum(_paid(fleet, sites, now), most),
             caps=caps,
             limits=np.maximum(limits, caps @ count) if len(limits) else limits,
+            units=np.array(units, dtype=np.float64).reshape(len(funds), pools),
+            funds=np.array(funds, dtype=np.float64),
         ),
+        limits,
         names,
     )
 
@@ -111,7 +115,7 @@ def _paid(fleet: Fleet, sites: Sequence[Site], now: Instant) -> Floats:
     today = now.date().isoformat()
     paid = dict.fromkeys((s.pool.id for s in sites), 0)
     for c in fleet.commitments:
-        if c.until >= today and c.pool in paid:
+        if c.until >= today and c.scope is None and c.pool in paid:
             paid[c.pool] += c.count
     return np.array([float(paid[s.pool.id]) for s in sites])
 

@@ -1,7 +1,9 @@
 """Plan, pure layer: what keeps a cell out of a pool beyond room, memory and price: network path, end of capacity, cooling. Never I/O.
 
 path     needed where region and cloud both change, and it must be private behind a router that takes private addresses only
-round    of a declared path: at most the least latency margin of the policy times the SLO's latency (batch has no such limit)
+round    of a declared path: at most the least latency margin of the policy times the SLO's latency, or that of its first token
+         (batch has no such limit)
+first    an SLO that promises a first token or a time per token needs a run of the target that kept it (fleetctl.planning.slo_limits)
 ends     a target's capacity must outlast the policy's horizon: in that time the move earns back its cost
 cooling  an accelerator that needs liquid has no place in a region that cools by air
 egress   bytes of prompts and answers that cross the path, USD per hour; counted like the move's own cost
@@ -11,13 +13,15 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 
-from fleetctl.domain.catalog import Catalog
+from fleetctl.domain.catalog import Catalog, Performance
 from fleetctl.domain.fleet import Fleet, NetworkPath, Policy
 from fleetctl.domain.people import Reason
 from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import Cell, Traffic, Workload
 from fleetctl.planning.candidates import Site, refusal
 from fleetctl.planning.placement import Refusal
+from fleetctl.planning.slo_limits import is_shown
+from fleetctl.planning.speed import DECLARED_KEY
 
 DEFAULT_MARGIN = 0.10
 """Of the SLO's latency, where the policy has no latency guardrail. Source: evidence.md 2, its least latency margin."""
@@ -59,7 +63,10 @@ class Barriers:
         self._days = fleet.policy.horizon / timedelta(days=1)
         self._cooling = fleet.policy.cooling
         self._needs = {g.name: g.cooling for g in catalog.gpus}
-        measured = {r.gpu for r in catalog.performance}
+        self._runs: dict[str, list[Performance]] = {}
+        for r in catalog.performance:
+            self._runs.setdefault(r.gpu, []).append(r)
+        measured = set(self._runs)
         self._announced = frozenset(g.name for g in catalog.gpus if not g.target and g.name not in measured)
         self._private_only = frozenset(r.name for r in fleet.routers if r.kind in PRIVATE_ONLY)
 
@@ -67,7 +74,9 @@ class Barriers:
         """Return all of a question but the target."""
         cloud = source.sku.cloud if source.sku is not None else ""
         is_near = not cell.regions or w.klass == "batch"
-        return cloud, source.pool.region, None if is_near else w.slo.latency_ms, cell.router.name in self._private_only
+        timed = w.slo.ttft_ms is not None or w.slo.tpot_ms is not None
+        promised = (w.slo.ttft_ms, w.slo.tpot_ms, w.model.name, w.serving.get(DECLARED_KEY), source.pool.sku) if timed else None
+        return cloud, source.pool.region, None if is_near else w.slo.latency_ms, cell.router.name in self._private_only, promised
 
     def path(self, source: Site, target: Site) -> NetworkPath | None:
         """Return the declared way between two pools, None where there is none or none is needed."""
@@ -91,7 +100,23 @@ class Barriers:
         if sku is not None and self._cooling.get(pool.region) == "air" and self._needs.get(sku.gpu) == "liquid":
             text = f"{sku.gpu} needs liquid cooling, {pool.region} cools by air."
             return refusal("cooling", text, "Use an air-cooled accelerator, or a region with liquid cooling.")
-        return self._network(cell, w, source, target)
+        return self._first_token(w, source, target) or self._network(cell, w, source, target)
+
+    def _first_token(self, w: Workload, source: Site, target: Site) -> Refusal | None:
+        if (w.slo.ttft_ms is None and w.slo.tpot_ms is None) or source.sku is None or target.sku is None:
+            return None
+        if "lab" in (source.sku.cloud, target.sku.cloud) or source.sku.gpu == target.sku.gpu:
+            return None
+        if w.serving.get(DECLARED_KEY) and (source.pool.vendor, target.pool.vendor) == ("nvidia", "amd"):
+            return None
+        if is_shown(w, self._runs.get(target.sku.gpu, ())):
+            return None
+        said = [
+            f"{name} within {ms:g} ms" for name, ms in (("the first token", w.slo.ttft_ms), ("each token", w.slo.tpot_ms)) if ms is not None
+        ]
+        text = f"No run shows that {target.sku.gpu} gives {' and '.join(said)}."
+        change = f"Measure it with your own trace (fleetctl bench), declare {DECLARED_KEY} from your own runs, or loosen the SLO."
+        return refusal("slo.first_token", text, change)
 
     def _network(self, cell: Cell, w: Workload, source: Site, target: Site) -> Refusal | None:
         here, there = source.pool.region, target.pool.region
@@ -106,11 +131,14 @@ class Barriers:
         if cell.router.name in self._private_only and not path.is_private:
             text = f"Router {cell.router.name} reaches private addresses only, the path from {here} to {there} is public."
             return refusal("path.public", text, "Peer the networks or use a dedicated line, then declare the path private.")
-        most = self._margin * w.slo.latency_ms if w.slo.latency_ms is not None and w.klass != "batch" else float("inf")
+        promised = [ms for ms in (w.slo.latency_ms, w.slo.ttft_ms) if ms is not None and w.klass != "batch"]
+        least = min(promised, default=float("inf"))
+        most = self._margin * least
         if path.round_trip_ms > most:
+            what = " to the first token" if least == w.slo.ttft_ms else ""
             text = (
                 f"A round trip from {here} to {there} takes {path.round_trip_ms:g} ms, more than the margin of {most:.3g} ms "
-                f"({self._margin:.0%} of its SLO of {w.slo.latency_ms:g} ms)."
+                f"({self._margin:.0%} of its SLO of {least:g} ms{what})."
             )
             return refusal("path.round_trip", text, "Use a nearer region, or loosen the SLO or the latency margin.")
         return None

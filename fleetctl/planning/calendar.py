@@ -3,8 +3,9 @@
 start of a wave   when the wave before has its last cell in soak (as `fleetctl migrate` goes on) and the new VMs of its targets can be
                   ready (as long as it took last time), never inside a freeze window
 end of a step     its planned hours later; where that is inside a freeze window, the window's end (a freeze binds advance alone)
-release of VMs    of a source pool: after the soak of the last wave that takes a cell from it
-both sides        VMs that come: from the start until their pool's last soak ends; VMs that go: until their release
+                  a later stage's first wave: when every soak of the stages before is over, since their sources are released first
+release of VMs    of a source pool: after the soak of the stage's last wave that takes a cell from it
+both sides        from the start of a stage: VMs that come until their pool's last soak ends; VMs that go until their release
 payback           what comes on top of today's bill / what an hour saves
 """
 
@@ -39,7 +40,7 @@ def make_calendar(
     waves: Sequence[Wave],
     outcomes: Mapping[CellId, Outcome],
     needs: Mapping[CellId, tuple[StepNeed, ...]],
-    pools: Sequence[PoolCost],
+    stages: Sequence[Sequence[PoolCost]],
     freeze: Sequence[FreezeWindow],
     now: Instant,
     *,
@@ -50,19 +51,23 @@ def make_calendar(
     """Return the waves in time (None where nothing moves), what both sides cost, and what of it comes on top of today's bill.
 
     Args:
-        needs: per moving cell, its steps (finite); pools: VMs today and after the plan, with prices; saving: USD per hour in the end.
+        needs: per moving cell, its steps (finite); stages: VMs before and after each, with prices; saving: USD per hour in the end.
         ready: how long a pool's hosts took from bare to ready, where that was measured.
     """
     if not waves:
         return None, _money(Decimal(0)), _money(Decimal(0))
     dates: list[WaveDates] = []
-    by_pool = {p.pool: p for p in pools}
-    coming_up = {p: t for p, t in ready.items() if p in by_pool and _more(by_pool[p]) > 0}
-    cursor, ends = now, dict[CellId, Instant]()
+    cursor, over, ends = now, now, dict[CellId, Instant]()
+    stage, released, begins = 1, tuple[PoolId, ...](), {1: now}
+    coming_up = {n: _coming_up(pools, ready) for n, pools in enumerate(stages, start=1)}
     for wave in waves:
+        if wave.stage > stage:
+            released = tuple(sorted({p.pool for pools in stages[: wave.stage - 1] for p in pools if _more(p) < 0}))
+            cursor = max(cursor, over)
+            begins[wave.stage], stage = cursor, wave.stage
         targets = {outcomes[cell].target for cell in wave.cells}
-        at = max((now + timedelta(seconds=t.seconds) for p, t in coming_up.items() if p in targets), default=cursor)
-        start, waits = _thawed(max(cursor, at), freeze)
+        made = [begins[stage] + timedelta(seconds=t.seconds) for p, t in coming_up[stage].items() if p in targets]
+        start, waits = _thawed(max(cursor, *made) if made else cursor, freeze)
         known: dict[int, _Times] = {}
         for cell in wave.cells:
             key = id(needs[cell])
@@ -71,12 +76,9 @@ def make_calendar(
             ends[cell] = known[key].end
         names = tuple(dict.fromkeys((*waits, *(name for t in known.values() for name in t.waits))))
         soak, end = max(t.soak for t in known.values()), max(t.end for t in known.values())
-        dates.append(WaveDates(index=wave.index, start=start, soak=soak, end=end, waits=names))
-        cursor = soak
-    last = _last_ends(waves, dates, outcomes)
-    releases = _releases(by_pool, waves, dates, outcomes)
-    coming = sum((_usd_until(by_pool[p], max(0, _more(by_pool[p])), at - now) for p, at in last.items()), Decimal(0))
-    going = sum((_usd_until(by_pool[r.pool], r.vms, r.at - now) for r in releases), Decimal(0))
+        dates.append(WaveDates(index=wave.index, start=start, soak=soak, end=end, waits=names, after=released))
+        cursor, over = soak, max(over, end)
+    releases, coming, going = _both_sides(list(zip(waves, dates, strict=True)), stages, begins, outcomes)
     calendar = Calendar(
         start=dates[0].start,
         end=max(d.end for d in dates),
@@ -85,10 +87,34 @@ def make_calendar(
         validation=_money(_validation(outcomes, needs)),
         payback_hours=round(float(coming / saving), 2) if saving > 0 else None,
         deadline=deadline,
-        ready=tuple(coming_up[p] for p in sorted(coming_up)),
+        ready=tuple(sorted({t for found in coming_up.values() for t in found.values()}, key=lambda t: t.pool)),
         late=tuple(sorted(c for c, end in ends.items() if deadline is not None and end > deadline)),
     )
     return calendar, _money(coming + going), _money(coming)
+
+
+def _both_sides(
+    dated: Sequence[tuple[Wave, WaveDates]],
+    stages: Sequence[Sequence[PoolCost]],
+    begins: Mapping[int, Instant],
+    outcomes: Mapping[CellId, Outcome],
+) -> tuple[tuple[Release, ...], Decimal, Decimal]:
+    """Return what is given back when, and the USD of VMs that come and of VMs that go, while both are up."""
+    releases, coming, going = list[Release](), Decimal(0), Decimal(0)
+    for number, begin in begins.items():
+        mine = [(w, d) for w, d in dated if w.stage == number]
+        by_pool = {p.pool: p for p in stages[number - 1]}
+        last = _last_ends(mine, outcomes)
+        given_back = _releases(by_pool, mine, outcomes)
+        coming += sum((_usd_until(by_pool[p], max(0, _more(by_pool[p])), at - begin) for p, at in last.items()), Decimal(0))
+        going += sum((_usd_until(by_pool[r.pool], r.vms, r.at - begin) for r in given_back), Decimal(0))
+        releases += given_back
+    return tuple(releases), coming, going
+
+
+def _coming_up(pools: Sequence[PoolCost], ready: Mapping[PoolId, ReadyTime]) -> dict[PoolId, ReadyTime]:
+    """Return what was measured of the pools that get more VMs."""
+    return {p.pool: ready[p.pool] for p in pools if p.pool in ready and _more(p) > 0}
 
 
 def _walk(start: Instant, steps: Iterable[StepNeed], freeze: Sequence[FreezeWindow]) -> _Times:
@@ -111,9 +137,9 @@ def _thawed(at: Instant, freeze: Sequence[FreezeWindow]) -> tuple[Instant, tuple
     return at, tuple(names)
 
 
-def _last_ends(waves: Sequence[Wave], dates: Sequence[WaveDates], outcomes: Mapping[CellId, Outcome]) -> dict[PoolId, Instant]:
+def _last_ends(mine: Sequence[tuple[Wave, WaveDates]], outcomes: Mapping[CellId, Outcome]) -> dict[PoolId, Instant]:
     out: dict[PoolId, Instant] = {}
-    for wave, when in zip(waves, dates, strict=True):
+    for wave, when in mine:
         for cell in wave.cells:
             target = outcomes[cell].target
             if target is not None:
@@ -122,10 +148,10 @@ def _last_ends(waves: Sequence[Wave], dates: Sequence[WaveDates], outcomes: Mapp
 
 
 def _releases(
-    pools: Mapping[PoolId, PoolCost], waves: Sequence[Wave], dates: Sequence[WaveDates], outcomes: Mapping[CellId, Outcome]
-) -> tuple[Release, ...]:
+    pools: Mapping[PoolId, PoolCost], mine: Sequence[tuple[Wave, WaveDates]], outcomes: Mapping[CellId, Outcome]
+) -> list[Release]:
     last: dict[PoolId, tuple[Instant, int]] = {}
-    for wave, when in zip(waves, dates, strict=True):
+    for wave, when in mine:
         for cell in wave.cells:
             source = outcomes[cell].source
             last[source] = max((when.end, wave.index), last.get(source, (when.end, wave.index)))
@@ -134,7 +160,7 @@ def _releases(
         for name, (at, wave) in last.items()
         if name in pools and _more(pools[name]) < 0
     )
-    return tuple(sorted(found, key=lambda r: (r.at, r.pool)))
+    return sorted(found, key=lambda r: (r.at, r.pool))
 
 
 def _more(pool: PoolCost) -> int:

@@ -53,6 +53,11 @@ class Site:
     most: int
     closed: CapacityVerdict | None
 
+    @property
+    def grows(self) -> bool:
+        """Tell whether more VMs may be had: we make them, and nobody said no."""
+        return self.pool.provisioned_by != "existing" and self.closed is None
+
 
 def sites(fleet: Fleet, catalog: Catalog, capacity: tuple[CapacityVerdict, ...]) -> tuple[Site, ...]:
     """Return every pool of the fleet, in its order."""
@@ -81,7 +86,7 @@ def refuse_overfull(fleet: Fleet, everywhere: tuple[Site, ...]) -> None:
             details.append(f"pool {s.pool.id}: {s.pool.count} VMs have {has} GPUs, its cells hold {gpus}: {names}")
     if details:
         text = f"{len(details)} {'pool has' if len(details) == 1 else 'pools have'} fewer GPUs than their cells are said to hold."
-        hint = "Mend count, replicas or accelerators_per_replica in the fleet file."
+        hint = "Mend count, replicas or accelerators_per_replica; a cell that has moved for good has its new pool as source."
         raise ConfigInvalid("plan.pool_overfull", text, hint=hint, details=tuple(details))
 
 

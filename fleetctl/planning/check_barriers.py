@@ -9,6 +9,7 @@ from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.pool import Pool
 from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import Cell, Workload
+from fleetctl.planning.slo_limits import LIMITS_MS, plain_model
 
 
 class BarrierCheck:
@@ -21,6 +22,7 @@ class BarrierCheck:
         runs = [r.gpu for r in catalog.performance]
         self._unseen = {s.name for s in catalog.skus if any(g.name == s.gpu and not g.target and g.name not in runs for g in catalog.gpus)}
         self._wet = {s.name for s in catalog.skus if s.gpu in wet}
+        self._gpu, self._runs = {s.name: s.gpu for s in catalog.skus}, catalog.performance
         self._last = (made_at + fleet.policy.horizon).date()
         self._alb = {r.name for r in fleet.routers if r.kind == "alb"}
         found = [g.margin for s in fleet.policy.steps for g in s.guardrails if g.name == "latency" and g.judged]
@@ -37,13 +39,37 @@ class BarrierCheck:
             return True
         if target.sku in self._wet and self._fleet.policy.cooling.get(target.region) == "air":
             return True
+        if self._unproven(w, source, target):
+            return True
         if source.region == target.region or source.sku not in self._cloud or target.sku not in self._cloud:
             return False
         way = self._way.get((source.region, target.region))
         if way is None:
             return self._cloud[source.sku] != self._cloud[target.sku]
-        slow = w.klass != "batch" and w.slo.latency_ms is not None and way.round_trip_ms > self._margin * w.slo.latency_ms
+        promised = [x for x in (w.slo.latency_ms, w.slo.ttft_ms) if x is not None]
+        slow = w.klass != "batch" and any(way.round_trip_ms > self._margin * x for x in promised)
         return slow or (cell.router.name in self._alb and not way.is_private)
+
+    def _unproven(self, w: Workload, source: Pool, target: Pool) -> bool:
+        """Tell whether a first token or a time per token is promised that no run of the target's accelerator kept."""
+        old, new = self._gpu.get(source.sku, ""), self._gpu.get(target.sku, "")
+        first, each = w.slo.ttft_ms, w.slo.tpot_ms
+        if (
+            (first is None and each is None)
+            or "" in (old, new)
+            or old == new
+            or "lab" in (self._cloud[source.sku], self._cloud[target.sku])
+        ):
+            return False
+        if "target_speed" in w.serving and w.serving["target_speed"] and source.vendor == "nvidia" and target.vendor == "amd":
+            return False
+        for r in self._runs:
+            if r.gpu != new or (r.kind == "own" and plain_model(r.model) != plain_model(w.model.name)):
+                continue
+            kept = (r.ttft_p95_ms, r.tpot_p95_ms) if r.kind == "own" else LIMITS_MS.get((r.model, r.klass), (None, None))
+            if (first is None or (kept[0] or float("inf")) <= first) and (each is None or (kept[1] or float("inf")) <= each):
+                return False
+        return True
 
     def egress(self, cell: Cell, w: Workload, source: Pool, target: Pool) -> float:
         """Return USD per hour of prompts (4 bytes a token) and answers (250 streamed, else 4) that cross a path with a price."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from fleetctl.domain.catalog import Catalog
 from fleetctl.domain.fleet import Fleet
-from fleetctl.domain.ids import PoolId
+from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.plan import Check, Outcome, Wave
 from fleetctl.domain.provision import CapacityVerdict
 from fleetctl.planning.cost import Cost
@@ -25,7 +25,7 @@ def make_checks(
 ) -> tuple[Check, ...]:
     """Return every check, the failed ones among them; a failed check is shown, it does not stop the plan."""
     return (
-        _capacity(fleet, catalog, outcomes),
+        _capacity(fleet, catalog, outcomes, {c: w.stage for w in waves for c in w.cells}),
         _asked(fleet, outcomes, verdicts),
         _prices(fleet, catalog, cost),
         _fit(outcomes),
@@ -38,14 +38,23 @@ def make_checks(
     )
 
 
-def gpus_used(fleet: Fleet, outcomes: tuple[Outcome, ...]) -> Mapping[PoolId, int]:
-    """Return the GPUs held per pool while both sides run: every cell on its source, moving ones on their target too."""
-    used: dict[PoolId, int] = {p.id: 0 for p in fleet.pools}
+def gpus_used(fleet: Fleet, outcomes: tuple[Outcome, ...], stage_of: Mapping[CellId, int] | None = None) -> Mapping[PoolId, int]:
+    """Return the most GPUs held per pool while both sides run.
+
+    Every cell is on its source, those of the stage on their target too; those of earlier stages on their target alone.
+    """
     each = {w.id: w.accelerators_per_replica for w in fleet.workloads}
-    for o in outcomes:
-        used[o.source] += o.replicas * each[o.workload]
-        if o.kind == "move" and o.target is not None:
-            used[o.target] += (o.target_replicas or o.replicas) * each[o.workload]
+    stages = stage_of or {}
+    used: dict[PoolId, int] = {p.id: 0 for p in fleet.pools}
+    for stage in range(1, max(stages.values(), default=1) + 1):
+        held: Counter[PoolId] = Counter()
+        for o in outcomes:
+            mine = stages.get(o.cell, 1)
+            if o.kind != "move" or mine >= stage:
+                held[o.source] += o.replicas * each[o.workload]
+            if o.kind == "move" and o.target is not None and mine <= stage:
+                held[o.target] += (o.target_replicas or o.replicas) * each[o.workload]
+        used = {p: max(most, held[p]) for p, most in used.items()}
     return used
 
 
@@ -87,8 +96,8 @@ def _speed(outcomes: tuple[Outcome, ...]) -> Check:
     return Check(name="speed", ok=True, detail=f"target against source: {text}")
 
 
-def _capacity(fleet: Fleet, catalog: Catalog, outcomes: tuple[Outcome, ...]) -> Check:
-    used = gpus_used(fleet, outcomes)
+def _capacity(fleet: Fleet, catalog: Catalog, outcomes: tuple[Outcome, ...], stage_of: Mapping[CellId, int]) -> Check:
+    used = gpus_used(fleet, outcomes, stage_of)
     over = []
     for pool in fleet.pools:
         sku = catalog.sku(pool.sku)

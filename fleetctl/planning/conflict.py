@@ -45,7 +45,8 @@ def conflict(
         over = _exceeds(sites, base, limit)
         cells = _until(mine, over)
         if cells:
-            found.append((f"policy.{limit.name.replace(' of ', '.')}: {limit.most:g}", _needed(cells, mine, over)))
+            most = f"{limit.most:g}" if limit.name != "target_share" else f"at most {limit.most:g} GPUs of AMD"
+            found.append((f"policy.{limit.name.replace(' of ', '.')}: {most}", _needed(cells, mine, over)))
     return min(found, key=lambda f: (len(f[1]), f[0]), default=None)
 
 

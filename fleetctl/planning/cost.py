@@ -74,3 +74,13 @@ def fleet_cost(sites: Sequence[Site], then: Mapping[PoolId, int]) -> Cost:
 
 def _usd(amount: Decimal) -> Money:
     return Money(amount=amount.quantize(CENT, ROUND_HALF_UP))
+
+
+def stage_costs(sites: Sequence[Site], vms: Sequence[Mapping[PoolId, int]]) -> tuple[tuple[PoolCost, ...], ...]:
+    """Return per stage its pools: VMs before it and once its sources are released."""
+    before = {s.pool.id: s.pool.count for s in sites}
+    out = []
+    for then in vms:
+        out.append(tuple(PoolCost(pool=s.pool.id, vms_now=before[s.pool.id], vms_then=then[s.pool.id], price=s.price) for s in sites))
+        before = dict(then)
+    return tuple(out)

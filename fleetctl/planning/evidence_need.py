@@ -12,17 +12,17 @@ The judge's own planner (fleetctl.analysis.power) has the same signature and is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from math import ceil, inf, log
 from statistics import NormalDist
 from typing import Protocol
 
 from fleetctl.domain.evidence import LADDER, LADDER_METRICS
-from fleetctl.domain.fleet import PhaseSpec, Policy
+from fleetctl.domain.fleet import Connection, PhaseSpec, Policy
 from fleetctl.domain.plan import GuardrailNeed, StepNeed
-from fleetctl.domain.workload import Cell, Guardrail, GuardrailSpec, Lane, Requests, Workload
+from fleetctl.domain.workload import SLOW_MARGINS, Cell, Guardrail, GuardrailSpec, Lane, Requests, Workload, model_guardrails
 
 PASS_ALPHA = 0.05
 P90_FACTOR = 2.1
@@ -34,6 +34,8 @@ ASSUMED_LOG_SD = 0.6
 """Where nothing was measured or declared. Source: evidence.md 2, the case its default margins were set for."""
 LANE_LIMIT_HOURS = 72.0
 """Above this an `own` lane is refused. Source: evidence.md 2."""
+DEFAULT_PAIRS_PER_S = 1.0
+"""Of paired probes that name no rate."""
 
 PlannedFails = Callable[[Guardrail, float, float, float, float], tuple[Requests, Requests]]
 """(guardrail, effect beyond the FAIL margin, error ratio of the baseline, log-sd, share) -> (median, p90) canary requests to FAIL."""
@@ -175,8 +177,7 @@ def phases_for(policy: Policy, workload: Workload, lane: Lane | None = None) -> 
 
 
 def _guardrails(specs: tuple[GuardrailSpec, ...], workload: Workload) -> tuple[GuardrailSpec, ...]:
-    kept = (g for g in specs if g.name in workload.guardrails)
-    return tuple(
+    kept = tuple(
         GuardrailSpec(
             name=g.name,
             margin=g.margin,
@@ -184,8 +185,44 @@ def _guardrails(specs: tuple[GuardrailSpec, ...], workload: Workload) -> tuple[G
             judged=g.judged and not (workload.traffic.streaming and g.name == "latency"),
             rungs=g.rungs,
         )
-        for g in kept
+        for g in specs
+        if g.name in workload.guardrails
     )
+    return (*kept, *_adapters(kept, workload)) if workload.adapters else kept
+
+
+def _adapters(kept: tuple[GuardrailSpec, ...], workload: Workload) -> Iterator[GuardrailSpec]:
+    """Yield a guardrail for errors and for slow requests of every adapter model: each can FAIL, and only one that is named must PASS."""
+    errors = next((g for g in kept if g.name == "errors" and g.judged), None)
+    timed = any(g.name in ("latency", "ttft") and g.judged for g in kept)
+    for adapter in workload.adapters:
+        failed, slow = model_guardrails(adapter)
+        if errors is not None and failed not in workload.guardrails:
+            yield replace(errors, name=failed, needs_pass=False)
+        if timed and slow not in workload.guardrails:
+            yield GuardrailSpec(name=slow, margin=SLOW_MARGINS[0], fail_margin=SLOW_MARGINS[1], needs_pass=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed:
+    """Paired probes of a cell: each pair asks both arms, so they come at their own rate and at a share of one half, whatever the traffic.
+
+    Args:
+        source: its name in the fleet file; per_s: pairs per second, above 0.
+    """
+
+    source: str
+    per_s: float
+
+    def tells(self, guardrail: Guardrail) -> bool:
+        """Tell whether this guardrail's evidence is the probes' (the router's log has no such times, and no finish reasons)."""
+        return guardrail in LADDER_METRICS[1:] or guardrail.startswith("finish_") or guardrail == f"errors_{self.source}"
+
+
+def probed_of(cell: Cell, sources: Iterable[Connection]) -> Probed | None:
+    """Return the paired probes that a cell names, None where it names none."""
+    found = next((s for name in cell.evidence for s in sources if s.name == name and s.kind == "probes"), None)
+    return Probed(source=found.name, per_s=float(found.settings.get("pairs_per_s", DEFAULT_PAIRS_PER_S))) if found is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,12 +233,21 @@ class Pace:
         per_s: requests per second on both arms; trough_per_s: in the quietest hour, 0 where unknown.
         share: of the canary where it is not the step's weight (a replay asks both arms alike); None: the step's.
         needs_pass: False where the lane asks for no PASS (accepted): only time counts.
+        probed: what is measured by paired probes, at their pace.
     """
 
     per_s: float
     trough_per_s: float = 0.0
     share: float | None = None
     needs_pass: bool = True
+    probed: Probed | None = None
+
+    def of(self, guardrail: Guardrail, weight: float, *, at_trough: bool = False) -> tuple[float, float]:
+        """Return the canary's share and its requests per second that count for a guardrail at a step of this weight, 0 to 1."""
+        if self.probed is not None and self.probed.tells(guardrail):
+            return 0.5, self.probed.per_s
+        share = weight if self.share is None else self.share
+        return share, (self.trough_per_s if at_trough else self.per_s) * share
 
 
 def step_needs(
@@ -230,18 +276,18 @@ def step_needs(
         if phase.weight_bp > 0 and warm_up:
             seconds, warm_up = seconds + warm_up, 0.0
         gating = gating_of(phase) if pace.needs_pass else ()
-        share = phase.weight_bp / 10_000 if pace.share is None else pace.share
-        needs = tuple(_need(g, baseline, costs, share, workload) for g in gating)
-        binding = max(needs, key=lambda n: n.passes[1], default=None)
-        slowest = binding.passes[1] if binding is not None else 0
-        trough = max(seconds, _seconds(slowest, pace.trough_per_s * share)) if pace.trough_per_s > 0 else None
+        weight = phase.weight_bp / 10_000
+        needs = tuple(_need(g, baseline, costs, pace, weight, workload) for g in gating)
+        took = {n.guardrail: _seconds(n.passes[1], pace.of(n.guardrail, weight)[1]) for n in needs}
+        quiet = [_seconds(n.passes[1], pace.of(n.guardrail, weight, at_trough=True)[1]) for n in needs]
+        binding = max(needs, key=lambda n: (took[n.guardrail], n.passes[1]), default=None)
         out.append(
             StepNeed(
                 phase=phase.phase,
                 weight_bp=phase.weight_bp,
                 requests={n.guardrail: n.passes[1] for n in needs},
-                hours=_rounded(max(seconds, _seconds(slowest, pace.per_s * share)) / 3600),
-                trough_hours=None if trough is None else _rounded(trough / 3600),
+                hours=_rounded(max(seconds, *took.values(), 0.0) / 3600),
+                trough_hours=_rounded(max(seconds, *quiet, 0.0) / 3600) if pace.trough_per_s > 0 else None,
                 positions=positions,
                 binding=binding.guardrail if binding is not None else "",
                 guardrails=needs,
@@ -256,7 +302,9 @@ def _seconds(requests: Requests, per_s: float) -> float:
     return requests / per_s if per_s > 0 and requests < NEVER else inf
 
 
-def _need(g: GuardrailSpec, baseline: Baseline, costs: Costs, share: float, workload: Workload) -> GuardrailNeed:
+def _need(g: GuardrailSpec, baseline: Baseline, costs: Costs, pace: Pace, weight: float, workload: Workload) -> GuardrailNeed:
+    share, _ = pace.of(g.name, weight)
+
     def passes(part: float) -> tuple[Requests, Requests]:
         rungs = tuple(m * part for m in g.rungs)
         return costs.passes(g.name, g.margin * part, baseline.error_ratio, baseline.log_sd, share, rungs=rungs)
@@ -275,6 +323,7 @@ def _need(g: GuardrailSpec, baseline: Baseline, costs: Costs, share: float, work
         fails=costs.fails(g.name, effect, baseline.error_ratio, baseline.log_sd, share) if costs.fails is not None else None,
         least_margin=baseline.least_margins.get(g.name),
         replicas=(workload.replicas, workload.replicas),
+        pairs_per_s=pace.probed.per_s if pace.probed is not None and pace.probed.tells(g.name) else None,
     )
 
 
@@ -282,7 +331,7 @@ def gating_of(phase: PhaseSpec) -> tuple[GuardrailSpec, ...]:
     """Return what must PASS before this step may end: all that is judged up to 50 %, errors alone while the control is 5 %."""
     if not 0 < phase.weight_bp < 10_000 or phase.phase not in {"canary", "ramp", "full", "soak"}:
         return ()
-    return tuple(g for g in phase.guardrails if g.judged and (phase.phase in {"canary", "ramp"} or g.name == "errors"))
+    return tuple(g for g in phase.guardrails if g.judged and g.needs_pass and (phase.phase in {"canary", "ramp"} or g.name == "errors"))
 
 
 def _shadow_seconds(workload: Workload) -> float:

@@ -150,11 +150,12 @@ def _verdict(worked: Worked, row: int, site: Site, c: Choice, o: Outcome) -> tup
     if o.kind != "move" and o.cost_now is not None and total >= float(o.cost_now.amount):
         return "price.dearer", f"{total - float(o.cost_now.amount):,.2f} USD/h more than today, the move itself included"
     rooms = worked.placed.rooms
-    if rooms and rooms[c.pool] < c.padded:
-        more = ceil((c.padded - rooms[c.pool]) / site.size)
+    if rooms is not None and rooms.of(c.pool) < c.padded:
+        more = ceil((c.padded - rooms.of(c.pool)) / site.size)
         return "pool.limit", f"full while both sides are up: {more} more VMs would do ({site.most} may exist)"
-    if c.pool in worked.placed.capped:
-        return "limit", f"{worked.placed.capped[c.pool]} is used up while both sides are up"
+    limit = rooms.against(c.pool, c.padded) if rooms is not None and o.kind != "move" else ""
+    if limit:
+        return "limit", f"{limit} is used up while both sides are up"
     if o.kind == "move":
         taken = float(o.cost_then.amount) if o.cost_then is not None else 0.0
         share = _usd(c, site)
@@ -178,8 +179,8 @@ def _changes(worked: Worked, row: int, c: Choice, o: Outcome) -> Iterator[str]:
         if most >= 1:
             needed = o.replicas / most
             yield f"Speed: {site.sku.gpu} would have to do {needed:.2f} x of today's GPUs (now {c.speed.factor:.2f}, {c.speed.kind})."
-    elif worked.placed.rooms and worked.placed.rooms[c.pool] < c.padded:
-        more = ceil((c.padded - worked.placed.rooms[c.pool]) / site.size)
+    elif worked.placed.rooms is not None and worked.placed.rooms.of(c.pool) < c.padded:
+        more = ceil((c.padded - worked.placed.rooms.of(c.pool)) / site.size)
         yield f"Quota: {more} more VMs of {site.pool.id} ({site.most} may exist)."
 
 

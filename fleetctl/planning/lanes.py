@@ -30,6 +30,7 @@ from fleetctl.planning.evidence_need import (
     Baseline,
     Costs,
     Pace,
+    Probed,
     hours_to_soak,
     phases_for,
     step_needs,
@@ -45,13 +46,14 @@ _NOT_IDENTITY = frozenset({"target_speed", "log_sd", "error_ratio"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """One cell that may move: what it serves, how its baseline looks, its SKU here and there ("" while the plan chooses)."""
+    """One cell that may move: what it serves, how its baseline looks, its SKU here and there ("" while the plan chooses), its probes."""
 
     cell: Cell
     workload: Workload
     baseline: Baseline
     source_sku: str
     target_sku: str = ""
+    probed: Probed | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +103,7 @@ def equality(a: Asking) -> tuple[object, ...]:
     proven = w.serving.get(REVISION, "") and w.serving.get(IMAGE, "")
     flags = tuple(sorted((k, v) for k, v in w.serving.items() if k not in _NOT_IDENTITY))
     who: object = (w.model, w.engine, w.engine_version, flags) if proven else w.id
-    return who, w.adapters, w.guardrails, w.traffic.streaming, a.source_sku, a.target_sku, a.cell.wave, w.klass
+    return who, w.adapters, w.guardrails, w.traffic.streaming, a.source_sku, a.target_sku, a.cell.wave, w.klass, a.probed is not None
 
 
 def make_groups(asking: Sequence[Asking], most: int) -> tuple[tuple[Asking, ...], ...]:
@@ -127,7 +129,7 @@ def make_groups(asking: Sequence[Asking], most: int) -> tuple[tuple[Asking, ...]
 
 def _own_pace(a: Asking) -> Pace:
     t = a.workload.traffic
-    return Pace(per_s=t.requests_per_s, trough_per_s=t.trough_per_s)
+    return Pace(per_s=t.requests_per_s, trough_per_s=t.trough_per_s, probed=a.probed)
 
 
 def _lane_of(a: Asking, alone: tuple[StepNeed, ...], group: tuple[Asking, ...], policy: Policy, steps: StepsOf) -> Given:
@@ -176,7 +178,8 @@ def _leans(a: Asking, group: tuple[Asking, ...], steps: StepsOf) -> bool:
 
 
 def _arriving(a: Asking, step: StepNeed) -> Requests:
-    found = a.workload.traffic.requests_per_s * step.weight_bp / 10_000 * LANE_LIMIT_HOURS * 3600
+    _, per_s = _own_pace(a).of(tight_name(step), step.weight_bp / 10_000)
+    found = per_s * LANE_LIMIT_HOURS * 3600
     return min(NEVER, int(found))
 
 
@@ -190,7 +193,9 @@ def _pooled(a: Asking, group: tuple[Asking, ...], steps: StepsOf) -> tuple[LaneO
         return LaneOption(kind="pooled", fits=False, text="no equal cell: same model, revision, image, SKUs"), ()
     per_s = sum(x.workload.traffic.requests_per_s for x in group)
     trough = sum(x.workload.traffic.trough_per_s for x in group) if all(x.workload.traffic.trough_per_s > 0 for x in group) else 0.0
-    needs = steps(a, Pace(per_s=per_s, trough_per_s=trough))
+    pairs = sum(x.probed.per_s for x in group if x.probed is not None)
+    probed = replace(a.probed, per_s=pairs) if a.probed is not None else None
+    needs = steps(a, Pace(per_s=per_s, trough_per_s=trough, probed=probed))
     proven = bool(a.workload.serving.get(REVISION)) and bool(a.workload.serving.get(IMAGE))
     how = "equal revision, image digest and SKU" if proven else "cells of one workload, equal by declaration"
     return _option("pooled", needs, f"{len(group)} cells together ({how}), {per_s:.3g} requests/s"), needs

@@ -6,10 +6,10 @@ the plan carries the proof, and the checker (fleetctl.planning.checker) must agr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
-from math import inf, isfinite
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from fleetctl.domain.calendar import Calendar
@@ -18,7 +18,7 @@ from fleetctl.domain.catalog import Catalog
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import CellId, PlanId, PoolId, Sha256
 from fleetctl.domain.people import Reason
-from fleetctl.domain.plan import Assessment, Certificate, Check, Outcome, Plan, StepNeed, Wave
+from fleetctl.domain.plan import Assessment, Check, Outcome, Plan, StepNeed, Wave
 from fleetctl.domain.pool import PoolSpec
 from fleetctl.domain.provision import CapacityVerdict
 from fleetctl.domain.units import Instant, Money
@@ -29,44 +29,34 @@ from fleetctl.planning.calendar import make_calendar
 from fleetctl.planning.candidates import Candidates, Choice, Site, once, refuse_overfull, sites
 from fleetctl.planning.cash import cash_lines
 from fleetctl.planning.check_barriers import BarrierCheck
-from fleetctl.planning.checker import Ground, check_plan
+from fleetctl.planning.check_facts import Ground
+from fleetctl.planning.checker import check_plan
 from fleetctl.planning.checks import make_checks
 from fleetctl.planning.conflict import Limit, conflict, conflict_check
-from fleetctl.planning.cost import Cost, fleet_cost, share
-from fleetctl.planning.evidence_need import Baseline, Costs, PlannedFails, PlannedRequests, baseline_of, hours_to_soak, planned_requests
+from fleetctl.planning.cost import Cost, fleet_cost, share, stage_costs
+from fleetctl.planning.deadline import least_wave_cells
+from fleetctl.planning.evidence_need import (
+    Baseline,
+    Costs,
+    PlannedFails,
+    PlannedRequests,
+    baseline_of,
+    planned_requests,
+    probed_of,
+)
+from fleetctl.planning.given import FaultTime, Inputs, Placed
 from fleetctl.planning.lanes import Asking, Given, assign_lanes, what_would_fit
 from fleetctl.planning.options import DEFAULT, PlanOptions
-from fleetctl.planning.order import wave_key
-from fleetctl.planning.outcomes import apart, before_placing, full, moved, noisy, stays, too_slow
+from fleetctl.planning.outcomes import before_placing, noisy, stays, too_slow
 from fleetctl.planning.path_use import path_uses
+from fleetctl.planning.place import place
 from fleetctl.planning.placement import FitOf
 from fleetctl.planning.power_draw import gpu_kw
-from fleetctl.planning.release import with_releases
 from fleetctl.planning.speed import SpeedOf, Speeds
 from fleetctl.planning.waves import finite, make_waves
 
 if TYPE_CHECKING:
     from fleetctl.planning.assemble import Asked
-    from fleetctl.planning.program import Floats
-
-WHOLE = ", yet the fleet's whole VMs cost less with it there."
-FaultTime = Callable[[float, float], float | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
-    """What the optimiser decided.
-
-    Args:
-        vms: per pool after the plan; extra: USD/h of a move itself per (cell, pool), spread over the horizon; () where nothing was asked.
-        rooms: GPUs that each pool could still take while both sides are up; capped: pool -> the shared limit that keeps it from growing.
-    """
-
-    vms: tuple[int, ...]
-    certificate: Certificate | None = None
-    extra: Floats | None = None
-    rooms: Sequence[float] = ()
-    capped: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,25 +71,6 @@ class Worked:
     assessments: Mapping[str, Assessment]
     placed: Placed
     kw: tuple[float | None, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Inputs:
-    fleet: Fleet
-    catalog: Catalog
-    sites: tuple[Site, ...]
-    index: Mapping[PoolId, int]
-    workloads: Mapping[str, Workload]
-    assessments: Mapping[str, Assessment]
-    baselines: Mapping[str, Baseline]
-    costs: Costs
-    candidates: Candidates
-    options: PlanOptions
-    sent: Mapping[CellId, PoolId]
-    fault_time: FaultTime | None
-    kw: tuple[float | None, ...]
-    now: Instant
-    pins: dict[CellId, Choice] = field(default_factory=dict)
 
 
 def make_plan(
@@ -168,7 +139,7 @@ def work_out(
     verdicts, fit_of = tuple(capacity), once(fit_of)
     everywhere = sites(fleet, catalog, verdicts)
     refuse_overfull(fleet, everywhere)
-    given = _Inputs(
+    given = Inputs(
         fleet=fleet,
         catalog=catalog,
         sites=everywhere,
@@ -187,25 +158,32 @@ def work_out(
     return _worked(given, fleet_digest, verdicts, fit_of)
 
 
-def _worked(given: _Inputs, fleet_digest: Sha256, verdicts: tuple[CapacityVerdict, ...], fit_of: FitOf) -> Worked:
+def _worked(given: Inputs, fleet_digest: Sha256, verdicts: tuple[CapacityVerdict, ...], fit_of: FitOf) -> Worked:
     """Ask, place, date, write and check."""
     fleet, everywhere, options, now = given.fleet, given.sites, given.options, given.now
     outcomes, asked, steps = _ask(given)
-    placed = _place(given, outcomes, asked, steps)
+    placed = place(given, outcomes, asked, steps)
     moving = tuple(c for c in fleet.cells if outcomes[c.id].kind == "move" and c.id not in options.arrived)
     ends = {id(s): finite(s) for s in steps.values()}
     needs = {c.id: ends[id(steps[c.id])] for c in moving}
-    waves = make_waves(fleet, moving, needs, {c.id: lane.group for c in moving if (lane := outcomes[c.id].lane) is not None})
-    then = {s.pool.id: int(n) for s, n in zip(everywhere, placed.vms, strict=True)}
-    cost = fleet_cost(everywhere, then)
+    groups = {c.id: lane.group for c in moving if (lane := outcomes[c.id].lane) is not None}
+    vms = [dict(zip(given.index, stage.then, strict=True)) for stage in placed.stages]
+    cost = fleet_cost(everywhere, vms[-1])
     saving = cost.now.amount - cost.then.amount
-    freeze, asked_for = fleet.policy.freeze, options.deadline
-    times = make_calendar(waves, outcomes, needs, cost.pools, freeze, now, saving=saving, deadline=asked_for, ready=options.ready)
-    choices = {a.cell.id: a.choices for a in asked}
-    outcomes = with_releases(outcomes, choices, times[0], everywhere, cost.pools, _limits(given) if times[0] is not None else ())
+    costs = stage_costs(everywhere, vms)
+
+    def dated(size: int) -> tuple[tuple[Wave, ...], tuple[Calendar | None, Money, Money]]:
+        made = make_waves(fleet, moving, needs, groups, placed.stage_of, size=size)
+        freeze, until = fleet.policy.freeze, options.deadline
+        return made, make_calendar(made, outcomes, needs, costs, freeze, now, saving=saving, deadline=until, ready=options.ready)
+
+    waves, times = dated(fleet.policy.wave_cells)
+    if times[0] is not None and times[0].late:
+        least = least_wave_cells(lambda n: _is_late(dated(n)[1][0]), fleet.policy.wave_cells, len(moving))
+        times = (replace(times[0], wave_cells=least), *times[1:])
     ordered = tuple(outcomes[c.id] for c in fleet.cells)
-    plan = _written(given, fleet_digest, ordered, waves, cost, times, placed.certificate, verdicts)
-    plan = replace(plan, checks=(*_conflicts(given), *plan.checks, *_checked(plan, given, steps, then, fit_of)))
+    plan = _written(given, fleet_digest, ordered, waves, cost, times, placed, verdicts)
+    plan = replace(plan, checks=(*_conflicts(given, outcomes), *plan.checks, *_checked(plan, given, steps, vms, fit_of)))
     return Worked(
         plan=replace(plan, id=plan_id(plan)),
         fleet=fleet,
@@ -218,9 +196,13 @@ def _worked(given: _Inputs, fleet_digest: Sha256, verdicts: tuple[CapacityVerdic
     )
 
 
-def _conflicts(given: _Inputs) -> tuple[Check, ...]:
-    """Return the failed check that names a smallest set of lines that conflict, where pinned cells cannot all be taken."""
-    if not given.pins:
+def _is_late(calendar: Calendar | None) -> bool:
+    return calendar is not None and bool(calendar.late)
+
+
+def _conflicts(given: Inputs, outcomes: Mapping[CellId, Outcome]) -> tuple[Check, ...]:
+    """Return the failed check that names a smallest set of lines that conflict, where pinned cells are not all taken, ever."""
+    if all(outcomes[c].kind == "move" for c in given.pins):
         return ()
     base = [0.0] * len(given.sites)
     for cell in given.fleet.cells:
@@ -229,7 +211,7 @@ def _conflicts(given: _Inputs) -> tuple[Check, ...]:
     return conflict_check(conflict(given.sites, base, given.pins, _limits(given)), given.pins)
 
 
-def _limits(given: _Inputs) -> tuple[Limit, ...]:
+def _limits(given: Inputs) -> tuple[Limit, ...]:
     from fleetctl.planning.assemble import shared_limits
 
     rows, most, names = shared_limits(given.fleet, given.catalog, given.sites)
@@ -237,18 +219,19 @@ def _limits(given: _Inputs) -> tuple[Limit, ...]:
 
 
 def _written(
-    given: _Inputs,
+    given: Inputs,
     fleet_digest: Sha256,
     ordered: tuple[Outcome, ...],
     waves: tuple[Wave, ...],
     cost: Cost,
     times: tuple[Calendar | None, Money, Money],
-    certificate: Certificate | None,
+    placed: Placed,
     verdicts: tuple[CapacityVerdict, ...],
 ) -> Plan:
     """Return the plan as a value, still without its id and the checker's findings."""
     fleet, catalog = given.fleet, given.catalog
     calendar, overlap, extra = times
+    certificate = placed.certificate
     return Plan(
         id=PlanId(""),
         lineage=fleet.lineage,
@@ -256,7 +239,7 @@ def _written(
         fleet=fleet_digest,
         made_at=given.now,
         outcomes=ordered,
-        pools=_pool_specs(given, ordered, cost),
+        pools=_pool_specs(given, ordered, placed),
         waves=waves,
         cost_now=cost.now,
         cost_then=cost.then,
@@ -268,19 +251,19 @@ def _written(
         gap_pct=certificate.gap_pct if certificate else None,
         certificate=certificate,
         checks=make_checks(fleet, catalog, ordered, waves, cost, verdicts, given.baselines),
-        cash=cash_lines(fleet.pools, cost.pools, fleet.commitments, catalog, given.now),
+        cash=cash_lines(fleet, given.sites, cost.pools, catalog, given.now),
         calendar=calendar,
         paths=path_uses(ordered, given.sites, given.index, given.workloads, given.candidates.barriers),
     )
 
 
 def _checked(
-    plan: Plan, given: _Inputs, steps: Mapping[CellId, tuple[StepNeed, ...]], then: Mapping[PoolId, int], fit_of: FitOf
+    plan: Plan, given: Inputs, steps: Mapping[CellId, tuple[StepNeed, ...]], vms: Sequence[Mapping[PoolId, int]], fit_of: FitOf
 ) -> tuple[Check, ...]:
     """Return the checker's findings. Raises FleetctlError (plan.refused) where it does not agree."""
     barriers = BarrierCheck(given.fleet, given.catalog, given.now)
     ground = Ground(
-        vms=then,
+        vms=tuple(vms),
         hours={c: 0.0 if c in given.options.arrived else sum(n.hours for n in s if isfinite(n.hours)) for c, s in steps.items()},
         closed=frozenset((s.pool.sku, s.pool.region) for s in given.sites if s.closed is not None),
         fit_of=fit_of,
@@ -304,7 +287,7 @@ def plan_id(plan: Plan) -> PlanId:
     return PlanId("p" + digest(replace(plan, id=PlanId("")))[:11])
 
 
-def _ask(given: _Inputs) -> tuple[dict[CellId, Outcome], tuple[Asked, ...], dict[CellId, tuple[StepNeed, ...]]]:
+def _ask(given: Inputs) -> tuple[dict[CellId, Outcome], tuple[Asked, ...], dict[CellId, tuple[StepNeed, ...]]]:
     """Return a first outcome per cell, what the program has to decide, and the steps of the cells that may move."""
     from fleetctl.planning.assemble import Asked
 
@@ -330,10 +313,10 @@ def _ask(given: _Inputs) -> tuple[dict[CellId, Outcome], tuple[Asked, ...], dict
         if pinned:
             given.pins[cell.id] = choices[0]
         asked.append(Asked(cell=cell, workload=workload, source=source, choices=choices, hours=hours, pinned=pinned))
-    return outcomes, _admitted(given, outcomes, asked), steps
+    return outcomes, tuple(asked), steps
 
 
-def _base(cell: Cell, workload: Workload, given: _Inputs) -> Outcome:
+def _base(cell: Cell, workload: Workload, given: Inputs) -> Outcome:
     site = given.sites[given.index[cell.source]]
     gpus = workload.replicas * workload.accelerators_per_replica
     kw = given.kw[given.index[cell.source]]
@@ -350,7 +333,7 @@ def _base(cell: Cell, workload: Workload, given: _Inputs) -> Outcome:
     )
 
 
-def _before_placing(cell: Cell, workload: Workload, base: Outcome, given: _Inputs) -> Outcome | None:
+def _before_placing(cell: Cell, workload: Workload, base: Outcome, given: Inputs) -> Outcome | None:
     site = given.sites[given.index[cell.source]]
     may_return = given.options.both_vendors or cell.id in given.sent
     early = before_placing(cell, workload, base, site, given.assessments.get(workload.id), may_return=may_return)
@@ -359,7 +342,7 @@ def _before_placing(cell: Cell, workload: Workload, base: Outcome, given: _Input
     return early
 
 
-def _asking(cell: Cell, workload: Workload, given: _Inputs) -> Asking:
+def _asking(cell: Cell, workload: Workload, given: Inputs) -> Asking:
     pinned = given.candidates.pinned(cell)
     return Asking(
         cell=cell,
@@ -367,11 +350,12 @@ def _asking(cell: Cell, workload: Workload, given: _Inputs) -> Asking:
         baseline=baseline_of(workload, given.baselines),
         source_sku=given.sites[given.index[cell.source]].pool.sku,
         target_sku=given.sites[given.index[pinned]].pool.sku if pinned is not None else "",
+        probed=probed_of(cell, given.fleet.evidence),
     )
 
 
 def _early(
-    a: Asking, lane: Given, base: Outcome, given: _Inputs, steps: dict[CellId, tuple[StepNeed, ...]]
+    a: Asking, lane: Given, base: Outcome, given: Inputs, steps: dict[CellId, tuple[StepNeed, ...]]
 ) -> tuple[Outcome, tuple[Choice, ...]]:
     """Return the outcome of a cell whose evidence or fit refuses it, else its choices."""
     cell, workload = a.cell, a.workload
@@ -392,7 +376,7 @@ def _early(
         return replace(base, kind="infeasible", reason=first.reason, change=first.change, fit=first.fit), ()
     steps[cell.id] = lane.steps
     if base.cost_now is None and given.candidates.pinned(cell) is None:
-        return stays(base, choices, given.sites, {}, (), {}), ()
+        return stays(base, choices, given.sites, {}, None), ()
     return base, choices
 
 
@@ -400,88 +384,20 @@ def _speeds(catalog: Catalog, options: PlanOptions) -> SpeedOf:
     return options.speed_of or Speeds(catalog, amd_factor=options.amd_factor)
 
 
-def _admitted(given: _Inputs, outcomes: dict[CellId, Outcome], asked: list[Asked]) -> tuple[Asked, ...]:
-    """Let pinned cells in by wave until their pool is full; the others are refused, so that what is left can always stay."""
-    held = [0.0] * len(given.sites)
-    for a in asked:
-        held[a.source] += a.workload.replicas * a.workload.accelerators_per_replica
-    taken = {(a.workload.apart, a.source) for a in asked if a.workload.apart}
-    order = sorted((i for i, a in enumerate(asked) if a.pinned), key=lambda i: _rank(asked[i], given))
-    for i in order:
-        choice = asked[i].choices[0]
-        site = given.sites[choice.pool]
-        group = (asked[i].workload.apart, choice.pool)
-        if group[0] and group in taken:
-            outcomes[asked[i].cell.id] = apart(outcomes[asked[i].cell.id], asked[i].workload)
-            asked[i] = replace(asked[i], choices=(), pinned=False)
-        elif held[choice.pool] + choice.padded > site.most * site.size:
-            outcomes[asked[i].cell.id] = full(outcomes[asked[i].cell.id], choice, site)
-            asked[i] = replace(asked[i], choices=(), pinned=False)
-        else:
-            taken.update([group] if group[0] else [])
-            held[choice.pool] += choice.padded
-    return tuple(asked)
-
-
-def _rank(a: Asked, given: _Inputs) -> tuple[object, ...]:
-    first = a.cell.id not in given.sent
-    return (first, wave_key(a.cell, a.workload.klass, given.fleet.policy), -a.workload.accelerators_per_replica, a.cell.id)
-
-
-def _place(
-    given: _Inputs, outcomes: dict[CellId, Outcome], asked: tuple[Asked, ...], steps: Mapping[CellId, tuple[StepNeed, ...]]
-) -> Placed:
-    """Let the optimiser decide, write every outcome, and return the VMs per pool and the proof."""
-    if not any(a.choices for a in asked):
-        return Placed(vms=tuple(s.pool.count for s in given.sites))
-    from fleetctl.planning.apart import kept_apart
-    from fleetctl.planning.assemble import assemble
-    from fleetctl.planning.certificate import certificate_of, rooms_of
-    from fleetctl.planning.solve import solve
-
-    program, caps = assemble(given.fleet, given.catalog, given.sites, asked, given.now, allow_dearer=given.options.allow_dearer)
-    if given.options.most_moves is not None or given.options.most_gpus is not None:
-        most, gpus = given.options.most_moves, given.options.most_gpus
-        program = replace(program, most_moves=inf if most is None else float(most), most_gpus=inf if gpus is None else gpus)
-    whole, (program, answer) = program, kept_apart(program, asked, solve)
-    rooms, capped = rooms_of(program, answer, caps)
-    for w, a in enumerate(asked):
-        if not a.choices:
-            continue
-        base, to = outcomes[a.cell.id], int(answer.pool[w])
-        chosen = next((c for c in a.choices if c.pool == to), None)
-        if chosen is not None:
-            why = "pinned in the fleet file" if a.cell.target is not None else "cheapest place in whole VMs"
-            there = a.cell.id in given.options.arrived
-            moves = moved(base, chosen, given.sites[to], why, hours_to_soak(steps[a.cell.id]), given.kw[to], there=there)
-            if moves.reason.code == "move.dearer" and not a.pinned and not given.options.allow_dearer:
-                moves = replace(moves, reason=Reason(code="move.whole_vms", text=moves.reason.text.removesuffix(".") + WHOLE))
-            outcomes[a.cell.id] = replace(moves, fault_to_zero_s=_fault_time(a, given))
-        else:
-            extra = {c.pool: float(program.move[w, c.pool]) for c in a.choices}
-            open_ = [c for c in a.choices if program.allowed[w, c.pool]]
-            outcomes[a.cell.id] = stays(base, open_, given.sites, extra, rooms, capped) if open_ else apart(base, a.workload)
-    certificate = None if given.options.allow_dearer else certificate_of(given.sites, given.fleet.policy, whole, answer, caps)
-    return Placed(vms=tuple(int(n) for n in answer.vms), certificate=certificate, extra=program.move, rooms=rooms, capped=capped)
-
-
-def _fault_time(a: Asked, given: _Inputs) -> float | None:
-    ratio = baseline_of(a.workload, given.baselines).error_ratio
-    return given.fault_time(a.workload.traffic.requests_per_s, ratio) if given.fault_time is not None else None
-
-
-def _pool_specs(given: _Inputs, outcomes: tuple[Outcome, ...], cost: Cost) -> tuple[PoolSpec, ...]:
-    targets = {o.target for o in outcomes if o.kind == "move"}
+def _pool_specs(given: Inputs, outcomes: tuple[Outcome, ...], placed: Placed) -> tuple[PoolSpec, ...]:
+    """Return what provision is asked for: the pools of the first stage, with what they need while both sides are up."""
+    targets = {o.target for o in outcomes if o.kind == "move" and o.cell not in placed.stage_of}
     sources = {c.source for c in given.fleet.cells}
     held = set(given.sent.values())
-    then = {p.pool: p.vms_then for p in cost.pools}
+    first = placed.stages[0]
+    most = {s.pool.id: max(n) for s, n in zip(given.sites, zip(first.peak, first.then, strict=True), strict=True)}
     return tuple(
         PoolSpec(
             pool=p.id,
             vendor=p.vendor,
             sku=p.sku,
             region=p.region,
-            count=max(p.count, then[p.id]),
+            count=max(p.count, most[p.id]),
             priority=p.priority,
             hold=p.count > 0 or p.id in sources or p.id in held,
             stack=p.provisioned_by,

@@ -11,6 +11,9 @@ from fleetctl.domain.people import Reason
 from fleetctl.domain.units import Instant
 from fleetctl.planning.speed import SpeedOf
 
+MOST_STAGES = 4
+"""Each waits for the soak of the one before (7 days by the policy's default), so the fourth begins after about three weeks."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
@@ -27,6 +30,8 @@ class PlanOptions:
         speed_of: instead of the catalogue's records (a fleet as it stands, whose replicas have another reference).
         ready: how long a pool's hosts took from bare to ready, where that was measured.
         amd_factor: multiplies the throughput of AMD accelerators (sensitivity), 1.0 as recorded.
+        stages: at most; each places on what the release of the one before leaves. 1: nothing waits for a release (rebalancing, which
+            plans again anyway).
     """
 
     allow_dearer: bool = False
@@ -41,6 +46,7 @@ class PlanOptions:
     most_gpus: float | None = None
     speed_of: SpeedOf | None = None
     ready: Mapping[PoolId, ReadyTime] = field(default_factory=dict)
+    stages: int = MOST_STAGES
 
     @property
     def sent(self) -> Mapping[CellId, PoolId]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
+from typing import TYPE_CHECKING
 
 from fleetctl.domain.evidence import LADDER_METRICS
 from fleetctl.domain.fleet import Policy
@@ -17,6 +18,10 @@ from fleetctl.planning.candidates import Choice, Site
 from fleetctl.planning.cost import share
 from fleetctl.planning.evidence_need import LANE_LIMIT_HOURS, gating_of, hours_to_soak, phases_for
 from fleetctl.planning.lanes import Asking, Given
+from fleetctl.planning.placement import SPREAD
+
+if TYPE_CHECKING:
+    from fleetctl.planning.rooms import Rooms
 
 LICENCE_RULE = "R068"
 """The finding that a route waits for a licence."""
@@ -146,19 +151,18 @@ def apart(base: Outcome, workload: Workload) -> Outcome:
     return replace(base, kind="infeasible", reason=Reason(code="apart", text=text), change="Add a pool, or loosen the workload's `apart`.")
 
 
-def stays(
-    base: Outcome,
-    choices: Sequence[Choice],
-    sites: Sequence[Site],
-    extra: Mapping[int, float],
-    rooms: Sequence[float],
-    capped: Mapping[int, str],
-) -> Outcome:
+def limited(base: Outcome, choice: Choice, site: Site, limit: str) -> Outcome:
+    """Return the outcome of a pinned cell that a shared limit keeps out."""
+    text = f"{choice.gpus} more GPUs on {site.pool.id} would exceed {limit} while both sides run."
+    reason = Reason(code=f"limit.{limit.split(' ')[0]}", text=text)
+    return replace(base, kind="infeasible", reason=reason, change=f"Raise {limit} in the fleet file's policy.", fit=choice.fit)
+
+
+def stays(base: Outcome, choices: Sequence[Choice], sites: Sequence[Site], extra: Mapping[int, float], rooms: Rooms | None) -> Outcome:
     """Return why a cell stays that could have moved.
 
     Args:
-        extra: USD/h per pool of the move itself, spread over the horizon; rooms: GPUs left per pool at the peak.
-        capped: the shared limit that keeps a pool from growing, by pool.
+        extra: USD/h per pool of the move itself, spread over the horizon; rooms: what is left once all is released, None: not looked at.
     """
     if base.cost_now is None:
         reason = Reason(code="price.missing", text=f"No price is known for its own pool {base.source}, so a saving cannot be told.")
@@ -175,14 +179,13 @@ def stays(
             f"({best.speed.factor:.2f} x the speed, {best.speed.kind}), {extra[best.pool]:.2f} for the move itself."
         )
         return replace(base, reason=Reason(code="price.dearer", text=text), change=_cheaper(best, site, now), cost_then=base.cost_now)
-    if rooms[best.pool] < best.padded:
+    if rooms is not None and rooms.of(best.pool) < best.padded:
         return full(base, best, site)
-    if best.pool in capped:
-        text = f"{sku.gpu} on {site.pool.id} would save {now - then:.2f} USD/h, but {capped[best.pool]} is used up while both sides run."
-        code = f"limit.{capped[best.pool].split(' ')[0]}"
-        return replace(
-            base, kind="infeasible", reason=Reason(code=code, text=text), change=f"Raise {capped[best.pool]} in the fleet file's policy."
-        )
+    limit = rooms.against(best.pool, best.padded, min(SPREAD, base.replicas)) if rooms is not None else ""
+    if limit:
+        text = f"{sku.gpu} on {site.pool.id} would save {now - then:.2f} USD/h, but {limit} is used up while both sides run."
+        code = f"limit.{limit.split(' ')[0]}"
+        return replace(base, kind="infeasible", reason=Reason(code=code, text=text), change=f"Raise {limit} in the fleet file's policy.")
     text = (
         f"By its share of GPUs {sku.gpu} would save {now - then:.2f} USD/h, but VMs come whole: moving it frees none of {base.source}, "
         f"or opens one of {site.pool.id} for {best.gpus} GPUs."

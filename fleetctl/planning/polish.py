@@ -7,7 +7,7 @@ from math import ceil
 
 import numpy as np
 
-from fleetctl.planning.program import TINY, Bools, Ints, Program, held
+from fleetctl.planning.program import TINY, Bools, Ints, Program, cost_of, held, vms_of
 
 PASSES = 3
 """Rounds over all moves at most: one that is taken back may make the next one worthless."""
@@ -53,8 +53,11 @@ class _Pool:
 
 
 def polished(p: Program, pool: Ints) -> Ints:
-    """Return the assignment without the moves that cost at least what they save; cells that may not stay are left alone."""
-    pool = pool.copy()
+    """Return the assignment without the moves that cost at least what they save; cells that may not stay are left alone.
+
+    Commitments by scope are not reckoned with move by move: where it would cost with them, nothing is taken back.
+    """
+    given, pool = pool, pool.copy()
     at = np.arange(p.cells)
     moves = np.flatnonzero((pool != p.start) & p.allowed[at, p.start])
     if not len(moves):
@@ -79,6 +82,8 @@ def polished(p: Program, pool: Ints) -> Ints:
         if len(left) == len(order):
             break
         order = left
+    if len(p.funds) and cost_of(p, pool, vms_of(p, pool)[0]) > cost_of(p, given, vms_of(p, given)[0]):
+        return given
     return pool
 
 

@@ -6,17 +6,20 @@ Cells w choose one pool p each; pools hold whole VMs. With a[w, p] GPUs, g[p] GP
            n[p] >= (stay[p] + come[p]) / g[p]      n whole, n >= paid[p]: prepaid capacity saves no cash before it ends
     peak   k[p] >= count[p], (base[p] + come[p]) / g[p];  k[p] <= most[p];  caps @ k <= limits: while both sides run
     spread n[p] (of a cell that enters: k[p] too) >= 2 for a cell of two replicas or more, where the pool has as many
-    least  sum c[p] n[p] + sum move[w, p]
+    cover  sum over s of v[s, p] <= n[p] - paid[p],  sum over p of units[s, p] v[s, p] <= funds[s]: VMs that commitments pay for
+    least  sum c[p] (n[p] - sum over s of v[s, p]) + sum move[w, p]
 
 stay and come are the GPUs of cells that keep or enter a pool, base those of all its cells today.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+
+from fleetctl.planning.cover import covered
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -36,6 +39,7 @@ class Program:
         start: (cells,) pool of today; spread: (cells,) least VMs that a pool with this cell has.
         size: (pools,) GPUs of a VM; price: USD/h of a VM; count, most, idle, paid: VMs today, allowed, of no cell, paid anyway.
         caps: (rows, pools) of shared limits per VM at the peak (kW, GPUs of a vendor, USD/h); limits: (rows,).
+        units, funds: (commitments, pools) and (commitments,) of those that count by scope (`fleetctl.planning.commitments`).
         most_moves, most_gpus: cells that may move, and GPUs (where they are) of those; endless where nothing limits them.
     """
 
@@ -55,6 +59,8 @@ class Program:
     least_load: Floats | None = None
     most_moves: float = np.inf
     most_gpus: float = np.inf
+    units: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    funds: Floats = field(default_factory=lambda: np.zeros(0))
 
     @property
     def is_limited(self) -> bool:
@@ -79,7 +85,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Multipliers of the program's rows, USD/h per GPU and, for caps, per unit of the row; all at least 0.
+    """Multipliers of the program's rows, USD/h per GPU and, for caps, per unit of the row, for cover per VM; all at least 0.
 
     Any such prices prove a lower bound; good ones prove a tight one.
     """
@@ -88,6 +94,7 @@ class Prices:
     both: Floats
     peak: Floats
     caps: Floats
+    cover: Floats = field(default_factory=lambda: np.zeros(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +142,15 @@ def vms_of(p: Program, pool: Ints) -> tuple[Floats, Floats]:
 
 def cost_of(p: Program, pool: Ints, then: Floats) -> float:
     """Return USD/h of an assignment with its VMs."""
-    return float(p.price @ then + p.move[np.arange(p.cells), pool].sum())
+    return float(p.price @ then + p.move[np.arange(p.cells), pool].sum()) - saved(p, then)
+
+
+def saved(p: Program, then: Floats) -> float:
+    """Return USD/h of these VMs that commitments by scope pay for."""
+    if not len(p.funds):
+        return 0.0
+    paid_for = covered(p.units.tolist(), p.funds.tolist(), p.price.tolist(), (then - p.paid).tolist())
+    return float(p.price @ np.array(paid_for))
 
 
 def is_feasible(p: Program, peak: Floats) -> bool:
@@ -161,12 +176,15 @@ def bound_of(p: Program, y: Prices, costs: Floats | None = None) -> float:
     Source: Lagrangian duality (weak duality holds for any multipliers of the right sign).
     """
     cells = (reduced(p, y) if costs is None else costs).min(axis=1).sum()
-    slope = p.price - p.size * (y.stay + y.both)
+    cover = y.cover if len(y.cover) else np.zeros(p.pools)
+    slope = p.price - cover - p.size * (y.stay + y.both)
     low = np.maximum(p.idle, p.paid)
     then = np.minimum(slope * low, slope * p.most).sum() + (y.stay * p.size * p.idle).sum()
     tilt = y.caps @ p.caps - p.size * y.peak
     peak = np.minimum(tilt * p.count, tilt * p.most).sum() + (y.peak * exact_base(p)).sum() - float(y.caps @ p.limits)
-    return float(cells + then + peak)
+    worth = np.divide(p.price - cover, p.units, out=np.zeros_like(p.units), where=p.units > 0) if len(p.funds) else np.zeros((0, 1))
+    prepaid = float(cover @ p.paid) - float(p.funds @ worth.max(axis=1, initial=0.0))
+    return float(cells + then + peak) + prepaid
 
 
 def exact_base(p: Program) -> Floats:

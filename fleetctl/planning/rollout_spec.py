@@ -38,4 +38,5 @@ def spec_for(plan: Plan, fleet: Fleet, cell: CellId) -> RolloutSpec:
         lost_evidence_home=policy.lost_evidence_home,
         step_deadline=policy.step_deadline,
         shadow=workload.shadow,
+        checks=workload.checks,
     )

@@ -171,16 +171,26 @@ def _model(p: Program, part: _Part, *, whole: bool) -> tuple[Model, Ints, Ints]:
             entry += [np.ones(len(goes)), p.load[cells[goes], p.start[cells[goes]]]]
             low = np.concatenate((low, np.full(2, -np.inf)))
             high = np.concatenate((high, [p.most_moves, p.most_gpus]))
+    which, paying = np.nonzero(p.units) if len(p.funds) else (np.zeros(0, np.int64), np.zeros(0, np.int64))
+    if len(p.funds):
+        pay = n + 2 * pools + np.arange(len(which))
+        row = len(low) + every
+        entry_row += [row, row[paying], len(low) + pools + which]
+        entry_column += [vm, pay, pay]
+        entry += [np.ones(pools), -np.ones(len(which)), p.units[which, paying]]
+        low = np.concatenate((low, p.paid, np.full(len(p.funds), -np.inf)))
+        high = np.concatenate((high, np.full(pools, np.inf), p.funds))
+    whole_ones = np.concatenate((np.ones(n + 2 * pools, bool), np.zeros(len(which), bool)))
     model = Model(
-        cost=np.concatenate((p.move[cells, c] * part.scale, p.price, np.zeros(pools))),
-        low=np.concatenate((np.zeros(n), np.maximum(p.paid, part.least), np.maximum(p.count, part.top))),
-        high=np.concatenate((np.ones(n), np.maximum(p.most, p.count), np.maximum(p.most, p.count))),
+        cost=np.concatenate((p.move[cells, c] * part.scale, p.price, np.zeros(pools), -p.price[paying])),
+        low=np.concatenate((np.zeros(n), np.maximum(p.paid, part.least), np.maximum(p.count, part.top), np.zeros(len(which)))),
+        high=np.concatenate((np.ones(n), np.maximum(p.most, p.count), np.maximum(p.most, p.count), np.full(len(which), np.inf))),
         row_low=low,
         row_high=high,
         entry_row=np.concatenate(entry_row),
         entry_column=np.concatenate(entry_column),
         entry=np.concatenate(entry),
-        whole=np.ones(n + 2 * pools, bool) if whole else None,
+        whole=whole_ones if whole else None,
     )
     return model, r, c
 
@@ -235,12 +245,14 @@ def _prices(p: Program) -> tuple[Prices, Ints]:
     model, r, c = _model(p, part, whole=False)
     found = run(model, seconds=900.0)
     duals = found.duals[len(rows) :]
-    stay, both, peak, caps = np.split(duals, [p.pools, 2 * p.pools, 3 * p.pools])
+    stay, both, peak, caps, cover, _ = np.split(duals, np.cumsum([p.pools] * 3 + [len(p.limits), p.pools if len(p.funds) else 0]))
     leaning = np.full(p.cells, -1, np.int64)
     if found.values is not None:
         whole = np.flatnonzero(found.values[: len(r)] > 1 - TINY)
         leaning[rows[r[whole]]] = c[whole]
-    y = Prices(stay=np.maximum(stay, 0), both=np.maximum(both, 0), peak=np.maximum(peak, 0), caps=np.maximum(-caps, 0))
+    y = Prices(
+        stay=np.maximum(stay, 0), both=np.maximum(both, 0), peak=np.maximum(peak, 0), caps=np.maximum(-caps, 0), cover=np.maximum(cover, 0)
+    )
     return y, leaning
 
 
@@ -370,7 +382,7 @@ def _neighbour(p: Program, pool: Ints, costs: Floats, slope: Floats, width: int,
     part = _fixed(p, pool, rows, choices, sparse=True)
     model, r, c = _model(p, part, whole=True)
     then, peak = vms_of(p, pool)
-    start = np.concatenate(((pool[rows][r] == c).astype(float), then, peak))
+    start = np.concatenate(((pool[rows][r] == c).astype(float), then, peak)) if not len(p.funds) else None
     found = run(model, seconds=effort.seconds, gap=1e-5, start=start, nodes=effort.nodes)
     out = pool.copy()
     if found.values is not None:

@@ -18,7 +18,8 @@ from math import ceil
 from fleetctl.domain.catalog import Catalog, Gpu, Performance
 from fleetctl.domain.plan import Speed
 from fleetctl.domain.pool import Sku
-from fleetctl.domain.workload import Workload
+from fleetctl.domain.workload import Slo, Workload
+from fleetctl.planning.slo_limits import keeps, plain_model
 
 SpeedOf = Callable[[Workload, Sku, Sku], Speed]
 EMULATED = Speed(factor=1.0, kind="emulated", source="emulated machines: replicas as declared")
@@ -48,7 +49,8 @@ class Speeds:
         """Return the factor of the target against the source for this workload."""
         if workload is not self._asked[0] or source is not self._asked[1]:
             w = workload
-            key = (w.model.name, w.model.precision, w.klass, source.name, w.serving.get(DECLARED_KEY, ""))
+            promised = f"{w.slo.ttft_ms} {w.slo.tpot_ms}"
+            key = (w.model.name, w.model.precision, w.klass, source.name, w.serving.get(DECLARED_KEY, ""), promised)
             self._asked = (workload, source)
             self._row = self._rows.setdefault(key, {})
         found = self._row.get(target.name)
@@ -75,7 +77,7 @@ class Speeds:
             own = 0.0
         if own > 0:
             return Speed(factor=own, kind="declared", source="the fleet file's target_speed")
-        key = (workload.model.name, workload.klass, source, target)
+        key = (workload.model.name, workload.klass, source, target, f"{workload.slo.ttft_ms} {workload.slo.tpot_ms}")
         if key not in self._recorded:
             self._recorded[key] = self._from_records(workload, source, target)
         return self._recorded[key]
@@ -86,26 +88,31 @@ class Speeds:
             factor, text = min(own)
             return Speed(factor=factor, kind="measured", source=text)
         for klass in _classes(workload.klass):
-            pairs = list(self._pairs(source, target, klass))
-            same = [(f, s) for f, s, model in pairs if model == _plain(workload.model.name)]
+            pairs = list(self._pairs(source, target, klass, workload.slo))
+            same = [(f, s) for f, s, model in pairs if model == plain_model(workload.model.name)]
             if same:
                 return Speed(factor=min(same)[0], kind="measured" if klass == workload.klass else "derived", source=min(same)[1])
             if pairs:
                 factor, text, _ = min(pairs)
                 return Speed(factor=factor, kind="derived", source=text)
-        return self._bounded(workload.klass, source, target)
+        return self._bounded(workload, source, target)
 
-    def _bounded(self, klass: str, source: str, target: str) -> Speed:
+    def _bounded(self, workload: Workload, source: str, target: str) -> Speed:
         old, new = self._gpus.get(source), self._gpus.get(target)
         factor = min(1.0, _roofline(old, new))
         text = "no record: at most 1, less where bandwidth or FLOPS are less"
-        stronger = [g for g in self._gpus.values() if g.name != source and _roofline(old, g) >= 1 and (g.name, klass) in self._records]
-        for gpu in stronger:
-            for ratio, record, _ in self._pairs(gpu.name, target, klass):
-                least = min(1.0, ratio * _roofline(old, gpu))
-                if least < factor:
-                    factor, text = least, f"no record of {source}: from {gpu.name}, {record}"
+        stronger = [g for g in self._gpus.values() if g.name != source and _roofline(old, g) >= 1]
+        pairs = [(g, *pair) for g in stronger for pair in self._shown(g.name, target, workload)]
+        for gpu, ratio, record, _ in pairs:
+            least = min(1.0, ratio * _roofline(old, gpu))
+            if least < factor:
+                factor, text = least, f"no record of {source}: from {gpu.name}, {record}"
         return Speed(factor=factor, kind="bound", source=text)
+
+    def _shown(self, source: str, target: str, workload: Workload) -> list[tuple[float, str, str]]:
+        """Return the pairs of the loosest class that keeps what the workload promises, its own first."""
+        classes = _classes(workload.klass) if workload.slo.ttft_ms is not None or workload.slo.tpot_ms is not None else (workload.klass,)
+        return next((pairs for k in classes if (pairs := list(self._pairs(source, target, k, workload.slo)))), [])
 
     def _own(self, workload: Workload, source: str, target: str) -> Iterator[tuple[float, str]]:
         """Yield the ratios of the user's own runs of this model in this class; two days and two engines are compared here alone."""
@@ -123,28 +130,24 @@ class Speeds:
             for r in self._records.get((gpu, workload.klass), ())
             if r.kind == "own"
             and r.precision == precision
-            and _plain(r.model) == _plain(workload.model.name)
+            and plain_model(r.model) == plain_model(workload.model.name)
+            and keeps(r, workload.slo)
             and (r.engine.partition("; route ")[2] or "native") == route
         ]
         return max(mine, key=lambda r: r.tokens_per_s, default=None)
 
-    def _pairs(self, source: str, target: str, klass: str) -> Iterator[tuple[float, str, str]]:
+    def _pairs(self, source: str, target: str, klass: str, slo: Slo) -> Iterator[tuple[float, str, str]]:
         for new in self._records.get((target, klass), ()):
             for old in self._records.get((source, klass), ()):
-                if (new.model, new.precision, new.as_of) == (old.model, old.precision, old.as_of):
+                if (new.model, new.precision, new.as_of) == (old.model, old.precision, old.as_of) and keeps(new, slo) and keeps(old, slo):
                     text = f"{new.model} {klass}, {new.precision}: {new.source}, {new.as_of}"
-                    yield new.tokens_per_s / old.tokens_per_s, text, _plain(new.model)
+                    yield new.tokens_per_s / old.tokens_per_s, text, plain_model(new.model)
 
 
 def _classes(klass: str) -> tuple[str, ...]:
     """Return the class, then those that promise no more than it (a looser class flatters, so it is never taken for a stricter one)."""
     order = ("batch", "online", "realtime")
     return order[order.index(klass) :] if klass in order else order
-
-
-def _plain(model: str) -> str:
-    name = model.lower().rsplit("/", 1)[-1]
-    return name.replace("llama-", "llama").replace("meta-", "").replace("-chat", "").replace("-instruct", "").replace("-hf", "")
 
 
 def _roofline(source: Gpu | None, target: Gpu | None) -> float:

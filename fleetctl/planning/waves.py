@@ -1,7 +1,7 @@
 """Plan, pure layer: which cells move together and in which order. Never I/O.
 
-The order is that of `fleetctl.planning.order`. No wave has more than `policy.wave_cells` cells,
-no wave mixes classes unless its cells declare it, and waves are numbered 1, 2, ... without holes.
+The order is that of `fleetctl.planning.order` within each stage (`fleetctl.planning.stages`). No wave has more than `policy.wave_cells`
+cells, no wave mixes classes unless its cells declare it, and waves are numbered 1, 2, ... without holes.
 """
 
 from __future__ import annotations
@@ -25,21 +25,28 @@ def make_waves(
     moving: tuple[Cell, ...],
     needs: Mapping[CellId, tuple[StepNeed, ...]],
     groups: Mapping[CellId, tuple[CellId, ...]] | None = None,
+    stage_of: Mapping[CellId, int] | None = None,
+    *,
+    size: int | None = None,
 ) -> tuple[Wave, ...]:
     """Group moving cells into waves.
 
     Args:
         moving: cells that the plan moves; needs: per cell, what each of its steps needs.
         groups: cells whose evidence counts together, per cell: they share a wave, which is begun anew where they would not fit in.
+        stage_of: of cells that wait for a release, 2 and more; those of one stage come after all of the stages before.
+        size: cells a wave, None for the policy's.
     """
     works = {w.id: w for w in fleet.workloads}
     order = in_order(moving, works, fleet.policy)
+    stages = stage_of or {}
     waves: list[Wave] = []
-    size = max(1, fleet.policy.wave_cells)
-    for _, group in groupby(sorted(moving, key=lambda c: order[c.id]), key=lambda c: order[c.id][0]):
+    size = max(1, fleet.policy.wave_cells if size is None else size)
+    key = {c.id: (stages.get(c.id, 1), order[c.id]) for c in moving}
+    for (stage, _), group in groupby(sorted(moving, key=lambda c: key[c.id]), key=lambda c: (key[c.id][0], key[c.id][1][0])):
         for cells in _packed(tuple(group), groups or {}, size):
             together = tuple(sorted(cells, key=lambda c: c.id))
-            waves.append(_wave(len(waves) + 1, together, fleet, works, needs))
+            waves.append(replace(_wave(len(waves) + 1, together, fleet, works, needs), stage=stage))
     return tuple(waves)
 
 
@@ -96,6 +103,7 @@ def _merged(phase: PhaseSpec, cells: tuple[Cell, ...], needs: Mapping[CellId, tu
     requests: dict[Guardrail, Requests] = {}
     dearest: dict[Guardrail, GuardrailNeed] = {}
     hours, positions, trough = 0.0, 0, 0.0
+    slowest, binding = (-1.0, 0), ""
     for cell in cells:
         for need in needs[cell.id]:
             if (need.phase, need.weight_bp) != (phase.phase, phase.weight_bp):
@@ -106,6 +114,8 @@ def _merged(phase: PhaseSpec, cells: tuple[Cell, ...], needs: Mapping[CellId, tu
                 if g.guardrail not in dearest or g.passes[1] > dearest[g.guardrail].passes[1]:
                     dearest[g.guardrail] = g
             hours, positions = max(hours, need.hours), max(positions, need.positions)
+            if need.binding and (here := (need.hours, need.requests[Guardrail(need.binding)])) > slowest:
+                slowest, binding = here, need.binding
             trough = max(trough, inf if need.trough_hours is None else need.trough_hours)
     return StepNeed(
         phase=phase.phase,
@@ -114,7 +124,7 @@ def _merged(phase: PhaseSpec, cells: tuple[Cell, ...], needs: Mapping[CellId, tu
         hours=hours,
         trough_hours=trough if isfinite(trough) else None,
         positions=positions,
-        binding=max(requests, key=lambda g: requests[g], default=""),
+        binding=binding,
         guardrails=tuple(dearest[g] for g in sorted(dearest)),
     )
 

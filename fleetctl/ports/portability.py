@@ -42,7 +42,7 @@ class Probe(Protocol):
 class CopyWriter(Protocol):
     """Writes a translated tree beside its source."""
 
-    def write(self, folder: Path, files: Iterable[tuple[str, str]]) -> int:
+    def write(self, folder: Path, files: Iterable[tuple[str, bytes]]) -> int:
         """Write files by relative name into a folder that is new or empty; return how many.
 
         Raises:

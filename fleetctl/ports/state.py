@@ -73,7 +73,7 @@ class Store(Protocol):
         ...
 
     def due(self, limit: int) -> tuple[CellId, ...]:
-        """Return cells whose look_again has passed and that nobody holds, oldest first; an ended one only with an open order."""
+        """Return cells whose look_again has passed and nobody holds, oldest first; ended ones if they completed or have an open order."""
         ...
 
     def load(self, c: CellId) -> Rollout | None:

@@ -6,15 +6,17 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from fleetctl.domain.calibration import Sample
+from fleetctl.domain.checks import CheckSeen
 from fleetctl.domain.evidence import Cursor, Evidence, Pair, Series, Thresholds
 from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.people import Signal
 from fleetctl.domain.provision import Owner
-from fleetctl.domain.quality import Choice
+from fleetctl.domain.quality import Choice, Spoken
 from fleetctl.domain.records import Scrape
 from fleetctl.domain.split import Applied, Drained, Readiness, RouterCapabilities, Served, Split, Stale
 from fleetctl.domain.units import Instant
+from fleetctl.domain.workload import CheckSpec
 
 
 class Router(Protocol):
@@ -92,6 +94,18 @@ class IdentitySource(Protocol):
         ...
 
 
+class Checks(Protocol):
+    """Runs checks of both arms of a cell beside the ticker, and knows how they stand. Never raises."""
+
+    def standing(self, c: CellId, checks: Sequence[CheckSpec], arms: str) -> tuple[CheckSeen, ...]:
+        """Return how each check stands for these arms (their hash, "" where it is not known); asks nobody but the records."""
+        ...
+
+    def start(self, c: CellId, checks: Sequence[CheckSpec]) -> None:
+        """Begin them, or go on; returns at once. What is running is not begun again."""
+        ...
+
+
 class Scraper(Protocol):
     """Reads the counters of a cell's replicas, and of the exporters of its GPUs.
 
@@ -161,6 +175,14 @@ class Forced(Protocol):
 
     def choices(self, ids: Sequence[int], after: Sequence[int]) -> tuple[Choice, ...]:
         """Return its choice at each position of `after`, in the context of all that stands before."""
+        ...
+
+
+class Speaks(Protocol):
+    """Answers a prompt freely at temperature 0, as one model name on one arm. Raises EvidenceUnavailable (evidence.answers)."""
+
+    def answer(self, prompt: str) -> Spoken:
+        """Return the whole answer."""
         ...
 
 

@@ -68,12 +68,13 @@ def view_of(
     measured: Mapping[CellId, Measured],
     hosts: Mapping[PoolId, int],
     payback: timedelta,
+    spread: int,
 ) -> View:
     """Return the fleet as it stands.
 
     Args:
         standing: cells that an earlier migration brought to a target for good; hosts: VMs known per pool.
-        payback: time in which a move must earn back what it costs.
+        payback: time in which a move must earn back what it costs; spread: VMs that a cell of as many replicas stands on at least.
     """
     works = {w.id: w for w in fleet.workloads}
     cells: list[Cell] = []
@@ -103,7 +104,7 @@ def view_of(
             fleet,
             workloads=tuple(new.values()),
             cells=seen_cells,
-            pools=_pools(fleet, catalog, seen_cells, new, hosts, _left(fleet, standing)),
+            pools=_pools(fleet, catalog, seen_cells, new, hosts, frozenset(standing), spread),
             policy=replace(fleet.policy, horizon=payback),
         ),
         refs=refs,
@@ -132,14 +133,19 @@ HELD = "held"
 """Stack of a pool that others built, while it is held for cells that have left it: its VMs exist, so it may fill up again."""
 
 
-def _left(fleet: Fleet, standing: Mapping[CellId, Standing]) -> dict[PoolId, int]:
-    """Return the GPUs per pool that are held for cells which have moved away."""
-    works = {w.id: w.replicas * w.accelerators_per_replica for w in fleet.workloads}
-    out: dict[PoolId, int] = {}
-    for c in fleet.cells:
-        if c.id in standing:
-            out[c.source] = out.get(c.source, 0) + works[c.workload]
-    return out
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """What cells take of a pool: GPUs, and the most VMs that one of them must be spread over."""
+
+    gpus: int = 0
+    spread: int = 0
+
+    def plus(self, w: Workload, spread: int) -> _Use:
+        gpus = w.replicas * w.accelerators_per_replica
+        return _Use(self.gpus + gpus, max(self.spread, spread if w.replicas >= spread else 1))
+
+    def vms(self, size: int, most: int) -> int:
+        return max(-(-self.gpus // size), min(self.spread, most))
 
 
 def _pools(
@@ -148,23 +154,32 @@ def _pools(
     cells: tuple[Cell, ...],
     works: Mapping[WorkloadId, Workload],
     hosts: Mapping[PoolId, int],
-    left: Mapping[PoolId, int],
+    gone: frozenset[CellId],
+    spread: int,
 ) -> tuple[Pool, ...]:
     """Return the pools with the VMs that they must have by now: those known, and those that their cells fill.
 
     VMs held for cells that have left are not counted, else going back to them would look free; they may be used again.
+
+    Args:
+        gone: cells that stand elsewhere than the fleet file says.
     """
     sizes = {s.name: s.accelerators for s in catalog.skus}
-    held: dict[PoolId, int] = {}
+    declared = {w.id: w for w in fleet.workloads}
+    here: dict[PoolId, _Use] = {}
     for c in cells:
-        w = works[c.workload]
-        held[c.source] = held.get(c.source, 0) + w.replicas * w.accelerators_per_replica
+        here[c.source] = here.get(c.source, _Use()).plus(works[c.workload], spread)
+    whole = dict(here)
+    for c in fleet.cells:
+        if c.id in gone:
+            whole[c.source] = whole.get(c.source, _Use()).plus(declared[c.workload], spread)
     out = []
     for p in fleet.pools:
-        size = sizes.get(p.sku)
-        needed = -(-held.get(p.id, 0) // size) if size else 0
+        size = sizes.get(p.sku) or 0
         known = max(p.count, hosts.get(p.id, 0))
-        count = max(needed, known - (left.get(p.id, 0) // size if size else 0))
+        needed = here.get(p.id, _Use()).vms(size, known) if size else 0
+        freed = whole.get(p.id, _Use()).vms(size, known) - needed if size else 0
+        count = max(here[p.id].vms(size, 0) if size and p.id in here else 0, known - freed)
         stack = HELD if count < known and p.provisioned_by == "existing" else p.provisioned_by
         most = max(known, count) if p.provisioned_by == "existing" else max(p.limit, known, count)
         out.append(p if (count, most) == (p.count, p.limit) else replace(p, count=count, limit=most, provisioned_by=stack))

@@ -6,24 +6,27 @@ from dataclasses import replace
 from datetime import timedelta
 
 from fleetctl.domain.evidence import Evidence, Verdict
+from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.people import Reason, Signal
 from fleetctl.domain.rollout import (
     Decision,
     Drain,
     Effect,
-    Ended,
     Hold,
     Notify,
     Observation,
     Order,
     Rollout,
+    RunChecks,
     SetSplit,
     StopShadow,
     Unhold,
 )
 from fleetctl.domain.units import FULL_BP, Instant
+from fleetctl.rollout.checks import unmet
 from fleetctl.rollout.gates import Gate, gate
 from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text
+from fleetctl.rollout.router_faults import ROUTER, home_cause, home_kind, router_fault
 
 MOVING = timedelta(seconds=1)
 BAKING = timedelta(seconds=10)
@@ -46,6 +49,9 @@ STALE = "stale"
 """Hold reason of a cell whose router has seen a newer writer; latched until a person reconciles or resumes."""
 DIFFERS = "identity.differs"
 """Hold reason of a cell whose arms do not serve the same."""
+UNSURE = "identity.unsure"
+"""Hold reason of a cell of whose arms one has just said something else than before; it is asked again."""
+MOST_TOLD = 8
 PHASE_ORDER = ("preflight", "shadow", "canary", "ramp", "full", "soak", "complete", "release")
 
 
@@ -67,7 +73,7 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
         r = replace(r, ended="", direction="home", home_for="fallback", orders=())
     r = replace(r, orders=()) if r.ended else _obey(r, now)
     if r.ended:
-        return Decision(next=r, effects=(), why=Reason(code="ended", text=f"ended: {r.ended}"), look_again=timedelta(hours=1))
+        return _after_end(r, seen, now)
     if seen.judge is not None:
         r = replace(r, judge=seen.judge)
     failed = _failure(seen.verdicts)
@@ -88,14 +94,14 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     if _was_lowered(r, seen, now):
         text = f"somebody else set {seen.split.target_bp / 100:g} % where {r.weight_bp / 100:g} % was; resume or abort it"
         return _held(r, seen, Reason(code="foreign_write", text=text), now, page=True)
+    r = note_arms(r, seen.identity)
     if (changed := _identity(r, seen, now)) is not None:
         return changed
     r = replace(r, identity=seen.identity.hash()) if seen.identity is not None else r
     if r.settled_at is None or not _shows(r, seen):
         return _settle(r, seen, now)
-    lost = _lost(r, seen, now)
-    if lost:
-        return _without_evidence(r, seen, lost, now)
+    if (troubled := _trouble(r, seen, now)) is not None:
+        return troubled
     ending = leaving(seen.signals, r.spec.source)
     if ending is not None:
         why = Reason(code=SOURCE, text=f"source: {notice_text(ending, now)}; nobody more is sent away from it")
@@ -105,6 +111,9 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
 
 def _identity(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
     """Freeze the weight while the arms do not serve the same; a change of either begins this step's evidence anew. None: nothing to do."""
+    if not r.arms.sure:
+        text = "an arm answers differently from one time to the next what it serves: asking again, weight frozen"
+        return _frozen(r, seen, Reason(code=UNSURE, text=text), now, mark=UNSURE, page=False)
     found = seen.identity
     if found is None:
         return None
@@ -114,20 +123,43 @@ def _identity(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
     if changed:
         r = replace(r, settled_at=None, step_done=False, promoted=False)
     if found.differs:
-        if not changed and r.settled_at is None and _shows(r, seen) and seen.mark is not None:  # the breaker needs a place to begin
-            begun = _settle(r, seen, now)
-            return replace(begun, next=replace(begun.next, hold_reason=r.hold_reason))
-        if r.settled_at is None and _shows(r, seen) and seen.mark is None and seen.split.target_bp > 0:
-            return _without_evidence(r, seen, BLIND, now)  # customers are there and nobody could even arm the breaker
-        if lost := _lost(r, seen, now):
-            return _without_evidence(r, seen, lost, now)
-        r = replace(r, lost_since=None)
         text = f"the arms do not serve the same ({'; '.join(found.differs[:3])}): no verdict, weight frozen"
-        return _held(r, seen, Reason(code=DIFFERS, text=text), now, page=True)
+        why = Reason(code=DIFFERS, text=text)
+        return _told(r, seen, why, now, mark=mark, page=True) if changed else _frozen(r, seen, why, now, mark=mark, page=True)
     if changed:
         text = f"{r.phase}: an arm serves something else than before; weight frozen, evidence begins anew"
-        return _held(r, seen, Reason(code="identity.changed", text=text), now, page=True)
+        return _told(r, seen, Reason(code="identity.changed", text=text), now, mark=mark, page=False)
     return None
+
+
+def _frozen(r: Rollout, seen: Observation, why: Reason, now: Instant, *, mark: str, page: bool) -> Decision:
+    """Hold with the breaker armed, and go home without evidence as any cell does."""
+    if r.settled_at is None and _shows(r, seen) and seen.mark is not None:  # the breaker needs a place to begin
+        begun = _settle(r, seen, now)
+        return replace(begun, next=replace(begun.next, hold_reason=r.hold_reason))
+    if r.settled_at is None and _shows(r, seen) and seen.mark is None and seen.split.target_bp > 0:
+        return _without_evidence(r, seen, BLIND, now)  # customers are there and nobody could even arm the breaker
+    if lost := _lost(r, seen, now):
+        return _without_evidence(r, seen, lost, now)
+    return _told(replace(r, lost_since=None), seen, why, now, mark=mark, page=page)
+
+
+def _told(r: Rollout, seen: Observation, why: Reason, now: Instant, *, mark: str, page: bool) -> Decision:
+    """Hold, and tell people of each matter once: an arm that goes to and fro is no new one each time."""
+    held = _held(r, seen, why, now, page=page)
+    if mark in r.arms.told:
+        return replace(held, effects=tuple(e for e in held.effects if not isinstance(e, Notify)))
+    told = replace(r.arms, told=(*r.arms.told, mark)[-MOST_TOLD:])
+    return replace(held, next=replace(held.next, arms=told))
+
+
+def note_arms(r: Rollout, found: ArmsIdentity | None) -> Rollout:
+    """Remember what the arms say: a change counts when two answers, given at different moments, agree."""
+    if found is None or found.at == r.arms.at:
+        return r
+    mark = found.hash()
+    sure = r.arms.last in ("", mark)
+    return replace(r, arms=replace(r.arms, last=mark, at=found.at, sure=sure))
 
 
 def _obey(r: Rollout, now: Instant) -> Rollout:
@@ -150,8 +182,9 @@ def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
         case "resume":
             if r.hold_reason == STALE:
                 return replace(r, hold_reason="")  # a pause stands: reconciling thaws nothing
-            lowered = r.hold_reason == "foreign_write"
-            return replace(r, paused=False, settled_at=None if lowered else r.settled_at, hold_reason="" if lowered else r.hold_reason)
+            if r.hold_reason == "foreign_write":
+                return replace(r, paused=False, settled_at=None, first_settled_at=None, hold_reason="")
+            return replace(r, paused=False)
         case "promote":
             return replace(r, step_done=True, paused=False, promoted=True) if r.direction == "forward" else r
         case "advance":
@@ -168,18 +201,9 @@ def _failure(verdicts: tuple[Verdict, ...]) -> Verdict | None:
     return next((v for v in failed if v.guardrail != "all"), failed[0] if failed else None)
 
 
-def _home_kind(r: Rollout) -> Ended:
-    if r.latched is not None:
-        return "rolled_back"
-    if r.home_for == "fallback":
-        return "fell_back"
-    return "lost_evidence" if r.home_for == "lost_evidence" else "aborted"
-
-
 def _go_home(r: Rollout, seen: Observation) -> Decision:
     """Lower to zero as far as ready source capacity allows; end once the router shows zero."""
-    kind = _home_kind(r)
-    cause = f"{r.latched.guardrail} FAIL (E {r.latched.e_value:.3g})" if r.latched else kind.replace("_", " ")
+    kind, cause = home_kind(r), home_cause(r)
     ready = 1.0 if seen.source_ready is None else seen.source_ready
     floor_bp = min(seen.split.target_bp, round((1.0 - ready) * FULL_BP))
     r = replace(r, weight_bp=floor_bp, settled_at=None)
@@ -221,6 +245,20 @@ def _off_target(r: Rollout, seen: Observation, why: Reason, notice: tuple[Effect
     return Decision(next=held, effects=(*_renewal(held, seen, now), *drain, *notice), why=why, look_again=MOVING)
 
 
+def _after_end(r: Rollout, seen: Observation, now: Instant) -> Decision:
+    """Do nothing; but where a finished cell's target loses machines, begin again if a source still stands, else say so once."""
+    ending = leaving(seen.signals, r.spec.target) if r.ended == "complete" else None
+    if ending is None:
+        rested = replace(r, hold_reason="") if r.hold_reason == TARGET else r
+        return Decision(next=rested, effects=(), why=Reason(code="ended", text=f"ended: {r.ended}"), look_again=timedelta(hours=1))
+    opened = _leave_target(replace(r, ended="", hold_reason="", orders=()), seen, ending, now)
+    if opened.next.weight_bp < seen.split.target_bp:
+        return opened
+    why = Reason(code=TARGET, text=f"target: {notice_text(ending, now)}; nobody can go home: the source does not answer")
+    page = () if r.hold_reason == TARGET or seen.split.target_bp == 0 else (Notify(level="page", text=f"{r.cell}: {why.text}"),)
+    return Decision(next=replace(r, hold_reason=TARGET), effects=page, why=why, look_again=timedelta(hours=1))
+
+
 def _return_to_target(r: Rollout, seen: Observation, now: Instant) -> Decision:
     """Begin again at the first step with customers once every replica of the target answers: its machines may be new ones."""
     if seen.target_ready is None or seen.target_ready < 1.0:
@@ -237,6 +275,19 @@ def _return_to_target(r: Rollout, seen: Observation, now: Instant) -> Decision:
 def percent_text(bp: int) -> str:
     """Return what happens to customers, for a page."""
     return f"taking {bp / 100:g} % home" if bp else "nobody is there"
+
+
+def _trouble(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
+    """Hold or go home where evidence is lost or the router does not do what it was told. None: neither."""
+    lost = _lost(r, seen, now)
+    if lost:
+        return _without_evidence(r, seen, lost, now)
+    fault = router_fault(r, seen)
+    if fault is not None and fault.goes_home:
+        return _go_home(replace(r, direction="home", home_for=f"{ROUTER}: {fault.text}"), seen)
+    if fault is not None:
+        return _held(replace(r, lost_since=None), seen, Reason(code=fault.code, text=fault.text), now, page=True)
+    return None
 
 
 def _lost(r: Rollout, seen: Observation, now: Instant) -> str:
@@ -319,8 +370,9 @@ def _settle(r: Rollout, seen: Observation, now: Instant) -> Decision:
     first = phase.weight_bp > 0 and not any(p.weight_bp > 0 for p in r.spec.phases[: r.step])
     begins = now + (r.spec.warm_up if first else timedelta(0))
     since = replace(seen.mark, since=begins, thresholds=seen.mark.thresholds or (r.since.thresholds if r.since else None))
-    deadline = begins + phase.bake + r.spec.step_deadline
-    settled = replace(r, settled_at=begins, since=since, deadline=deadline, lost_since=None, hold_reason="")
+    deadline = (r.first_settled_at or begins) + phase.bake + r.spec.step_deadline
+    first_settled = r.first_settled_at or begins
+    settled = replace(r, settled_at=begins, first_settled_at=first_settled, since=since, deadline=deadline, lost_since=None, hold_reason="")
     effects: tuple[Effect, ...] = (Hold(pool=r.spec.source),) if phase.phase == "preflight" else ()
     text = f"{phase.phase}: router shows {phase.weight_bp / 100:g} %"
     return Decision(next=settled, effects=effects, why=Reason(code="step.shown", text=text), look_again=SETTLING)
@@ -335,6 +387,8 @@ def _may_not_raise(r: Rollout, seen: Observation, now: Instant) -> Decision | No
     ending = leaving(seen.signals, r.spec.source)
     if ending is not None:
         return _held(r, seen, Reason(code=SOURCE, text=f"source: {notice_text(ending, now)}; not raising"), now, page=True)
+    if held := _unchecked(r, seen, now, is_entered=True):
+        return held
     if seen.mark is not None:
         return None
     if r.settled_at is not None:
@@ -361,6 +415,18 @@ def _not_ready(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
     return None
 
 
+def _unchecked(r: Rollout, seen: Observation, now: Instant, *, is_entered: bool = False) -> Decision | None:
+    """Hold a raise while a check of both arms does not stand, and begin those that are due."""
+    found = unmet(r, seen, is_entered=is_entered)
+    if found is None:
+        return None
+    run: tuple[Effect, ...] = (RunChecks(checks=found.run),) if found.run else ()
+    if found.is_waiting:
+        return Decision(next=replace(r, hold_reason=""), effects=_renewal(r, seen, now) + run, why=found.why, look_again=MOVING)
+    held = _held(r, seen, found.why, now, page=True)
+    return replace(held, effects=held.effects + run)
+
+
 def _enter(r: Rollout, step: int, now: Instant) -> Rollout:
     phase = r.spec.phases[step]
     return replace(
@@ -371,6 +437,7 @@ def _enter(r: Rollout, step: int, now: Instant) -> Rollout:
         promoted=False,
         weight_bp=phase.weight_bp,
         settled_at=None,
+        first_settled_at=None,
         hold_reason="",
         deadline=now + r.spec.step_deadline,
     )
@@ -386,7 +453,7 @@ def _at_step(r: Rollout, seen: Observation, now: Instant) -> Decision:
         if r.deadline is not None and now > r.deadline:
             other = f"; {r.spec.other_lane}" if r.spec.other_lane and phase not in ("preflight", "shadow") else ""
             why = Reason(code="step.inconclusive", text=f"{phase}: INCONCLUSIVE, {verdict.why}{other}")
-            return _held(r, seen, why, now, page=False)
+            return _told(r, seen, why, now, mark=f"{r.step} {r.deadline:%Y%m%dT%H%M%S}", page=False)
         return Decision(
             next=replace(r, hold_reason=""), effects=effects, why=Reason(code="step.wait", text=f"{phase}: {verdict.why}"), look_again=look
         )
@@ -410,7 +477,7 @@ def _advance(r: Rollout, seen: Observation, now: Instant, verdict: Gate, renewal
     if seen.window.active:
         return _held(passed, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
     raised = min(following.weight_bp, r.spec.cap_bp)
-    if raised > seen.split.target_bp and (held := _not_ready(passed, seen, now)):
+    if raised > seen.split.target_bp and (held := _not_ready(passed, seen, now) or _unchecked(passed, seen, now)):
         return held
     entered = replace(_enter(r, r.step + 1, now), shown=(*r.shown, r.step) if _was_shown(r) else r.shown)
     effects: tuple[Effect, ...] = (SetSplit(target_bp=raised),) if raised != seen.split.target_bp else ()

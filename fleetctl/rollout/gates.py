@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from datetime import timedelta
 
-from fleetctl.domain.evidence import LADDER_METRICS, Evidence
+from fleetctl.domain.evidence import LADDER_METRICS
 from fleetctl.domain.rollout import Effect, Observation, Rollout, StartShadow, StopShadow
 from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import Guardrail
+from fleetctl.rollout.router_faults import share_off
 
 PASS_NEEDED = frozenset({"canary", "ramp"})
-"""Phases whose end raises the weight on evidence: every judged guardrail must PASS.
+"""Phases whose end raises the weight on evidence: every judged guardrail that needs it must PASS.
 In full and soak the control is 5 % of the traffic: no FAIL on any guardrail and a PASS on errors are asked there."""
 
-SHARE_LEAST = 400
-"""Attempts from which the served share is held against the weight."""
+ANSWERED_LEAST, ANSWERED_WAIT = 40, timedelta(seconds=30)
+"""Customers who must have been answered at 100 % before a rollout is complete, and how long they are waited for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +35,22 @@ def gate(r: Rollout, seen: Observation, now: Instant) -> Gate:
             return _preflight(r, seen)
         case "shadow":
             return _shadow(r, seen)
-        case "complete" | "release":
+        case "complete":
+            return _complete(r, seen, now)
+        case "release":
             return Gate(open=True, why="soak is over")
         case _:
             return _weighted(r, seen, now)
+
+
+def _complete(r: Rollout, seen: Observation, now: Instant) -> Gate:
+    """Wait for customers who show that the router sends all of them to the target, where somebody can count them."""
+    served = seen.served
+    if served is not None and r.settled_at is not None and served.baseline + served.canary < ANSWERED_LEAST:
+        left = (r.settled_at + ANSWERED_WAIT - now).total_seconds()
+        if left > 0:
+            return Gate(open=False, why=f"soak is over; counting who answers, {left:.0f} s more at most")
+    return Gate(open=True, why="soak is over")
 
 
 def _preflight(r: Rollout, seen: Observation) -> Gate:
@@ -75,7 +88,7 @@ def _weighted(r: Rollout, seen: Observation, now: Instant) -> Gate:
         return Gate(open=False, why="warming up")
     step = r.spec.phases[r.step]
     left = (r.settled_at + step.bake - now).total_seconds()
-    off = _share_off(e, seen.split.target_bp)
+    off = share_off(e.customers, seen.split.target_bp)
     if off:
         return Gate(open=False, why=off)
     if r.spec.lane.kind == "accepted":
@@ -102,7 +115,7 @@ def _not_passed(r: Rollout, seen: Observation) -> list[str]:
     if whole is not None and whole.kind != "PASS" and r.phase in PASS_NEEDED:
         waiting.append(whole.detail or "the whole has not passed")
     for spec in r.spec.phases[r.step].guardrails:
-        if not spec.judged or (r.phase not in PASS_NEEDED and spec.name != Guardrail("errors")):
+        if not spec.judged or not spec.needs_pass or (r.phase not in PASS_NEEDED and spec.name != Guardrail("errors")):
             continue
         v = by_name.get(spec.name)
         if v is None or v.kind != "PASS":
@@ -115,17 +128,3 @@ def _bake(left_s: float, why: str) -> Gate:
     if left_s > 0:
         return Gate(open=False, why=f"{why}; baking {left_s:.0f} s more")
     return Gate(open=True, why=why)
-
-
-def _share_off(e: Evidence, weight_bp: int) -> str:
-    """Say so where the served share cannot be the weight that was set.
-
-    Tolerated are 4 points plus 5 standard errors, since conversations come in clusters.
-    """
-    n = sum(a.attempts for a in e.arms.values())
-    if n < SHARE_LEAST:
-        return ""
-    want, real = weight_bp / 10_000, e.arms["canary"].attempts / n
-    if abs(real - want) <= 0.04 + 5 * sqrt(want * (1 - want) / n):
-        return ""
-    return f"served share {real:.1%} is not the {want:.1%} that was set"

@@ -14,7 +14,7 @@ from fleetctl.analysis.buckets import BucketTally, freeze_edges
 from fleetctl.analysis.freeze import FREEZE_MOST, frozen
 from fleetctl.analysis.judge import fresh, judge, needed_scales
 from fleetctl.analysis.tally import Tally
-from fleetctl.domain.evidence import LADDER_METRICS, Cursor, Evidence, JudgeState, LookRow, Thresholds, Verdict, VerdictKind
+from fleetctl.domain.evidence import LADDER_METRICS, Arm, Cursor, Evidence, JudgeState, LookRow, Thresholds, Verdict, VerdictKind
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.records import Attempt, Scrape
 from fleetctl.domain.units import Instant
@@ -79,6 +79,36 @@ class Analysis:
 def cells_of(records: Iterable[Attempt | Scrape]) -> tuple[str, ...]:
     """Return the cells that a recording tells of."""
     return tuple(sorted({r.cell for r in records}))
+
+
+def by_cohort(
+    records: Sequence[Attempt | Scrape], cohorts: tuple[str, str] | None, *, model: str = "", arm: Arm | None = None
+) -> list[Attempt | Scrape]:
+    """Return the attempts of two cohorts (an A/B test of a team) as if the first were the baseline and the second the canary.
+
+    Args:
+        cohorts: as the router's log names them; None leaves the arms as they are.
+        model: only requests of this adapter model; arm: only requests that this arm served, before cohorts take the arms' place.
+
+    Raises:
+        UsageError: analyze.cohort, analyze.model: nothing of that name is there.
+    """
+    if cohorts is None and not model and arm is None:
+        return list(records)
+    attempts = [r for r in records if isinstance(r, Attempt) and (arm is None or r.arm == arm)]
+    if model and not any(a.model == model for a in attempts):
+        known = sorted({a.model for a in attempts if a.model})[:8]
+        raise UsageError("analyze.model", f"no request asked for the model {model[:60]!r}.", hint=f"Known: {', '.join(known) or 'none'}")
+    attempts = [a for a in attempts if not model or a.model == model]
+    if cohorts is None:
+        return list(attempts)
+    known = sorted({a.cohort for a in attempts if a.cohort})
+    missing = [c for c in cohorts if c not in known]
+    if missing or cohorts[0] == cohorts[1]:
+        text = f"no request is of the cohort {missing[0][:60]!r}." if missing else "a cohort cannot be compared with itself."
+        raise UsageError("analyze.cohort", text, hint=f"Known: {', '.join(known[:8]) or 'none: name a cohort in the fleet file'}")
+    sides: dict[str, Arm] = {cohorts[0]: "baseline", cohorts[1]: "canary"}
+    return [replace(a, arm=sides[a.cohort]) for a in attempts if a.cohort in sides]
 
 
 def analyze(

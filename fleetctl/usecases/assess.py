@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from fleetctl.assess.convert import Converted, convert, hip_path, patch_of
 from fleetctl.assess.declared import declared
 from fleetctl.assess.gather import Gatherer
 from fleetctl.assess.route import RANK, decide
-from fleetctl.assess.source import C_SUFFIXES, CUDA_SUFFIXES
 from fleetctl.domain.event import Event
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import WorkloadId
@@ -22,13 +20,12 @@ from fleetctl.domain.portability import ROUTES, LicenceAcceptance, RuleBook, Ski
 from fleetctl.domain.units import Money
 from fleetctl.domain.workload import Workload
 from fleetctl.errors import AssessFailed
-from fleetctl.ports.portability import CopyWriter, Probe, SourceTree
+from fleetctl.ports.portability import Probe, SourceTree
 from fleetctl.ports.state import Clock, Records, Store
 
 Price = Callable[[Workload, Pool], Money | None]
 MOST_PROBED = 200
 """Files that are compiled on trial per assessment: about one CPU second each."""
-PATCH_NAME, BY_HAND_NAME = "hipify.patch", "BY-HAND.md"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,19 +113,45 @@ def assess(subject: Subject, ports: AssessPorts, *, waivers: tuple[Waiver, ...] 
     if workload is not None:
         gatherer.add_workload(workload)
     findings = gatherer.findings(now)
-    if workload is not None and not subject.paths:
+    kept = _kept(subject, ports)
+    if kept is not None:
+        known = {(f.rule, f.subject) for f in kept.findings}
+        findings = (*kept.findings, *(f for f in findings if (f.rule, f.subject) not in known))
+    elif workload is not None and not subject.paths and not subject.images:
         findings = (*findings, *_declared(workload, ports))
+    of_workload = f"workload {workload.id}" if workload else ""
     return decide(
         workload.id if workload is not None else WorkloadId(""),
         findings,
-        now,
+        kept.as_of if kept is not None else now,
         waivers=(*_kept_waivers(workload, waivers, ports), *waivers),
         licence=licence_of("scale", ports),
         target=subject.target,
-        subject=" ".join([*(str(p) for p in subject.paths), *subject.images]) or (f"workload {workload.id}" if workload else ""),
-        lines=gatherer.counts.lines,
-        files=gatherer.counts.files,
+        subject=kept.subject if kept else " ".join([*(str(p) for p in subject.paths), *subject.images]) or of_workload,
+        lines=kept.lines if kept else gatherer.counts.lines,
+        files=kept.files if kept else gatherer.counts.files,
     )
+
+
+def _kept(subject: Subject, ports: AssessPorts) -> Assessment | None:
+    """Return what was read for a workload before, where only its name is given: the fleet file alone must not judge more kindly.
+
+    Raises:
+        AssessFailed: assess.other_target: it was read for another target.
+    """
+    workload = subject.workload
+    if workload is None or subject.paths or subject.images or ports.records is None:
+        return None
+    last = ports.records.get(Assessment, kept_id(workload.id))
+    if last is None or last.kind != "found" or last.subject in {"", f"workload {workload.id}"}:
+        return None
+    if last.target != subject.target:
+        raise AssessFailed(
+            "assess.other_target",
+            f"workload {workload.id} was read for {last.target}, from {last.subject}; for {subject.target} it was not.",
+            hint=f"Run: fleetctl assess PATH --target {subject.target} --save {workload.id}",
+        )
+    return last
 
 
 def _read(path: Path, subject: Subject, gatherer: Gatherer, ports: AssessPorts) -> None:
@@ -201,7 +224,7 @@ def save(assessment: Assessment, ports: AssessPorts) -> None:
     ports.records.put(kept_id(assessment.workload), assessment)
     text = f"assessment of {assessment.workload}: {assessment.route}, {len(assessment.blocking)} blocking, {len(assessment.waived)} waived"
     data = {"route": assessment.route, "blocking": len(assessment.blocking), "waived": ", ".join(w.rule for w in assessment.waived)}
-    ports.store.append((Event(at=assessment.as_of, kind="assess.saved", actor=ports.actor, text=text, data=data),))
+    ports.store.append((Event(at=ports.clock.now(), kind="assess.saved", actor=ports.actor, text=text, data=data),))
 
 
 def current(workload: Workload, records: Records, clock: Clock) -> Assessment:
@@ -241,45 +264,3 @@ def _total(route: Route, rows: list[FleetRow]) -> RouteTotal:
     mine = [r for r in rows if r.route == route]
     money = sum((r.usd_per_hour for r in mine if r.usd_per_hour is not None), Decimal(0))
     return RouteTotal(route=route, workloads=len(mine), usd_per_hour=money, unpriced=sum(r.usd_per_hour is None for r in mine))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conversion:
-    """What a translated copy holds."""
-
-    files: int
-    replaced: int
-    by_hand: int
-
-
-def convert_tree(path: Path, folder: Path, assessment: Assessment, ports: AssessPorts, writer: CopyWriter) -> Conversion:
-    """Write the translated sources of a tree into a new folder, with a patch and a list of what remains by hand."""
-    patches: list[str] = []
-    left: list[tuple[str, int, str]] = []
-    totals = [0, 0]
-
-    def files() -> Iterator[tuple[str, str]]:
-        for read in ports.tree.read(path):
-            if not isinstance(read, TextFile) or not read.path.lower().endswith((*CUDA_SUFFIXES, *C_SUFFIXES)) or "!" in read.path:
-                continue
-            done: Converted = convert(read.text, ports.book.names)
-            left.extend((read.path, line, name) for name, line in done.by_hand)
-            if done.replaced or read.path.lower().endswith(CUDA_SUFFIXES):
-                totals[0] += 1
-                totals[1] += done.replaced
-                patches.append(patch_of(read.path, read.text, done.text))
-                yield hip_path(read.path), done.text
-        yield PATCH_NAME, "".join(patches)
-        yield BY_HAND_NAME, _by_hand(left, assessment)
-
-    writer.write(folder, files())
-    return Conversion(files=totals[0], replaced=totals[1], by_hand=len(left))
-
-
-def _by_hand(left: Iterable[tuple[str, int, str]], assessment: Assessment) -> str:
-    lines = ["# What remains by hand", "", "## Names without a HIP twin", ""]
-    lines += [f"    {path}:{line}: {name}" for path, line, name in left] or ["None."]
-    lines += ["", "## Findings", ""]
-    shown = [f for f in assessment.findings if f.grade in {"blocker", "rework", "risk"} and not f.is_guarded]
-    lines += [f"    {f.where}: {f.rule} ({f.grade}, {f.count} places): {f.text} [{f.evidence}]" for f in shown] or ["None."]
-    return "\n".join("".join(c if c.isprintable() else "?" for c in line) for line in lines) + "\n"

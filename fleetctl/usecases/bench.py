@@ -34,19 +34,24 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Against:
-    """One route beside the best native run on NVIDIA and the best native one on the same GPU; None where there is no such run.
+    """One route beside the best native runs on NVIDIA and on the same GPU, all of one precision; None where there is none.
 
     Args:
+        nvidia: the GPU of that run on NVIDIA, "" where there is none.
         usd_per_million_tokens: output tokens, by the cheapest price of its size; None where no price is known.
     """
 
     gpu: str
     route: str
+    precision: str
     engine: str
     as_of: str
     tokens_per_s: float
     of_nvidia: float | None
     of_native: float | None
+    nvidia: str
+    ttft_p95_ms: float | None
+    tpot_p95_ms: float | None
     usd_per_million_tokens: Decimal | None
 
 
@@ -71,6 +76,8 @@ def rows_of(points: Sequence[Point], s: Subject, source: str, as_of: str) -> tup
             "p50_ms": f"{p.p50_ms:g}",
             "p95_ms": f"{p.p95_ms:g}",
             "p99_ms": f"{p.p99_ms:g}",
+            "ttft_p95_ms": "" if p.ttft_p95_ms is None else f"{p.ttft_p95_ms:g}",
+            "tpot_p95_ms": "" if p.tpot_p95_ms is None else f"{p.tpot_p95_ms:g}",
         }
         for p in points
         if p.meets_slo and p.tokens_per_s > 0
@@ -84,27 +91,34 @@ def route_of(record: Performance) -> str:
 
 
 def compare(records: Iterable[Performance], catalog: Catalog, model: str, klass: str) -> tuple[Against, ...]:
-    """Return the best run per GPU and route of one model and class, the fastest first."""
-    best: dict[tuple[str, str], Performance] = {}
+    """Return the best run per GPU, route and precision of one model and class, the fastest first."""
+    best: dict[tuple[str, str, str], Performance] = {}
     for r in records:
         if r.kind == "own" and r.model == model and r.klass == klass:
-            key = (r.gpu, route_of(r))
+            key = (r.gpu, route_of(r), r.precision)
             if key not in best or r.tokens_per_s > best[key].tokens_per_s:
                 best[key] = r
     vendor = {g.name: g.vendor for g in catalog.gpus}
-    nvidia = max((r.tokens_per_s for (g, route), r in best.items() if vendor.get(g) == "nvidia" and route == "native"), default=None)
+    nvidia: dict[str, Performance] = {}
+    for (gpu, route, precision), r in best.items():
+        if vendor.get(gpu) == "nvidia" and route == "native":
+            nvidia[precision] = max(nvidia.get(precision, r), r, key=lambda x: x.tokens_per_s)
     out = []
-    for (gpu, route), r in best.items():
-        native = best.get((gpu, "native"))
+    for (gpu, route, precision), r in best.items():
+        native, other = best.get((gpu, "native", precision)), nvidia.get(precision)
         out.append(
             Against(
                 gpu=gpu,
                 route=route,
+                precision=precision,
                 engine=r.engine.partition("; route ")[0],
                 as_of=r.as_of,
                 tokens_per_s=r.tokens_per_s,
-                of_nvidia=None if nvidia is None else round(r.tokens_per_s / nvidia, 4),
+                of_nvidia=None if other is None else round(r.tokens_per_s / other.tokens_per_s, 4),
                 of_native=None if native is None else round(r.tokens_per_s / native.tokens_per_s, 4),
+                nvidia="" if other is None else other.gpu,
+                ttft_p95_ms=r.ttft_p95_ms,
+                tpot_p95_ms=r.tpot_p95_ms,
                 usd_per_million_tokens=_usd(r, catalog),
             )
         )

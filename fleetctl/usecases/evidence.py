@@ -28,6 +28,9 @@ class _Kept:
     after: Instant | None = None
 
 
+_REPLAY, _LOG = "replay", "log"
+
+
 class CounterEvidence:
     """EvidenceSource over scraped counters: detection and shares over bounds, never a percentage.
 
@@ -186,6 +189,48 @@ class Combined:
         return tuple(replace(s, name=f"{name}.{s.name}") for name, source in self._sources.items() for s in source.describe(c))
 
 
+class Replayed:
+    """EvidenceSource of lane replay: recorded requests sent to both arms are judged, customers' own stand beside.
+
+    Customers are too few for a verdict, so their log may be silent; where it cannot be right, nothing is.
+
+    Args:
+        name: of the replay in the fleet file; replay: what it measures; log: customers' own requests.
+    """
+
+    def __init__(self, name: str, replay: EvidenceSource, log: EvidenceSource) -> None:
+        self._name, self._replay, self._log = name, replay, log
+
+    def mark(self, c: CellId) -> Cursor:
+        """Return a cursor at now that holds the place in both."""
+        replay, log = self._replay.mark(c), self._log.mark(c)
+        return Cursor(position=json.dumps({_REPLAY: replay.position, _LOG: log.position}), since=max(replay.since, log.since))
+
+    def freeze(self, c: CellId, scales: tuple[float, ...], least: int) -> Thresholds | None:
+        """Take the baseline's quantiles from what it answered to the replay."""
+        return self._replay.freeze(c, scales, least)
+
+    def read(self, c: CellId, since: Cursor) -> Evidence:
+        """Return the replay's counts since the cursor, customers' own beside them."""
+        replay = self._replay.read(c, replace(since, position=_position(since, _REPLAY)))
+        log = self._log.read(c, replace(since, position=_position(since, _LOG)))
+        broken = {arm: s for arm, s in log.state.items() if s not in ("ok", "empty", "stale")}
+        return replace(
+            replay,
+            cursor=since,
+            state={arm: min(replay.state[arm], broken.get(arm, "ok"), key=WORST.index) for arm in ARMS},
+            query=f"{self._name}: {replay.query} | log: {log.query}" if log.query else f"{self._name}: {replay.query}",
+            detail="; ".join(d for d in (replay.detail, f"log: {log.detail}" if log.detail else "") if d),
+            faults=tuple(sorted({*replay.faults, *log.faults})),
+            beside=replace(log, cursor=since),
+        )
+
+    def describe(self, c: CellId) -> tuple[Series, ...]:
+        """List what there is per arm, by source."""
+        both = ((self._name, self._replay), ("log", self._log))
+        return tuple(replace(s, name=f"{name}.{s.name}") for name, source in both for s in source.describe(c))
+
+
 def _position(cursor: Cursor, name: str) -> str:
     try:
         return str(json.loads(cursor.position)[name])
@@ -236,7 +281,7 @@ def _both(first: Counts, other: Counts, name: str) -> Counts:
         mean_latency_ms=first.mean_latency_ms if has_latency else other.mean_latency_ms,
         quantiles_ms=first.quantiles_ms if has_latency else other.quantiles_ms,
         timed_of={**other.timed_of, **first.timed_of},
-        shares={f"errors_{name}": (other.attempts, other.errors), **other.shares, **first.shares},
+        shares={**({f"errors_{name}": (other.attempts, other.errors)} if other.attempts else {}), **other.shares, **first.shares},
         means={**other.means, **first.means},
         cached_tokens=first.cached_tokens if has_cache else other.cached_tokens,
         prompt_tokens=first.prompt_tokens if has_cache else other.prompt_tokens,

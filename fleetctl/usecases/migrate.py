@@ -20,6 +20,7 @@ from fleetctl.errors import FleetctlError, PlanStale, StillPending, TrafficNotAp
 from fleetctl.planning.make_plan import plan_id as plan_id_of
 from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.ports.state import Clock, Held, Lease, Lost, Records, Store
+from fleetctl.rollout.checks import FAILED, OPEN
 from fleetctl.rollout.decide import PHASE_ORDER
 from fleetctl.usecases.tick import JUDGE, TickPorts, TickResult, TickSettings, tick
 
@@ -127,23 +128,39 @@ def arrived(plan: Plan, store: Store, shown: Callable[[CellId], int]) -> frozens
 def chosen_cells(plan: Plan, store: Store, names: Sequence[str], there: frozenset[CellId] = frozenset()) -> tuple[CellId, ...]:
     """Return the cells to move: the named ones, else those of the current wave, else those still in soak; none that is `there`.
 
-    A cell that an older plan brought to this target is left where it is.
+    A cell that an older plan brought to this target is left where it is. Waves of a later stage are never begun by the plan that foresees
+    them: what they wait for is released first, and the plan made then places them anew.
 
     Raises:
-        FleetctlError: migrate.unknown, a name that this plan does not move.
+        FleetctlError: migrate.unknown, a name that this plan does not move; StillPending: pending.release, all else is done or in soak.
     """
+    later = {c for w in plan.waves if w.stage > 1 for c in w.cells}
     moving = [c for w in sorted(plan.waves, key=lambda w: w.index) for c in w.cells]
     workload = {o.cell: o.workload for o in plan.outcomes}
     if names:
         unknown = [n for n in names if n not in moving and n not in {workload[c] for c in moving}]
         if unknown:
             raise FleetctlError("migrate.unknown", f"plan {plan.id} moves no {', '.join(unknown)}.", hint="Run: fleetctl show")
-        return tuple(c for c in moving if (c in names or workload[c] in names) and c not in there)
+        chosen = tuple(c for c in moving if (c in names or workload[c] in names) and c not in there)
+        if later.intersection(chosen):
+            raise _waits(plan, sorted(later.intersection(chosen))[0])
+        return chosen
     wave = current_wave(plan, store, there)
-    if wave is not None:
+    if wave is not None and wave.stage == 1:
         return tuple(c for c in wave.cells if c not in there)
     open_ = [c for c in moving if (r := _of_plan(store.load(c), plan)) is not None and not r.ended]
+    if not open_ and wave is not None:
+        raise _waits(plan, wave.cells[0])
     return tuple(open_)
+
+
+def _waits(plan: Plan, cell: CellId) -> StillPending:
+    """Return why a cell of a later stage is not begun yet."""
+    wave = next(w for w in plan.waves if cell in w.cells)
+    after = next((d.after for d in plan.calendar.waves if d.index == wave.index), ()) if plan.calendar is not None else ()
+    pools = f" of {', '.join(after[:3])}{' and others' if len(after) > 3 else ''}" if after else ""
+    text = f"{cell} is in stage {wave.stage} of plan {plan.id}: there is room for it once capacity{pools} is given back."
+    return StillPending("pending.release", text, hint="When that is released and the fleet file says so, run: fleetctl plan")
 
 
 def begin(plan: Plan, fleet: Fleet, cells: Sequence[CellId], until: Phase, store: Store, clock: Clock, actor: Actor) -> None:
@@ -229,9 +246,12 @@ def is_stuck(r: Rollout | None) -> bool:
     return r is not None and not r.ended and r.hold_reason.startswith(STUCK)
 
 
+HELD_BY_CHECKS = (FAILED, OPEN)
+
+
 def needs_person(r: Rollout | None) -> bool:
     """Tell whether only a person can help now."""
-    return r is not None and not r.ended and r.hold_reason == "step.inconclusive"
+    return r is not None and not r.ended and r.hold_reason in ("step.inconclusive", *HELD_BY_CHECKS)
 
 
 @dataclass(slots=True)
@@ -268,7 +288,7 @@ class Driver:
             began = clock.now()
             done = tick(c, self.ports, self.settings)
             self.on_tick(done)
-            if done.rollout is not None and done.rollout.ended:  # its story is told: the fleet's chain vouches for it
+            if done.kind != "idle" and done.rollout is not None and done.rollout.ended:  # the fleet's chain vouches for it
                 self.ports.store.anchor_heads(clock.now(), JUDGE)
             if clock.now() - began > SLOW:
                 self.slow.add(c)

@@ -40,6 +40,7 @@ OWN_RUN_PATIENCE = timedelta(minutes=50)
 _LOOK = timedelta(seconds=1)
 _EXISTS = re.compile(r'ID\s+"([^"]{1,600})"\s+already exists', re.IGNORECASE)
 _ADDRESS = re.compile(r"[A-Za-z_][\w.\[\]\"-]{1,500}\Z")
+_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")
 _ORDER = {"machine": 0, "card": 1, "disk": 2, "other": 3}
 _ELSEWHERE = frozenset({Action.OTHER_PLACE, Action.CLEAN_OTHER_REGION, Action.OTHER_ZONE, Action.RELAX, Action.RAISE_QUOTA})
 
@@ -116,6 +117,7 @@ def _pool(
 ) -> ProvisionOutcome:
     lease = take(ports, spec.pool)
     try:
+        provisioner = ports.provisioner(spec)
         saga = _Saga(
             spec=spec,
             plan=plan,
@@ -124,9 +126,9 @@ def _pool(
             ports=ports,
             on=on,
             lease=lease,
-            provisioner=ports.provisioner(spec),
+            provisioner=provisioner,
             leftovers=ports.leftovers(spec),
-            intent=_intent(spec, fleet, lease, ports),
+            intent=_intent(spec, fleet, lease, ports, provisioner),
         )
         return _run(saga) if apply else _preview(saga)
     except ProvisionFailed as e:
@@ -140,15 +142,23 @@ def _pool(
         ports.store.release(lease)
 
 
-def _intent(spec: PoolSpec, fleet: Fleet, lease: Lease, ports: CapacityPorts) -> ProvisionIntent:
-    """Return the pool's intent: the one on record, or a new one, whose tag no other ever had (a lease's token is never reused)."""
+def _intent(spec: PoolSpec, fleet: Fleet, lease: Lease, ports: CapacityPorts, provisioner: Provisioner) -> ProvisionIntent:
+    """Return the pool's intent: the one on record, or a new one, whose tag no other ever had.
+
+    A lease's token is never reused, but each workspace counts its own: the tag also holds who takes it, and when. Where nothing is on
+    record and a state has hosts, they are somebody's: another workspace of the team, or ours before its records were lost. They keep
+    their tag.
+    """
     asked = Candidate(sku=spec.sku, region=spec.region, zone=spec.zone, priority=spec.priority)
     last = ports.records.get(ProvisionIntent, spec.pool)
     known = ports.records.get(PoolHosts, spec.pool)
-    fresh = known is None or not known.hosts
+    hosts = known.hosts if known is not None else provisioner.outputs(spec.pool) if last is None else ()
+    fresh = not hosts
     if last is not None:
         return replace(last, asked=asked, place=last.place if last.asked == asked else asked, fresh=fresh)
-    tag = f"{fleet.lineage[:40]}-{spec.pool}-{lease.token}"
+    mark = digest([ports.holder, ports.clock.now()])[:8]
+    theirs = next((v for h in hosts for k, v in h.variables if k == "intent" and _TAG.match(v)), "")
+    tag = theirs or f"{fleet.lineage[:40]}-{spec.pool}-{lease.token}-{mark}"
     return ProvisionIntent(pool=spec.pool, tag=tag, step="planning", asked=asked, place=asked, at=ports.clock.now(), fresh=fresh)
 
 
@@ -416,7 +426,7 @@ def _clear(s: _Saga) -> tuple[Leftover, ...]:
     for orphan in orphans:
         s.on(Progress(subject=orphan.name, step="remove leftover", state="started", text=orphan.state))
         s.leftovers.remove(orphan)
-        s.on(Progress(subject=orphan.name, step="remove leftover", state="changed", text=orphan.id))
+        s.on(Progress(subject=orphan.name, step="remove leftover", state="changed", text=orphan.kind))
         note(
             s.ports,
             "provision.orphan_removed",

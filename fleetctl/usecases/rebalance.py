@@ -21,9 +21,11 @@ from fleetctl.domain.people import Reason
 from fleetctl.domain.plan import Outcome, Plan
 from fleetctl.domain.provision import CapacityVerdict
 from fleetctl.domain.rebalance import HeldBack, Limits, RebalanceRun, Shift, Standing
+from fleetctl.domain.release import Release
 from fleetctl.domain.units import Instant, Money
 from fleetctl.planning.make_plan import Worked, plan_id, work_out
 from fleetctl.planning.options import PlanOptions
+from fleetctl.planning.placement import SPREAD
 from fleetctl.planning.reference import Declared, ReferredSpeed
 from fleetctl.planning.speed import Speeds
 from fleetctl.ports.state import Records, Store
@@ -75,9 +77,14 @@ def propose(
     now = ports.clock.now()
     there = standing(fleet, ports)
     hosts = {h.pool: len(h.hosts) for h in ports.records.all(PoolHosts)}
-    view = view_of(fleet, catalog, there, measured or {}, hosts, limits.payback)
-    held = holds(fleet, past(fleet, ports.store), limits, now)
-    today = _Today(fleet=fleet, catalog=catalog, view=view, held=held, moving=migrating(fleet, ports.store), limits=limits)
+    view = view_of(fleet, catalog, there, measured or {}, hosts, limits.payback, SPREAD)
+    moving = migrating(fleet, ports.store)
+    held = {
+        **_planned(fleet, moving, ports),
+        **holds(fleet, past(fleet, ports.store), limits, now),
+        **_homeless(fleet, there, ports.records),
+    }
+    today = _Today(fleet=fleet, catalog=catalog, view=view, held=held, moving=moving, limits=limits)
     free = _plan(today, ports, now)
     wanted = [o for o in free.outcomes if o.kind == "move" and o.cell not in today.moving]
     moves, gpus = left(limits, ports.records.all(RebalanceRun), _gpus(view.fleet), now)
@@ -92,7 +99,38 @@ def propose(
 
 
 def _no_room(moves: int, gpus: float) -> Reason:
-    return Reason(code=LIMIT, text=f"{moves} cells and {gpus:.0f} GPUs may still move in this window; others save more.")
+    room = f"{moves} cell{'' if moves == 1 else 's'} and {gpus:.0f} GPU{'' if round(gpus) == 1 else 's'}"
+    return Reason(code=LIMIT, text=f"{room} may still move in this window: too little for it, or others save more.")
+
+
+def _planned(fleet: Fleet, moving: Mapping[CellId, PoolId], ports: PlanPorts) -> dict[CellId, Reason]:
+    """Return the cells that people's own plan moves later, while an earlier wave of it is under way."""
+    ours = {run.plan for run in ports.records.all(RebalanceRun)}
+    under_way = {r.plan for c in moving if (r := ports.store.load(c)) is not None} - ours
+    marked = digest(fleet)
+    found = {}
+    for name in sorted(under_way):
+        plan = ports.records.get(Plan, name)
+        if plan is not None and plan.fleet == marked:
+            reason = Reason(code="rebalance.planned", text=f"Plan {name} is under way and moves it in a later wave.")
+            found |= {c: reason for w in plan.waves for c in w.cells if c not in moving and not _ended(c, name, ports.store)}
+    return found
+
+
+def _ended(cell: CellId, plan: str, store: Store) -> bool:
+    r = store.load(cell)
+    return r is not None and r.plan == plan
+
+
+def _homeless(fleet: Fleet, there: Mapping[CellId, Standing], records: Records) -> dict[CellId, Reason]:
+    """Return the moved cells whose way home leads to a pool that was given back: no customer is ever sent to machines that are gone."""
+    made = {h.pool for h in records.all(PoolHosts) if h.hosts}
+    gone = {r.pool for r in records.all(Release) if r.step != "asked" and not (r.step == "done" and r.pool in made)}
+    return {
+        c.id: Reason(code="rebalance.no_home", text=f"{c.source} was given back. To move it on, name its pool now as source and plan.")
+        for c in fleet.cells
+        if c.id in there and c.source in gone
+    }
 
 
 def _plan(today: _Today, ports: PlanPorts, now: Instant, moves: int | None = None, gpus: float | None = None) -> Plan:
@@ -107,6 +145,7 @@ def _plan(today: _Today, ports: PlanPorts, now: Instant, moves: int | None = Non
         only=view.only,
         most_moves=moves,
         most_gpus=gpus,
+        stages=1,
         speed_of=_speeds(view, catalog, today.fleet),
     )
     marked = digest(today.fleet)

@@ -11,13 +11,13 @@ from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Approval, Plan
-from fleetctl.domain.rebalance import Limits, RebalanceRun, StandingApproval
+from fleetctl.domain.rebalance import RebalanceRun, StandingApproval
 from fleetctl.domain.rollout import Order
 from fleetctl.domain.units import Instant, Scalar
 from fleetctl.errors import LeaseHeld, PlanStale
-from fleetctl.ports.state import Held, Lease, Records, Store
-from fleetctl.rebalance.hold import refused, within
-from fleetctl.usecases.migrate import begin, chosen_cells
+from fleetctl.ports.state import Held, Lease, Lost, Records, Store
+from fleetctl.rebalance.hold import refused
+from fleetctl.usecases.migrate import approved_plan, begin, chosen_cells
 from fleetctl.usecases.plan import PlanPorts
 from fleetctl.usecases.rebalance import SCOPE, TTL, Proposal
 
@@ -102,9 +102,49 @@ def take_lease(store: Store, holder: str, is_gone: Callable[[str], bool]) -> Lea
     return got
 
 
-def narrowed(limits: Limits, approval: StandingApproval) -> Limits:
-    """Return the limits that both the run and the approval keep."""
-    return within(limits, approval)
+def keep_lease(store: Store, lease: Lease) -> Lease:
+    """Be still the only run, though making the pools took long; a lease that ran out is taken again where nobody had it meanwhile.
+
+    Raises:
+        LeaseHeld: rebalance.running.
+    """
+    renewed = store.renew(lease, TTL)
+    if not isinstance(renewed, Lost):
+        return renewed
+    got = store.acquire(SCOPE, lease.holder, TTL)
+    if isinstance(got, Lease) and got.token == lease.token + 1:  # each acquisition counts one: nobody was there in between
+        return got
+    if isinstance(got, Lease):
+        store.release(got)
+    text = "this run took longer than its lease, and another one began meanwhile; this one began nothing."
+    raise LeaseHeld("rebalance.running", text, hint="Run the same command again")
+
+
+def settle(records: Records, store: Store, now: Instant) -> tuple[RebalanceRun, ...]:
+    """Correct the record of runs that died while they began their moves: what never began is not counted; what did goes on by itself.
+
+    Returns:
+        the corrected runs, () where none died.
+    """
+    mended = []
+    for run in records.all(RebalanceRun):
+        if not run.open:
+            continue
+        began = tuple(c for c in run.begun if _has_begun(c, run, store))
+        mended.append(replace(run, begun=began, open=False))
+        records.put(run.id, mended[-1])
+        text = f"{run.id} died while it began; {len(began)} of {len(run.begun)} had begun"
+        data: dict[str, Scalar] = {"run": run.id, "plan": run.plan, "begun": len(began), "standing": run.standing}
+        store.append((Event(at=now, kind="rebalance.run", actor=TIMER, text=text, data=data),))
+    return tuple(mended)
+
+
+def _has_begun(cell: CellId, run: RebalanceRun, store: Store) -> bool:
+    r = store.load(cell)
+    if r is None:
+        return False
+    home = any(s.cell == cell and s.order == "home" for s in run.shifts)
+    return r.ended != "complete" or any(o.kind == "fallback" for o in r.orders) if home else r.plan == run.plan
 
 
 def save(proposal: Proposal, fleet: Fleet, ports: PlanPorts, approval: StandingApproval) -> Plan | None:
@@ -129,17 +169,26 @@ def save(proposal: Proposal, fleet: Fleet, ports: PlanPorts, approval: StandingA
 def begin_run(proposal: Proposal, fleet: Fleet, ports: PlanPorts, approval: StandingApproval) -> Begun:
     """Begin the first wave of a saved run, and send home what returns; the record is written first, so that moves are never uncounted.
 
+    Making the pools may have taken hours: all that the run rests on is looked at again.
+
+    Args:
+        fleet: as the fleet file is now.
+
     Raises:
+        PlanStale: rebalance.no_standing: the approval was withdrawn or has ended; plan.stale: the fleet has changed.
         StillPending, PlanStale: as `fleetctl.usecases.migrate.begin`.
     """
     plan, store = proposal.plan, ports.store
-    cells = chosen_cells(plan, store, ()) if plan is not None and plan.waves else ()
-    run = replace(proposal.run, begun=(*cells, *proposal.home), standing=approval.id)
+    standing_approval(ports.records, fleet, approval.id, ports.clock.now())
+    cells = chosen_cells(approved_plan(ports.records, fleet, plan.id), store, ()) if plan is not None and plan.waves else ()
+    run = replace(proposal.run, begun=(*cells, *proposal.home), standing=approval.id, open=True)
     ports.records.put(run.id, run)
     if plan is not None and cells:
         begin(plan, fleet, cells, "complete", store, ports.clock, TIMER)
     for c in proposal.home:
         store.order(c, Order(kind="fallback", actor=TIMER, at=ports.clock.now(), note=f"rebalance {run.id}"))
+    run = replace(run, open=False)
+    ports.records.put(run.id, run)
     text = f"{run.id}: {len(cells)} cells begin, {len(proposal.home)} go home, under {approval.id}"
     data: dict[str, Scalar] = {"run": run.id, "plan": run.plan, "begun": len(run.begun), "standing": approval.id}
     store.append((Event(at=ports.clock.now(), kind="rebalance.run", actor=TIMER, text=text, data=data),))

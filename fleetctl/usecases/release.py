@@ -5,7 +5,7 @@ Never destroys what fleetctl did not make. The only place where a `ReleasePermit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from fleetctl.domain.plan import Approval
 from fleetctl.domain.pool import PoolSpec
 from fleetctl.domain.provision import Drill, Progress, ReleasePermit
 from fleetctl.domain.release import FINISHED, Release, ReleaseView
-from fleetctl.errors import PlanStale, ProvisionFailed, StillPending
+from fleetctl.errors import FleetctlError, PlanStale, ProvisionFailed, StillPending
 from fleetctl.planning.release_gate import release_checks, role_of
 from fleetctl.ports.state import Clock, Records, Store
 from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, take
@@ -69,7 +69,25 @@ def view(pool: PoolId, fleet: Fleet, ports: ReleasePorts, *, handoff: bool) -> R
     checks = release_checks(pool, fleet, rollouts, {x: ports.shown(x) for x in touched}, drills, c.clock.now())
     approved = _approved(asked, c.records)
     needed = 0 if role == "unused" else fleet.policy.approvals
-    return ReleaseView(release=asked, checks=checks, approved_by=approved, missing=max(0, needed - len(approved)))
+    standing = _standing(pool, fleet, c, hosts) if is_ours else ()
+    return ReleaseView(release=asked, checks=checks, approved_by=approved, missing=max(0, needed - len(approved)), standing=standing)
+
+
+def _standing(pool: PoolId, fleet: Fleet, c: CapacityPorts, hosts: Collection[HostId]) -> tuple[str, ...]:
+    """Return the machines that a try left for us to keep and nobody was told of; () too where the cloud cannot be asked."""
+    intent = c.records.get(ProvisionIntent, pool)
+    if intent is None or hosts:
+        return ()
+    try:
+        found = c.leftovers(_spec(pool, fleet)).find(intent.tag)
+    except FleetctlError:
+        return ()
+    return tuple(sorted(o.name for o in found if o.kind == "machine"))
+
+
+def _spec(pool: PoolId, fleet: Fleet) -> PoolSpec:
+    p = fleet.pool(pool)
+    return PoolSpec(pool=p.id, vendor=p.vendor, sku=p.sku, region=p.region, count=0, stack=p.provisioned_by)
 
 
 def _hosts(pool: PoolId, fleet: Fleet, records: Records) -> tuple[HostId, ...]:
@@ -143,7 +161,7 @@ def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[
     if release.kind != "ours":
         raise ValueError("a handoff is never destroyed by us")
     pool = fleet.pool(release.pool)
-    spec = PoolSpec(pool=pool.id, vendor=pool.vendor, sku=pool.sku, region=pool.region, count=0, stack=pool.provisioned_by)
+    spec = _spec(pool.id, fleet)
     lease = take(c, release.pool)
     try:
         if _hosts(pool.id, fleet, c.records) != release.hosts and release.step == "asked":
@@ -175,7 +193,7 @@ def _sweep(spec: PoolSpec, c: CapacityPorts, on: Callable[[Progress], None]) -> 
     for one in loose:
         on(Progress(subject=one.name, step="remove leftover", state="started", text=one.state))
         leftovers.remove(one)
-        on(Progress(subject=one.name, step="remove leftover", state="changed", text=one.id))
+        on(Progress(subject=one.name, step="remove leftover", state="changed", text=one.kind))
     still = leftovers.find(intent.tag) if loose else ()
     if still:
         text = f"pool {spec.pool} was destroyed, but {len(still)} things with its tag are still there."

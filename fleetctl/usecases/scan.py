@@ -148,6 +148,12 @@ def gap_of(error: Exception, scope: str, source: str) -> Gap:
     return Gap(scope=scope, reason=f"{type(error).__name__}: {error}"[:300], source=source, code="inventory.failed")
 
 
+def silent(scan: Scan) -> bool:
+    """Tell whether parts were asked this time, some failed, and not one told a fact."""
+    asked = [part for part in scan.parts if not part.reused]
+    return any(part.gaps for part in asked) and not any(f.seen_at >= scan.at for part in asked for f in part.facts)
+
+
 def lacking_credentials(scan: Scan) -> tuple[Gap, ...]:
     """Return the gaps of the parts asked this time that only a credential can close."""
     return tuple(g for part in scan.parts if not part.reused for g in part.gaps if g.code.startswith("credentials."))

@@ -11,10 +11,12 @@ from datetime import timedelta
 from typing import Literal, assert_never
 
 from fleetctl.analysis.judge import judge, start_step
+from fleetctl.analysis.looks import seen_of
 from fleetctl.analysis.pooled import Member, pooled
 from fleetctl.analysis.shadow import shadow_verdict
+from fleetctl.domain.checks import CheckSeen
 from fleetctl.domain.event import Event
-from fleetctl.domain.evidence import LADDER_METRICS, Cursor, Evidence, LookRow, Pair, Verdict
+from fleetctl.domain.evidence import LADDER_METRICS, Cursor, Evidence, LookRow, Pair, Seen, Verdict
 from fleetctl.domain.fleet import FreezeWindow
 from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import CellId, PoolId
@@ -28,22 +30,26 @@ from fleetctl.domain.rollout import (
     Observation,
     Rollout,
     RolloutSpec,
+    RunChecks,
     SetSplit,
     StartShadow,
     StopShadow,
     Unhold,
     Warm,
 )
-from fleetctl.domain.split import Split, Stale
+from fleetctl.domain.split import Served, Split, Stale
 from fleetctl.domain.units import Instant, Scalar
-from fleetctl.errors import EvidenceUnavailable, FleetctlError, StoreUnavailable, TrafficNotApplied
+from fleetctl.errors import ConfigInvalid, EvidenceUnavailable, FleetctlError, StoreUnavailable, TrafficNotApplied
 from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store, Trail
-from fleetctl.ports.traffic import EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
+from fleetctl.ports.traffic import Checks, EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
 from fleetctl.rollout.decide import PROVIDER, STALE, decide
 from fleetctl.rollout.notices import LOOK, TARGET, leaving
 
 FOR_GOOD = timedelta(days=36_500)
 """Lease of a weight whose migration is complete: nobody needs to tick it any more."""
+
+RESTING = timedelta(hours=1)
+"""How often a finished cell is looked at whose target tells of nothing: the fleet file may name a source of notices since."""
 
 THRESHOLD_LEAST = 1_000
 """Baseline requests from which latency quantiles are frozen. Source: p99 of fewer rests on under 10 requests."""
@@ -85,6 +91,7 @@ class TickPorts:
     prober: Callable[[CellId], Prober]
     identity: Callable[[CellId], IdentitySource] | None = None
     notices: Notices = field(default_factory=NoNotices)
+    checks: Checks | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +131,13 @@ def tick(c: CellId, ports: TickPorts, settings: TickSettings) -> TickResult:
     if isinstance(lease, Held):
         return TickResult(cell=c, kind="held", why=f"{lease.holder} is at it")
     r = ports.store.load(c)
-    if r is None or (r.ended and not r.orders):
-        ports.store.release(lease)
-        return TickResult(cell=c, kind="idle", why="nothing to do", rollout=r)
+    if r is None or (r.ended and not r.orders and not _is_told(r, ports)):
+        again = LOOK if r is not None and ports.notices.watches(r.spec.target) else RESTING
+        if r is not None and r.ended == "complete":
+            ports.store.record(lease, r, r, (), again)
+        else:
+            ports.store.release(lease)
+        return TickResult(cell=c, kind="idle", why="nothing to do", rollout=r, look_again=again)
     try:
         split = ports.router(c).fence(c, lease.token)
         if isinstance(split, Stale):
@@ -136,6 +147,13 @@ def tick(c: CellId, ports: TickPorts, settings: TickSettings) -> TickResult:
         raise
     except FleetctlError as e:
         return _cannot_act(r, lease, e, ports)
+
+
+def _is_told(r: Rollout, ports: TickPorts) -> bool:
+    """Tell whether a finished cell has to do with a notice on its target; nobody else is asked anything."""
+    if r.ended != "complete":
+        return False
+    return r.hold_reason == TARGET or leaving(ports.notices.read(r.spec.target), r.spec.target) is not None
 
 
 def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, settings: TickSettings) -> TickResult:
@@ -159,23 +177,25 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
         at=now,
         phase=decision.next.phase,
         target_bp=decision.next.weight_bp,
-        served_bp=seen.evidence.served_bp if seen.evidence else None,
+        served_bp=seen.evidence.customers.served_bp if seen.evidence else None,
         arms=seen.evidence.arms if seen.evidence else {},
         verdicts=seen.verdicts,
         why=decision.why.text,
         query=seen.evidence.query if seen.evidence else "",
+        seen=_kept(r, seen),
     )
-    lost = ports.store.record(lease, before, decision.next, events, _look_again(decision, r, ports))
+    again = _look_again(decision, r, ports)
+    lost = ports.store.record(lease, before, decision.next, events, again)
     if lost is not None:
         return TickResult(cell=r.cell, kind="stale", why="another writer took over; nothing was recorded", rollout=r)
     ports.trail.add(look)
-    return TickResult(cell=r.cell, kind="ticked", why=decision.why.text, rollout=decision.next, look=look, look_again=decision.look_again)
+    return TickResult(cell=r.cell, kind="ticked", why=decision.why.text, rollout=decision.next, look=look, look_again=again)
 
 
 def _look_again(decision: Decision, r: Rollout, ports: TickPorts) -> timedelta:
     """Look sooner where a pool may tell of its end: a notice is no use after it."""
-    watched = not decision.next.ended and any(ports.notices.watches(p) for p in (r.spec.target, r.spec.source))
-    return min(decision.look_again, LOOK) if watched else decision.look_again
+    pools = {"": (r.spec.target, r.spec.source), "complete": (r.spec.target,)}.get(decision.next.ended, ())
+    return min(decision.look_again, LOOK) if any(ports.notices.watches(p) for p in pools) else decision.look_again
 
 
 def _goes_home(decision: Decision, split: Split) -> bool:
@@ -192,7 +212,7 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
     judged = r.judge
     verdicts: tuple[Verdict, ...] = ()
     pairs: tuple[Pair, ...] = ()
-    evidence, mark, source, target = None, None, None, None
+    evidence, calm, mark, source, target = None, None, None, None, None
     identity = _arms(r, ports)
     if r.settled_at is None:
         judged, mark = start_step(r.judge), _mark(r, ports)
@@ -201,19 +221,21 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
     elif phase.weight_bp > 0 and now >= r.settled_at:
         evidence = _read(r, ports)
         if evidence is not None:
-            comparable = identity is None or not identity.differs  # arms that serve different things get no verdict but the breaker's
+            comparable = _comparable(identity)
             judged, verdicts = judge(r.judge, evidence, phase.guardrails if comparable else ())
             if r.spec.lane.kind == "pooled" and comparable:
                 verdicts = pooled(verdicts, judged, evidence, tuple(_members(r, ports)), phase.guardrails)
     elif phase.phase == "preflight":
+        calm = _read(r, ports)
         source = ports.prober(r.cell).ready(r.spec.source, r.cell).share
         if source >= 1.0:  # one dead side is waited for at a time: other cells wait for this tick
             target = ports.prober(r.cell).ready(r.spec.target, r.cell).share
     elif phase.phase == "shadow" and r.spec.shadow is not None:
         pairs = ports.shadow(r.cell).pairs(r.cell, r.since)
         verdicts = (shadow_verdict(pairs, r.spec.shadow),)
-    signals = () if r.ended else tuple(s for p in (r.spec.target, r.spec.source) for s in ports.notices.read(p))
-    if r.hold_reason == TARGET and leaving(signals, r.spec.target) is None:
+    asked = {"": (r.spec.target, r.spec.source), "complete": (r.spec.target,)}.get(r.ended, ())
+    signals = tuple(s for p in asked for s in ports.notices.read(p))
+    if r.hold_reason == TARGET and not r.ended and leaving(signals, r.spec.target) is None:
         target = ports.prober(r.cell).ready(r.spec.target, r.cell).share
     return Observation(
         split=split,
@@ -229,7 +251,38 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         is_paged=r.lost_since is not None and ports.store.holding(PROVIDER) > 0,
         mark=mark,
         identity=identity,
+        checks=_checks(r, identity, ports),
+        served=_served(r, ports),
+        calm=calm,
     )
+
+
+def _served(r: Rollout, ports: TickPorts) -> Served | None:
+    """Count who answered since the step was shown, where nothing or everything is to be on the target; None where nobody can tell."""
+    if r.ended or r.settled_at is None or r.phase not in ("preflight", "shadow", "complete"):
+        return None
+    try:
+        return ports.router(r.cell).served(r.cell, Cursor(position="", since=r.settled_at))
+    except TrafficNotApplied:
+        return None
+
+
+def _kept(r: Rollout, seen: Observation) -> Seen | None:
+    if seen.evidence is None:
+        return None
+    return seen_of(r.judge, seen.evidence, r.step, r.spec.phases[r.step].guardrails, compared=_comparable(seen.identity))
+
+
+def _comparable(identity: ArmsIdentity | None) -> bool:
+    """Tell whether the guardrails are judged: arms that serve different things get no verdict but the breaker's."""
+    return identity is None or not identity.differs
+
+
+def _checks(r: Rollout, identity: ArmsIdentity | None, ports: TickPorts) -> tuple[CheckSeen, ...]:
+    """Return how the checks of both arms stand; nobody is asked where none is needed or the cell goes home."""
+    if not r.spec.checks or ports.checks is None or r.ended or r.direction == "home":
+        return ()
+    return ports.checks.standing(r.cell, r.spec.checks, identity.hash() if identity is not None else r.identity)
 
 
 def _arms(r: Rollout, ports: TickPorts) -> ArmsIdentity | None:
@@ -266,7 +319,7 @@ def _read(r: Rollout, ports: TickPorts) -> Evidence | None:
         return None
     try:
         return ports.evidence(r.cell).read(r.cell, r.since)
-    except EvidenceUnavailable:
+    except (EvidenceUnavailable, ConfigInvalid):  # what a source needs may be gone since the step began: no evidence either
         return None
 
 
@@ -324,6 +377,9 @@ def _apply(r: Rollout, d: Decision, lease: Lease, ports: TickPorts, settings: Ti
                 ports.holds.warm(effect.pool)
             case StartShadow():
                 ports.shadow(r.cell).start(r.cell, effect.sample_per_s, lease.token)
+            case RunChecks():
+                if ports.checks is not None:
+                    ports.checks.start(r.cell, effect.checks)
             case StopShadow() | Drain():
                 _after_care(r, effect, lease, ports, events)
             case Notify():

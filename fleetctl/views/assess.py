@@ -168,7 +168,7 @@ def _place(where: str) -> tuple[str, int]:
 
 def _sarif_place(where: str) -> dict[str, object]:
     path, line = _place(where)
-    uri = quote(clean(path).encode("utf-8", "replace"), safe="/-._~")
+    uri = quote(path.encode("utf-8", "replace"), safe="/-._~")
     place: dict[str, object] = {"artifactLocation": {"uri": uri or "unknown"}}
     if line:
         place["region"] = {"startLine": line}

@@ -36,7 +36,8 @@ GRADE_MEANS = {
     "info": "good to know",
 }
 _MORE = """
-.bar{height:18px;border-radius:6px;overflow:hidden;margin:6px 0 4px}
+.bar{height:18px;border-radius:6px;overflow:hidden;margin:6px 0 12px}
+@media(min-width:701px){.stack .num+td,.stack .num+th{padding-left:20px}}
 .bar .native{fill:var(--pass)}.bar .rebuild{fill:var(--g3)}.bar .hipify{fill:var(--g2)}.bar .scale{fill:var(--g4)}
 .bar .zluda{fill:var(--g5)}.bar .stay{fill:var(--fail)}
 .panel.blocks{border-left:3px solid var(--fail);margin:12px 0}

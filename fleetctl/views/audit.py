@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fleetctl.domain.evidence import Verdict
+from fleetctl.usecases.audit import LooksCheck
 from fleetctl.views.columns import clean, columns, counted
 
 FLEET_CHAIN = "(fleet)"
@@ -53,3 +55,19 @@ def _many(bad: int, total: int) -> str:
 
 def _name(c: ChainResult) -> str:
     return FLEET_CHAIN if c.cell is None else clean(c.cell)
+
+
+def render_looks(found: LooksCheck) -> str:
+    """Return what computing a cell's verdicts again came to, one line per difference."""
+    more = [f"{counted(found.shared, 'look')} rest on equal cells too"] if found.shared else []
+    more += [f"{counted(found.without, 'look')} of an earlier release say too little"] if found.without else []
+    if not found.differing:
+        head = f"{clean(found.cell)}: {counted(found.looks, 'look')} judged again, every verdict comes out as it was"
+        return "; ".join([head, *more])
+    head = f"{clean(found.cell)}: {found.differing:,} of {counted(found.looks, 'look')} come out otherwise"
+    lines = [f"  {d.at:%Y-%m-%d %H:%M:%S} stored {_verdict(d.stored)}, computed {_verdict(d.computed)}" for d in found.differences]
+    return "\n".join(["; ".join([head, *more]), *lines])
+
+
+def _verdict(v: Verdict | None) -> str:
+    return "nothing" if v is None else f"{clean(v.guardrail)} {v.kind} (E {v.e_value:.4g}, PASS {v.pass_e_value:.4g})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fleetctl.domain.calibration import Calibration
+from fleetctl.domain.checks import CheckResult
 from fleetctl.domain.identity import ContractReport
 from fleetctl.domain.quality import QualityReport
 from fleetctl.views.columns import WIDTH, clean, columns, counted, duration, wrapped
@@ -14,6 +15,7 @@ def calibration_text(
     found: Sequence[Calibration],
     reports: Sequence[ContractReport] = (),
     compared: Sequence[QualityReport] = (),
+    results: Sequence[CheckResult] = (),
     width: int = WIDTH,
 ) -> str:
     """Return all that was measured and proposed, and what is refused."""
@@ -24,6 +26,8 @@ def calibration_text(
         lines += [*_contract(r, width), ""]
     for q in compared:
         lines += [*_quality(q, width), ""]
+    if results:
+        lines += [*_checks(results, width), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -74,6 +78,18 @@ def _quality(q: QualityReport, width: int) -> Iterator[str]:
         for b in (q.whole, *q.buckets)
     ]
     yield from columns([head, *rows], right=[1, 2, 3, 4, 5, 6, 7], indent="    ", width=width)
+
+
+def _checks(results: Sequence[CheckResult], width: int) -> Iterator[str]:
+    rows = [[clean(r.cell), r.check, r.kind, f"{r.missing:,}" if r.missing else "-", _numbers(r)] for r in results]
+    yield from columns([["CELL", "CHECK", "RESULT", "MISSING", "FOUND"], *rows], right=[3], width=width)
+    for r in results:
+        if r.why:
+            yield from wrapped(f"{clean(r.cell)} {r.check}: {clean(r.why)}", width, "  ")
+
+
+def _numbers(r: CheckResult) -> str:
+    return ", ".join(f"{k.replace('_', ' ')} {v:.4g}" for k, v in r.numbers.items())
 
 
 def _nat(value: float | None) -> str:

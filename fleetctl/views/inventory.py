@@ -54,7 +54,7 @@ WORKLOAD_COLUMNS = (
     Column(title="REQ/S", right=True),
     Column(title="USD/H", right=True),
     Column(title="GPUS", right=True),
-    Column(title="OWNER", shrink=3),
+    Column(title="OWNER", shrink=2, least=12),
     Column(title="COST-CENTRE", wide=True),
     Column(title="TENANT", wide=True),
     Column(title="DATA", wide=True),

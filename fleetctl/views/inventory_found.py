@@ -12,7 +12,7 @@ from fleetctl.views.columns import counted
 from fleetctl.views.output import Column, Table, clean, shorten
 
 if TYPE_CHECKING:
-    from fleetctl.domain.scan import Scan
+    from fleetctl.domain.scan import PartScan, Scan
     from fleetctl.usecases.inventory_diff import InventoryDiff
     from fleetctl.usecases.inventory_found import Found
 
@@ -41,7 +41,7 @@ def pools_table(found: Found) -> Table:
         Column(title="RUN", right=True, wide=True),
         Column(title="GPUS", right=True),
         Column(title="USD/H", right=True),
-        Column(title="OWNERS", shrink=3),
+        Column(title="OWNERS", shrink=3, least=9),
         Column(title="CLOUD", wide=True),
         Column(title="VENDOR", wide=True),
         Column(title="GPU", wide=True),
@@ -55,8 +55,8 @@ def pools_table(found: Found) -> Table:
             str(p.vms),
             str(p.running),
             str(p.gpus),
-            "-" if p.usd_per_hour is None else f"{p.usd_per_hour:.2f}",
-            ", ".join(p.owners[:3]) + (f" and {len(p.owners) - 3} more" if len(p.owners) > 3 else "") or "-",
+            f"{p.usd_per_hour:.2f}" if p.usd_per_hour is not None else "-" if p.priority == "regular" else p.priority,
+            " ".join([*p.owners[:1], f"+{len(p.owners) - 1}"] if len(p.owners) > 1 else p.owners) or "-",
             p.cloud or "-",
             p.vendor or "-",
             p.gpu or "-",
@@ -68,7 +68,7 @@ def pools_table(found: Found) -> Table:
     foot = (
         "",
         f"{counted(total, 'machine')}, {counted(sum(p.gpus for p in found.pools), 'GPU')}",
-        "POOL -: not in the fleet file. USD/H: list prices of those that run.",
+        "POOL -: not in the fleet file. USD/H: list prices of those that run; none is known for spot.",
     )
     return Table(columns=columns, rows=rows, foot=foot, empty="No machine was found. Run: fleetctl inventory scan")
 
@@ -76,9 +76,9 @@ def pools_table(found: Found) -> Table:
 def things_table(found: Found, what: str) -> Table:
     """Return the things of one kind, by name."""
     kind, names = WHAT[what]
-    things = found.of_kind(kind)
+    things = sorted(found.of_kind(kind), key=lambda t: -(t.number("requests_per_s") or 0.0))
     columns = (Column(title=kind.upper(), shrink=1, middle=True), *(_column(n) for n in names), Column(title="SOURCE", wide=True))
-    rows = tuple((_named(t), *(t.text(n) or "-" for n in names), t.source) for t in things)
+    rows = tuple((_named(t), *(_value(t.values.get(n)) for n in names), t.source) for t in things)
     foot = ("", counted(len(things), kind))
     return Table(columns=columns, rows=rows, foot=foot, empty=f"No {what} were found. Run: fleetctl inventory scan")
 
@@ -114,10 +114,7 @@ def scan_table(scan: Scan, doubts: Sequence[Gap]) -> Table:
         Column(title="SECONDS", right=True),
         Column(title="STATE"),
     )
-    rows = tuple(
-        (p.source, p.part or "-", str(len(p.facts)), f"{p.seconds:.1f}", _state(p.reused, bool(p.gaps), p.kept_from is not None))
-        for p in scan.parts
-    )
+    rows = tuple((p.source, p.part or "-", str(len(p.facts)), f"{p.seconds:.1f}", _state(p)) for p in scan.parts)
     gaps = (*scan.gaps(), *doubts)
     total = sum(len(p.facts) for p in scan.parts)
     said = f"{counted(total, 'fact')} of {counted(len(scan.parts), 'part')}, {counted(len(gaps), 'gap')}"
@@ -129,8 +126,12 @@ def scan_table(scan: Scan, doubts: Sequence[Gap]) -> Table:
 
 def gap_lines(gaps: Sequence[Gap], most: int = MOST_GAPS) -> list[str]:
     """Return a line per gap, the first `most` of them."""
-    lines = [f"Not known: {clean(g.scope)}: {clean(g.reason)} ({clean(g.source)})" for g in gaps[:most]]
+    lines = [f"Not known: {clean(g.scope)}: {clean(g.reason)} ({clean(g.source)}){_mend(g)}" for g in gaps[:most]]
     return lines + ([f"and {len(gaps) - most} gaps more: -o json shows all"] if len(gaps) > most else [])
+
+
+def _mend(gap: Gap) -> str:
+    return f". {clean(gap.mend)}" if gap.mend else ""
 
 
 def diff_table(diff: InventoryDiff) -> Table:
@@ -170,11 +171,17 @@ def _change(name: str, old: object, new: object) -> str:
 
 
 def _value(value: object) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:.0f}"
     return "-" if value is None or value == "" else str(value)
 
 
-def _state(reused: bool, has_gaps: bool, kept: bool) -> str:
-    return "not asked" if reused else "failed, kept" if kept else "gaps" if has_gaps else "asked"
+def _state(part: PartScan) -> str:
+    if part.reused:
+        return "not asked"
+    if part.kept_from is not None:
+        return "failed, kept"
+    return "asked" if not part.gaps else "gaps" if part.facts else "failed"
 
 
 def _named(thing: Thing) -> str:
@@ -186,7 +193,7 @@ def _named(thing: Thing) -> str:
 def _column(name: str) -> Column:
     numbers = {"gpus", "count", "minimum", "maximum", "used", "limit", "requests_per_s", "p95_ms", "free"}
     return Column(
-        title=name.upper().replace("_PER_S", "/S").replace("_", " "),
+        title={"requests_per_s": "REQ/S", "engine_version": "VERSION"}.get(name, name.upper().replace("_", " ")),
         right=name in numbers,
         shrink=0 if name in numbers | {"region"} else 2,
         middle=name == "sku",

@@ -24,6 +24,9 @@ _HOLDS = {
     "evidence.provider": "many cells have no evidence: the provider is at fault",
     "home.source_not_ready": "the source does not answer real completions",
     "freeze": "a freeze window is open",
+    "checks.failed": "a check of both arms FAILed; a person must look. See: fleetctl status",
+    "checks.open": "a check of both arms settled nothing; a person must look. See: fleetctl status",
+    "checks.due": "a check of both arms must be run. See: fleetctl status",
 }
 """What holds a cell, in words; any other reason is shown as its code."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from fleetctl.domain.canonical import digest
 from fleetctl.domain.fleet import Fleet
@@ -113,13 +113,31 @@ def _cash(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
         gap = f" (proven gap {plan.gap_pct:.2f} %)" if plan.gap_pct is not None else ""
         moving = plan.certificate.moving.amount if plan.certificate is not None else 0
         more = f", {moving:,.2f} of it for the moves themselves" if moving else ""
-        yield from wrapped(f"no plan costs less than {money_text(plan.bound)} an hour{more}{gap}", width, "  ")
+        first = "with all of today's VMs held, no plan" if plan.certificate is not None and plan.certificate.later else "no plan"
+        yield from wrapped(f"{first} costs less than {money_text(plan.bound)} an hour{more}{gap}", width, "  ")
+        for number, proof in enumerate(plan.certificate.later if plan.certificate is not None else (), 2):
+            yield from wrapped(
+                f"on what stage {number - 1} releases, none less than {money_text(proof.bound)} (proven gap {proof.gap_pct:.2f} %)",
+                width,
+                "  ",
+            )
     sources = {o.source for o in plan.outcomes if o.kind == "move"}
     for c in fleet.commitments:
         if c.pool in sources and c.until >= plan.made_at.date().isoformat():
             yield from wrapped(
                 f"{counted(c.count, 'VM')} of {clean(c.pool)} still paid for until {clean(c.until)} (commitment)", width, "  "
             )
+    for c in fleet.commitments:
+        if c.scope is not None and c.until >= plan.made_at.date().isoformat():
+            what = f"{money_text(c.hourly)} USD an hour" if c.discount is not None else counted(c.count, "VM")
+            yield from wrapped(
+                f"{clean(c.name) or 'commitment'}: {what} paid until {clean(c.until)}, wherever its scope is used", width, "  "
+            )
+    if plan.certificate is not None and plan.certificate.covered is not None:
+        last = (plan.certificate, *plan.certificate.later)[-1]
+        yield from wrapped(
+            f"of THEN, {money_text(last.covered)} is paid for by those commitments; the bounds above are without it", width, "  "
+        )
     yield from (line for c in plan.checks if c.name == "prices" and not c.ok for line in wrapped(clean(c.detail), width, "  "))
     yield from wrapped(_work(plan), width, "  ")
 
@@ -153,8 +171,9 @@ def _outcomes(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
     if moves:
         head = ["CELL", "FROM", "TO", "REPLICAS", f"{plan.cost_now.currency}/H", ""]
         note = {"move.dearer": "dearer", "move.unpriced": "no source price", "move.whole_vms": "frees VMs"}
+        stages = plan.stage_of()
         rows = [
-            [o.cell, o.source, o.target, _replicas(o), change_text(o.cost_now, o.cost_then), note.get(o.reason.code, "")]
+            [o.cell, o.source, o.target, _replicas(o), change_text(o.cost_now, o.cost_then), _note(o, note, stages.get(o.cell, 1))]
             for o in moves[:most]
         ]
         yield from columns([head, *rows], right=[3, 4], indent="  ", width=width, keep=[0])
@@ -168,6 +187,10 @@ def _outcomes(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
         same = [o for o in others if (o.kind, o.reason.code) == (kind, code)]
         yield f"  {WORD[kind]}: {counted(count, 'cell')}, {why_word(code)} ({clean(code)})"
         yield from _reasons(same, width, max(1, most // 4), plan)
+
+
+def _note(o: Outcome, words: Mapping[str, str], stage: int) -> str:
+    return f"stage {stage}" if stage > 1 else words.get(o.reason.code, "")
 
 
 def _replicas(o: Outcome) -> str:

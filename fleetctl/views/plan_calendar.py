@@ -41,6 +41,7 @@ def calendar_lines(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[
         models = f", {duration(t.models_seconds)} of it for models" if t.models_seconds >= 1 else ""
         text = f"hosts of {clean(t.pool)} count as ready after {duration(t.seconds)}{models}, as measured on {_at(t.at)}"
         yield from wrapped(text, width, "  ")
+    yield from _stages(plan, width)
     yield from _double_run(plan, width)
     for r in calendar.releases[: max(1, most // 4)]:
         yield from wrapped(f"{_at(r.at)}: {counted(r.vms, 'VM')} of {clean(r.pool)} can be released (wave {r.wave} is over)", width, "  ")
@@ -49,8 +50,8 @@ def calendar_lines(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[
     names = dict.fromkeys(name for d in calendar.waves for name in d.waits)
     for window in fleet.policy.freeze:
         waits = "; waves wait for it" if window.name in names else ""
-        yield f"  nothing advances {_at(window.start)} to {_at(window.end)} UTC: {clean(window.name)}{waits}"
-    yield from _deadline(plan, width, most)
+        yield from wrapped(f"nothing advances {_at(window.start)} to {_at(window.end)} UTC: {clean(window.name)}{waits}", width, "  ")
+    yield from _deadline(plan, fleet, width, most)
     yield from _blocked_for_now(plan, width)
     yield from _steps(plan, width)
 
@@ -85,7 +86,24 @@ def _double_run(plan: Plan, width: int) -> Iterator[str]:
         yield from wrapped("never paid back: the plan saves nothing an hour", width, "  ")
 
 
-def _deadline(plan: Plan, width: int, most: int) -> Iterator[str]:
+def _stages(plan: Plan, width: int) -> Iterator[str]:
+    """Yield what has to be given back before a later stage may begin."""
+    calendar = plan.calendar
+    stages = sorted({w.stage for w in plan.waves if w.stage > 1})
+    for stage in stages:
+        mine = [w.index for w in plan.waves if w.stage == stage]
+        after = next((d.after for d in calendar.waves if d.index == mine[0]), ()) if calendar is not None else ()
+        which = f"wave {mine[0]}" if len(mine) == 1 else f"waves {mine[0]} to {mine[-1]}"
+        pools = ", ".join(clean(p) for p in after[:4]) + (f" and {len(after) - 4} more" if len(after) > 4 else "")
+        yield from wrapped(
+            f"{which} ({counted(sum(len(w.cells) for w in plan.waves if w.stage == stage), 'cell')}): stage {stage}, on what stage "
+            f"{stage - 1} releases ({pools or 'held capacity'}). Not begun by this plan: after the release run fleetctl plan again",
+            width,
+            "  ",
+        )
+
+
+def _deadline(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
     calendar = plan.calendar
     if calendar is None or calendar.deadline is None:
         return
@@ -100,6 +118,12 @@ def _deadline(plan: Plan, width: int, most: int) -> Iterator[str]:
         width,
         "  ",
     )
+    if calendar.wave_cells:
+        text = f"it would be met with policy.wave_cells: {calendar.wave_cells} (now {fleet.policy.wave_cells}); soaks overlap as they do"
+        yield from wrapped(text, width, "    ")
+    elif calendar.wave_cells == 0:
+        why = "releases between stages, freeze windows, or the steps and soak of a single wave take too long"
+        yield from wrapped(f"no number of cells a wave would meet it: {why}", width, "    ")
 
 
 def _blocked_for_now(plan: Plan, width: int) -> Iterator[str]:
@@ -154,6 +178,15 @@ def fault_lines(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str
     if rest:
         yield f"  less: {counted(rest, 'cell')}"
     lease = duration(fleet.policy.weight_lease.total_seconds())
-    yield from wrapped(
-        f"with nobody left to judge: {lease} (the weight's lease); by hand at any time: fleetctl fallback WORKLOAD", width, "  "
-    )
+    moved = {o.cell for o in plan.outcomes if o.kind == "move"}
+    bare = sorted({c.router.name for c in fleet.cells if c.id in moved and not fleet.router(c.router.name).guards_leases})
+    exposed = tuple(c.id for c in fleet.cells if c.id in moved and c.router.name in bare)
+    if len(exposed) < len(moved):
+        yield from wrapped(f"with nobody left to judge: {lease} (the weight's lease)", width, "  ")
+    if exposed:
+        text = f"with nobody left to judge: only by a fleetctl guard (router {', '.join(bare)} keeps no lease): {_names(exposed, 6)}"
+        yield from wrapped(text, width, "  ")
+    unfenced = sorted({c.router.name for c in fleet.cells if c.id in moved and not fleet.router(c.router.name).fences})
+    if unfenced:
+        yield from wrapped(f"no stale writer is refused by router {', '.join(unfenced)}: let one process write there", width, "  ")
+    yield from wrapped("by hand at any time: fleetctl fallback WORKLOAD", width, "  ")

@@ -41,6 +41,9 @@ def evidence_lines(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[
         yield from wrapped(f"{_waves(waves)}: {', '.join(x for x in (base, arms) if x)}", width, "  ")
         rows = [row for s in steps[key] for row in _rows(s)]
         yield from columns([HEAD, *rows], right=[2, 3, 4, 5, 6], indent="   ", width=width, gap=1)
+        paired = [f"{g.guardrail} {g.pairs_per_s:g}/s" for g in _once(steps[key]) if g.pairs_per_s is not None]
+        if paired:
+            yield from wrapped(f"in pairs of probes, whatever the traffic: {', '.join(paired)}", width, "    ")
         least = [f"{g.guardrail} {_margin(g.guardrail, g.least_margin)}" for g in _once(steps[key]) if g.least_margin is not None]
         yield from wrapped("smallest margin by A/A: " + (", ".join(least) or "not measured (fleetctl calibrate)"), width, "    ")
     if len(alike) > shown:

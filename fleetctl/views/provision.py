@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
-from fleetctl.domain.people import Diagnostic
+from fleetctl.domain.people import Diagnostic, Signal
 from fleetctl.domain.pool import PoolSpec
 from fleetctl.domain.provision import CapacityVerdict, ProvisionPlan, ResourceChange
+from fleetctl.domain.units import Instant
+from fleetctl.rollout.notices import notice_text
 from fleetctl.usecases.capacity import ProvisionOutcome
 from fleetctl.usecases.oracle import PoolCapacity
 from fleetctl.views.columns import WIDTH, counted, wrapped
@@ -112,7 +114,7 @@ def outcome_lines(o: ProvisionOutcome, *, with_plan: bool, width: int = WIDTH) -
     return (*lines, *_fitted(more, width))
 
 
-def outcome_row(o: ProvisionOutcome, drift: Sequence[Diagnostic]) -> dict[str, object]:
+def outcome_row(o: ProvisionOutcome, drift: Sequence[Diagnostic], notices: Sequence[Signal] = ()) -> dict[str, object]:
     """Return the same for programs: whole addresses, ids and reasons."""
     return {
         "pool": o.spec.pool,
@@ -125,12 +127,20 @@ def outcome_row(o: ProvisionOutcome, drift: Sequence[Diagnostic]) -> dict[str, o
         "orphans": o.orphans,
         "usd_per_hour": o.usd_per_hour,
         "drift": tuple(drift),
+        "notices": tuple(notices),
     }
 
 
 def drift_lines(found: Sequence[Diagnostic], *, width: int = WIDTH) -> tuple[str, ...]:
     """Return drift, one line each."""
     return tuple(_fitted([f"  drift: {without_modules(d.text)}" for d in found], width))
+
+
+def notice_lines(found: Sequence[Signal], now: Instant, *, width: int = WIDTH) -> tuple[str, ...]:
+    """Return what a pool's clouds say of the end of its machines, one line each; a source that is silent too."""
+    silent = "does not answer: nobody tells of the end of this machine"
+    lines = (f"  notice: {s.subject} {silent}" if s.kind == "notices.silent" else f"  notice: {notice_text(s, now)}" for s in found)
+    return tuple(_fitted(list(lines), width))
 
 
 def _fitted(lines: Sequence[str], width: int) -> Iterator[str]:

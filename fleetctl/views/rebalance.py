@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
-from fleetctl.domain.rebalance import RebalanceRun, Shift, StandingApproval
+from fleetctl.domain.rebalance import Limits, RebalanceRun, Shift, StandingApproval
 from fleetctl.views.columns import WIDTH, clean, columns, counted, duration, wrapped
 
 MOST_ROWS = 40
 WORDS = {"amd": "to AMD", "nvidia": "back to NVIDIA"}
 
 
-def render_run(run: RebalanceRun, *, dry: bool, width: int = WIDTH) -> str:
-    """Return a run as text of at most `width` columns."""
+def render_run(run: RebalanceRun, *, dry: bool, limits: Limits | None = None, width: int = WIDTH) -> str:
+    """Return a run as text of at most `width` columns; with the limits that it kept."""
     change = run.cost_then.amount - run.cost_now.amount
     lines = [
         f"Rebalance at {run.at:%Y-%m-%d %H:%M} UTC, price book {clean(run.price_book_id)}",
         f"  now {run.cost_now.amount:,.2f} USD an hour, then {run.cost_then.amount:,.2f} ({change:+,.2f})",
+        *([] if limits is None else wrapped(_limits(limits), width, "  ")),
         *wrapped(_moves(run), width, "  "),
     ]
     if run.shifts:
@@ -32,8 +34,30 @@ def render_run(run: RebalanceRun, *, dry: bool, width: int = WIDTH) -> str:
         ]
     for note in run.notes[:MOST_ROWS]:
         lines += wrapped(clean(note), width, "  ")
-    end = "Nothing was changed and nothing was saved. Next: fleetctl rebalance --apply" if dry else f"Begun under {run.standing}."
-    return "\n".join([*lines, "", end if run.shifts or not dry else "Nothing is worth moving. Nothing was changed."]) + "\n"
+    return "\n".join([*lines, "", *wrapped(_end(run, dry), width)]) + "\n"
+
+
+def _end(run: RebalanceRun, dry: bool) -> str:
+    if dry and not run.shifts:
+        why = "Nothing may move now." if run.held and run.unlimited else "Nothing is worth moving."
+        return f"{why} Nothing was changed."
+    if dry:
+        return "Nothing was changed and nothing was saved. Next: fleetctl rebalance --apply"
+    later = [s.cell for s in run.shifts if s.cell not in run.begun]
+    begun = f"Begun under {run.standing}: {_names(run.begun)}."
+    return begun + (f" A later run begins {_names(later)}." if later else "")
+
+
+def _names(cells: Sequence[str]) -> str:
+    more = f" and {len(cells) - MOST_ROWS:,} more" if len(cells) > MOST_ROWS else ""
+    return ", ".join(clean(c) for c in cells[:MOST_ROWS]) + more
+
+
+def _limits(limits: Limits) -> str:
+    """Return the limits in words."""
+    window = duration(limits.window.total_seconds())
+    of = ", ".join(limits.classes) or "no class"
+    return f"limits: {counted(limits.moves, 'cell')} and {limits.share:.1%} of the GPUs in {window}, of {of}"
 
 
 def _moves(run: RebalanceRun) -> str:

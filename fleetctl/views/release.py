@@ -21,6 +21,8 @@ def release_lines(v: ReleaseView, fleet: Fleet, usd_per_hour: Decimal | None, *,
     r = v.release
     pool = fleet.pool(r.pool)
     lines = [f"pool/{r.pool}: {counted(len(r.hosts) or pool.count, 'host')} of {pool.sku} in {pool.region}", f"  {_ROLES[r.role]}"]
+    if v.standing:
+        lines += wrapped(f"made and never handed out, destroyed too: {', '.join(clean(n) for n in v.standing)}", width, "  ")
     if r.hosts:
         lines += wrapped(f"hosts: {', '.join(r.hosts)}", width, "  ")
     if usd_per_hour is not None:

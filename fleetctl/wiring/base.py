@@ -134,6 +134,11 @@ class Base:
         self.store.put(f"{read.lineage}-{read.serial}", read)
         return read
 
+    def read_again(self) -> Fleet:
+        """Return the fleet as its file is now, for a command that has run for long. Raises as `fleet`."""
+        vars(self).pop("fleet", None)
+        return self.fleet
+
     def run_folder(self, name: str) -> Path:
         """Make and return a new private run folder."""
         folder = self.state_folder / "runs" / f"{self.clock.now():%Y%m%dT%H%M%S}-{name}-{os.getpid()}"

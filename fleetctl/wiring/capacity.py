@@ -77,21 +77,34 @@ class Capacity(See, Traffic):
 
         return is_gone(holder)
 
-    def timer_job(self, every: str) -> TimerJob:
-        """Return what a timer runs: this very program, in this workspace."""
+    def timer_job(self, every: str, limits: Sequence[str] = ()) -> TimerJob:
+        """Return what a timer runs: this very program, in this workspace, with these limits."""
         from fleetctl.adapters.timer import TimerJob
 
-        argv = (sys.executable, "-m", "fleetctl.cli.main", "-C", str(self.workspace), "rebalance", "--apply")
+        argv = (sys.executable, "-m", "fleetctl.cli.main", "-C", str(self.workspace), "rebalance", "--apply", *limits)
         path = os.environ.get("PATH", os.defpath)
         return TimerJob(
             name=f"fleetctl-rebalance-{self.fleet.name}", argv=argv, folder=self.workspace, every=cast("Every", every), path=path
         )
+
+    def guard_unit(self, every_s: float) -> str:
+        """Return the systemd unit of a guard of this workspace."""
+        from fleetctl.adapters.timer import guard_unit
+
+        argv = (sys.executable, "-m", "fleetctl.cli.main", "-C", str(self.workspace), "guard", "--every", f"{every_s:g}")
+        return guard_unit(argv, self.workspace, os.environ.get("PATH", os.defpath))
 
     def install_timer(self, kind: str, job: TimerJob) -> Installed:
         """Write and enable a timer: systemd or cron."""
         from fleetctl.adapters.timer import install_cron, install_systemd
 
         return install_cron(job) if kind == "cron" else install_systemd(job)
+
+    def remove_timer(self, kind: str, job: TimerJob) -> tuple[str, ...]:
+        """Take a timer away; returns what was there, () for nothing."""
+        from fleetctl.adapters.timer import remove_cron, remove_systemd
+
+        return remove_cron(job) if kind == "cron" else remove_systemd(job)
 
     def capacity_source(self, stack: str) -> CapacitySource | None:
         """Return what reads capacity from a stack's cloud, None where it has none; one per stack, so that reads are shared."""
@@ -196,21 +209,25 @@ class Capacity(See, Traffic):
             source=lambda spec: self.capacity_source(self._stack(spec)),
             places=self.places,
             keeps=lambda spec: self.fleet.settings.get(f"pool.{spec.pool}.partial", "keep") != "move",
-            price=list_price,
+            price=lambda place: list_price(place, self.catalog_of("list")),
             shown=shown or (lambda *_: None),
             is_gone=is_gone,
         )
 
-    def pool_price(self, pool: PoolId) -> Decimal | None:
-        """Return what a pool's machines cost, USD per hour: the fleet file's price, else the list's; None where neither is known."""
+    def pool_price(self, pool: PoolId, *, more: int = 0) -> Decimal | None:
+        """Return what a pool's machines cost, USD per hour: the fleet file's price, else the list's; None where neither is known.
+
+        Args:
+            more: machines besides those on record.
+        """
         from fleetctl.domain.capacity import Candidate
         from fleetctl.usecases.capacity import PoolHosts
         from fleetctl.wiring.clouds import list_price
 
         p = self.fleet.pool(pool)
         made = self.store.get(PoolHosts, pool)
-        each = p.price_usd_per_hour or list_price(Candidate(sku=p.sku, region=p.region, priority=p.priority))
-        return None if each is None else each * (len(made.hosts) if made is not None else p.count)
+        each = p.price_usd_per_hour or list_price(Candidate(sku=p.sku, region=p.region, priority=p.priority), self.catalog_of("list"))
+        return None if each is None else each * ((len(made.hosts) if made is not None else p.count) + more)
 
     def release_ports(self, run: Path) -> ReleasePorts:
         """Return all that a release touches."""

@@ -12,11 +12,8 @@ if TYPE_CHECKING:
 
     from azure.mgmt.compute import ComputeManagementClient
 
-    from fleetctl.adapters.notices import NoticeSource
     from fleetctl.domain.capacity import Candidate
-    from fleetctl.domain.fleet import Fleet
-    from fleetctl.domain.ids import PoolId
-    from fleetctl.domain.people import Signal
+    from fleetctl.domain.catalog import Catalog
     from fleetctl.domain.units import Instant
     from fleetctl.ports.capacity import CapacitySource, Leftovers
 
@@ -51,7 +48,9 @@ def source_of(stack: str, settings: Mapping[str, str], now: Callable[[], Instant
 
 def _azure(settings: Mapping[str, str]) -> ComputeManagementClient:
     from fleetctl.adapters.azure.capacity_client import AzureConnection, FixedToken, connect, default_credential, is_loopback
+    from fleetctl.wiring.sources import quiet_clients
 
+    quiet_clients()
     connection = AzureConnection(
         subscription=settings.get("azure.subscription_id", ""),
         endpoint=settings.get("azure.endpoint", ""),
@@ -60,32 +59,9 @@ def _azure(settings: Mapping[str, str]) -> ComputeManagementClient:
     return connect(connection, FixedToken() if is_loopback(connection) else default_credential())
 
 
-def notice_sources(fleet: Fleet) -> dict[PoolId, NoticeSource]:
-    """Return where each pool tells of its end, by the settings pool.NAME.notices; none for most."""
-    found: dict[PoolId, NoticeSource] = {}
-    for p in fleet.pools:
-        url = fleet.settings.get(f"pool.{p.id}.notices", "")
-        if url:
-            from fleetctl.adapters.notices import NoticeSource
-
-            found[p.id] = NoticeSource(url=url, parse=_parse_notices, ca=fleet.settings.get("notices.ca", ""))
-    return found
-
-
-def _parse_notices(document: object, host: str, names: Mapping[str, str], now: Instant) -> tuple[Signal, ...]:
-    """Read either cloud's document: their shapes differ, so neither has to be declared."""
-    from fleetctl.adapters.aws.notices import spot_signal
-    from fleetctl.adapters.azure.notices import signals_of
-
-    spot = spot_signal(document, host, now)
-    return (*signals_of(document, names, now), *((spot,) if spot is not None else ()))
-
-
-def list_price(place: Candidate) -> Decimal | None:
+def list_price(place: Candidate, catalog: Catalog) -> Decimal | None:
     """Return the catalogue's list price of one machine, USD per hour; None for spot, whose price moves."""
-    from fleetctl.catalog.loader import load_catalog
-
-    found = load_catalog().price(place.sku, place.region)
+    found = catalog.price(place.sku, place.region)
     return None if found is None or place.priority == "spot" else found.usd_per_hour
 
 

@@ -56,15 +56,45 @@ class EvidenceMaker:
             names = self._fleet().cell(c).evidence
             if names == (LOG,):
                 return self._log_of(c)
-            from fleetctl.usecases.evidence import Combined
+            from fleetctl.usecases.evidence import Combined, Replayed
 
-            self._cells[c] = Combined({name: self._log_of(c) if name == LOG else self._source(name) for name in names})
+            replay = next((n for n in names if self._kind(n) == "replay"), None)
+            if replay is None:
+                self._cells[c] = Combined({name: self._log_of(c) if name == LOG else self._source(name) for name in names})
+            else:
+                others = {name: self._source(name) for name in names if name not in (LOG, replay)}
+                leading = Combined({replay: self._source(replay), **others}, tolerant=tuple(others)) if others else self._source(replay)
+                self._cells[c] = Replayed(replay, leading, self._log_of(c))
         return self._cells[c]
+
+    def check(self, c: CellId) -> None:
+        """Refuse what would only show once customers are on the target: prompts or recordings that cannot be used.
+
+        Raises:
+            ConfigInvalid: config.prompts, config.replay, config.evidence.
+        """
+        self.of(c)
+        for name in self._fleet().cell(c).evidence:
+            if self._kind(name) == "replay":
+                self._replay_spec(self._connection(name), c)
+
+    def _connection(self, name: str) -> Connection:
+        return next(e for e in self._fleet().evidence if e.name == name)
+
+    def _kind(self, name: str) -> str:
+        return LOG if name == LOG else self._connection(name).kind
 
     def _source(self, name: str) -> EvidenceSource:
         if name not in self._named:
-            connection = next(e for e in self._fleet().evidence if e.name == name)
-            makers = {"probes": self._probes, "scrape": self._scrape, "prometheus": self._prometheus, "recording": self._recording}
+            connection = self._connection(name)
+            makers = {
+                "probes": self._probes,
+                "replay": self._replay,
+                "scrape": self._scrape,
+                "prometheus": self._prometheus,
+                "logs": self._logs,
+                "recording": self._recording,
+            }
             self._named[name] = makers[connection.kind](connection)
         return self._named[name]
 
@@ -91,6 +121,23 @@ class EvidenceMaker:
         place = self._path(connection.settings.get("path", ""))
         return RecordedEvidence(place, now=self._now, slo_latency_ms=self._slo(connection.name))
 
+    def _logs(self, connection: Connection) -> EvidenceSource:
+        from fleetctl.adapters.engine_logs import EngineLogs, Place
+        from fleetctl.adapters.engine_logs.places import LogCommand, LogFile
+        from fleetctl.domain.evidence import ARMS
+        from fleetctl.formats.evidence_sources import argv_of
+
+        s = connection.settings
+
+        def places(c: CellId) -> list[Place]:
+            out: list[Place] = []
+            for arm in ARMS:
+                out += [LogFile(arm, self._path(name)) for name in s.get(f"{arm}_files", "").split()]
+                out += [LogCommand(arm, key, argv_of(text)) for key, text in sorted(s.items()) if key.startswith(f"{arm}_argv.")]
+            return out
+
+        return EngineLogs(places, now=self._now, every_s=parse_duration(s.get("every", "2s")).total_seconds())
+
     def _probes(self, connection: Connection) -> EvidenceSource:
         from fleetctl.adapters.paired.prompts import read_prompts
         from fleetctl.adapters.paired.runner import PairedProbes, PairSpec
@@ -103,9 +150,11 @@ class EvidenceMaker:
 
         def spec(c: CellId) -> PairSpec:
             cell = self._fleet().cell(c)
+            workload = self._fleet().workload(cell.workload)
             return PairSpec(
                 sides={"baseline": self._sides(cell, "baseline", s), "canary": self._sides(cell, "canary", s)},
-                model=self._fleet().workload(cell.workload).model.name,
+                model=workload.model.name,
+                models=(workload.model.name, *workload.adapters),
                 api="completions" if s.get("api") == "completions" else "chat",
                 per_s=float(s.get("pairs_per_s", 1)),
                 max_tokens=int(float(s.get("max_tokens", 32))),
@@ -117,16 +166,58 @@ class EvidenceMaker:
         recorded = RecordedEvidence(folder, now=self._now, metrics=("ttft", "token_time", "nll"), may_begin=True, per_class=50)
         return Probed(PairedProbes(spec, Recorder(folder).add), recorded, least=int(float(s.get("least", 200))))
 
+    def _replay(self, connection: Connection) -> EvidenceSource:
+        from fleetctl.adapters.paired.runner import PairedProbes
+        from fleetctl.adapters.recording.evidence import RecordedEvidence
+        from fleetctl.adapters.recording.files import Recorder
+        from fleetctl.errors import EvidenceUnavailable
+        from fleetctl.usecases.evidence import Probed
+
+        known: dict[CellId, PairSpec] = {}
+
+        def spec(c: CellId) -> PairSpec:
+            if c not in known:
+                known[c] = self._replay_spec(connection, c)
+            if self._now().timestamp() >= known[c].until_s:
+                text = f"the recorded requests of {c} have expired: nothing is replayed any more"
+                raise EvidenceUnavailable("evidence.replay_expired", text, hint="Record again, or choose another lane")
+            return known[c]
+
+        folder = self._folder() / "replays" / connection.name
+        recorded = RecordedEvidence(folder, now=self._now, slo_latency_ms=self._slo(connection.name), may_begin=True, per_class=50)
+        return Probed(PairedProbes(spec, Recorder(folder).add), recorded, least=int(float(connection.settings.get("least", 200))))
+
+    def _replay_spec(self, connection: Connection, c: CellId) -> PairSpec:
+        """Return what is replayed for a cell, as fast as the workload's shadow allows. Raises ConfigInvalid (config.replay)."""
+        from fleetctl.adapters.paired.replay import load_replay
+        from fleetctl.adapters.paired.runner import PairSpec
+
+        s, cell = connection.settings, self._fleet().cell(c)
+        workload = self._fleet().workload(cell.workload)
+        replay = load_replay(self._path(s["recording"]), c, {cell.region, *cell.regions}, self._now())
+        return PairSpec(
+            sides={"baseline": self._sides(cell, "baseline", s), "canary": self._sides(cell, "canary", s)},
+            model=workload.model.name,
+            models=(workload.model.name, *workload.adapters),
+            per_s=workload.shadow.sample_per_s if workload.shadow is not None else 1.0,
+            max_tokens=int(float(s.get("max_tokens", 64))),
+            limit_s=parse_duration(s.get("limit", "30s")).total_seconds(),
+            requests=replay.requests,
+            until_s=replay.header.expires.timestamp(),
+        )
+
     def _sides(self, cell: Cell, arm: Arm, settings: Mapping[str, str]) -> tuple[Side, ...]:
         from urllib.parse import urlsplit
 
-        from fleetctl.adapters.haproxy.config import SERVER_HEADER
         from fleetctl.adapters.paired.stream import Side
+        from fleetctl.adapters.routers.route import SERVER_HEADER
+        from fleetctl.wiring.routers import PINNING
 
-        if settings.get("via") == "endpoints":
+        router = self._fleet().router(cell.router.name)
+        if settings.get("via") == "endpoints" or router.kind not in PINNING:
             found = (urlsplit(f"//{e}") for e in _endpoints(cell, arm))
             return tuple(Side(host=f.hostname or "", port=f.port or 80) for f in found)
-        url = urlsplit(self._fleet().router(cell.router.name).settings.get("url", ""))
+        url = urlsplit(router.settings.get("url", ""))
         return (
             Side(
                 host=url.hostname or "",
@@ -236,8 +327,8 @@ def read_recording(place: Path) -> tuple[list[Attempt | Scrape], tuple[str, ...]
     Raises:
         EvidenceUnavailable: evidence.down, what cannot be read.
     """
-    from fleetctl.adapters.haproxy.log import lines_between, log_files, parse
     from fleetctl.adapters.recording.files import records_of
+    from fleetctl.adapters.routers.log import lines_between, log_files, parse
     from fleetctl.domain.records import Attempt
     from fleetctl.errors import EvidenceUnavailable
 

@@ -69,10 +69,9 @@ class See(Base):
 
     def price(self) -> Price:
         """Return the planner's own price of a workload's replicas on a pool."""
-        from fleetctl.catalog import load_catalog
         from fleetctl.planning.cost import share_of
 
-        catalog = load_catalog()
+        catalog = self.catalog
         return lambda workload, pool: share_of(workload, pool, catalog)
 
     @cached_property

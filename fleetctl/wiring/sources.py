@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fleetctl.errors import FleetctlError
+
 if TYPE_CHECKING:
     from fleetctl.domain.fleet import Connection
+    from fleetctl.domain.people import Facts, Gap
     from fleetctl.domain.units import Instant
     from fleetctl.ports.capacity import PartedDiscovery
 
@@ -21,9 +25,23 @@ def discovery_of(source: Connection, workspace: Path, now: Now, endpoints: tuple
     Args:
         workspace: where relative paths begin; endpoints: of the fleet file's cells, for engines that are not named.
     """
-    if source.kind == "engines" and not source.settings.get("urls"):
-        return _engines(source, workspace, now, endpoints)
-    return MAKERS[source.kind](source, workspace, now)
+    quiet_clients()
+    try:
+        if source.kind == "engines" and not source.settings.get("urls"):
+            return _engines(source, workspace, now, endpoints)
+        return MAKERS[source.kind](source, workspace, now)
+    except (FleetctlError, OSError, ValueError) as e:
+        return _Unusable(f"{source.kind} {source.name}", e)
+
+
+def quiet_clients() -> None:
+    """Keep what the clouds' clients log by themselves off stderr: what failed is said once, as a gap or an error."""
+    import logging
+
+    for name in ("azure", "msal", "urllib3", "botocore", "boto3", "kubernetes"):
+        logger = logging.getLogger(name)
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
 
 
 def _secret(source: Connection, name: str, workspace: Path) -> Callable[[], str] | None:
@@ -34,7 +52,22 @@ def _secret(source: Connection, name: str, workspace: Path) -> Callable[[], str]
 
 
 def _paths(text: str, workspace: Path) -> tuple[Path, ...]:
-    return tuple(workspace / os.path.expanduser(word) for word in text.split())
+    return tuple(workspace / os.path.expanduser(word) for word in shlex.split(text))
+
+
+class _Unusable:
+    """A source that cannot even be made, such as one whose address is none: it is one gap, and the others are asked."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        self.name, self._error = name, error
+
+    def parts(self) -> tuple[str, ...]:
+        """Raise what is wrong with it."""
+        raise self._error
+
+    def scan(self, scope: str) -> Iterator[Facts | Gap]:
+        """Raise what is wrong with it."""
+        raise self._error
 
 
 def _azure(source: Connection, workspace: Path, now: Now) -> PartedDiscovery:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fleetctl.adapters.engines.api import Api
-    from fleetctl.adapters.haproxy.router import Backends
     from fleetctl.adapters.home.files import WayHomeFiles
+    from fleetctl.adapters.routers.route import Backends
     from fleetctl.domain.evidence import Arm
     from fleetctl.domain.fleet import Connection
     from fleetctl.domain.home import WayHome
@@ -56,13 +56,9 @@ class Traffic(Base):
         return self._routers[connection.name]
 
     def _make_router(self, connection: Connection, sources: Mapping[CellId, PoolId]) -> Router:
-        from fleetctl.errors import ConfigInvalid
+        from fleetctl.wiring.routers import make_router
 
-        if connection.kind != "haproxy":
-            raise ConfigInvalid("config.router_kind", f"router {connection.name} is of kind {connection.kind!r}; known is haproxy.")
-        from fleetctl.adapters.haproxy.router import HaproxyRouter
-
-        return HaproxyRouter(connection, sources=sources, backends=self._backends())
+        return make_router(connection, sources, self._backends())
 
     def shown_bp(self, c: CellId) -> int | None:
         """Return what a cell's router routes to its target, basis points; None where it does not answer or is gone from the fleet file."""
@@ -74,7 +70,7 @@ class Traffic(Base):
             return None
 
     def _backends(self) -> dict[CellId, Backends]:
-        from fleetctl.adapters.haproxy.router import Backends
+        from fleetctl.adapters.routers.route import Backends
 
         named = (c for c in self.fleet.cells if c.router.baseline_backend or c.router.canary_backend)
         return {
@@ -93,20 +89,31 @@ class Traffic(Base):
 
     def prober_of(self, c: CellId) -> Prober:
         """Return what proves a cell's replicas by real completions."""
-        from fleetctl.adapters.haproxy.prober import HaproxyProber
+        from fleetctl.wiring.routers import make_prober
 
         connection = self._connection_of(c)
-        return HaproxyProber(
+        return make_prober(
             connection,
+            self._backends(),
             pin_key=lambda: self._pin_key(connection),
             sources={x.id: x.source for x in self.fleet.cells},
             models={x.id: self.fleet.workload(x.workload).model.name for x in self.fleet.cells},
-            backends=self._backends(),
+            endpoints=self._endpoints,
         )
+
+    def _endpoints(self, c: CellId, arm: Arm) -> tuple[str, ...]:
+        router = self.fleet.cell(c).router
+        return router.baseline_endpoints if arm == "baseline" else router.canary_endpoints
 
     def evidence_of(self, c: CellId) -> EvidenceSource:
         """Return the evidence source of a cell: what the fleet file names for it."""
         return self._log_of(c) if self._has_log_alone(c) else self._evidence_maker.of(c)
+
+    def check_evidence(self, cells: Iterable[CellId]) -> None:
+        """Refuse cells whose evidence could not be had. Raises ConfigInvalid (config.prompts, config.replay, config.evidence)."""
+        for c in cells:
+            if not self._has_log_alone(c):
+                self._evidence_maker.check(c)
 
     def _has_log_alone(self, c: CellId) -> bool:
         try:
@@ -116,7 +123,7 @@ class Traffic(Base):
 
     @cached_property
     def _evidence_maker(self) -> EvidenceMaker:
-        from fleetctl.adapters.haproxy.config import PIN_HEADER
+        from fleetctl.adapters.routers.route import PIN_HEADER
         from fleetctl.wiring.evidence import EvidenceMaker
 
         def pin_headers(c: CellId, arm: Arm) -> dict[str, str]:
@@ -133,13 +140,14 @@ class Traffic(Base):
 
     def _log_of(self, c: CellId) -> EvidenceSource:
         """Return the source over the log of a cell's router; one per router, so that a log is read once."""
-        from fleetctl.adapters.haproxy.evidence import HaproxyEvidence
+        from fleetctl.adapters.routers.evidence import RouterLogEvidence
+        from fleetctl.wiring.routers import needed_setting
 
         connection = self._connection_of(c)
         if connection.name not in self._evidence:
             workloads = {x.id: self.fleet.workload(x.workload) for x in self.fleet.cells if x.router.name == connection.name}
-            self._evidence[connection.name] = HaproxyEvidence(
-                Path(connection.settings["log_folder"]),
+            self._evidence[connection.name] = RouterLogEvidence(
+                Path(needed_setting(connection, "log_folder", "log that could be evidence")),
                 now=self.clock.now,
                 streaming=frozenset(c for c, w in workloads.items() if w.traffic.streaming),
                 slo_latency_ms={c: w.slo.latency_ms for c, w in workloads.items() if w.slo.latency_ms is not None},
@@ -153,15 +161,28 @@ class Traffic(Base):
         from fleetctl.domain.identity import ContractReport
 
         if self._identity is None:
-            self._identity = EngineArms(self.arm_api, self.clock.now, report=lambda cell: self.store.get(ContractReport, cell))
+            self._identity = EngineArms(
+                self.arm_api,
+                self.clock.now,
+                report=lambda cell: self.store.get(ContractReport, cell),
+                declared=lambda cell: self.fleet.workload(self.fleet.cell(cell).workload).may_differ,
+            )
         return self._identity
 
     def arm_api(self, c: CellId, arm: Arm) -> Api:
         """Return the API of one arm of a cell, through its router. Raises ConfigInvalid, CredentialsMissing."""
         from fleetctl.adapters.engines.api import Api
-        from fleetctl.adapters.haproxy.config import PIN_HEADER
+        from fleetctl.adapters.routers.route import PIN_HEADER
+        from fleetctl.errors import ConfigInvalid
+        from fleetctl.wiring.routers import PINNING
 
         connection = self._connection_of(c)
+        if connection.kind not in PINNING:
+            places = self._endpoints(c, arm)
+            if not places:
+                text = f"cell {c} names no endpoint of its {arm}, and router {connection.name} lets nobody choose a side."
+                raise ConfigInvalid("config.router", text, hint="Add it to the fleet file.")
+            return Api(f"http://{places[0]}")
         url = f"{connection.settings.get('url', '').rstrip('/')}/{c}"
         return Api(url, headers={PIN_HEADER: f"{self._pin_key(connection)}:{arm}"})
 
@@ -177,17 +198,17 @@ class Traffic(Base):
 
     def shadow_of(self, c: CellId) -> Shadow:
         """Return the shadow of a cell."""
-        from fleetctl.adapters.haproxy.router import HaproxyRouter
         from fleetctl.adapters.shadow.files import ShadowFiles
+        from fleetctl.wiring.routers import needed_setting, set_shadow_rate
 
         connection = self._connection_of(c)
         router = self.router_of(c)
+        per_s = self.fleet.workload(self.fleet.cell(c).workload).traffic.requests_per_s
 
         def set_rate(cell: CellId, milli_per_s: int) -> None:
-            if isinstance(router, HaproxyRouter):
-                router.set_shadow(cell, milli_per_s / 1000)
+            set_shadow_rate(router, cell, milli_per_s / 1000, per_s)
 
-        return ShadowFiles(Path(connection.settings["shadow_folder"]), set_rate=set_rate)
+        return ShadowFiles(Path(needed_setting(connection, "shadow_folder", "shadow")), set_rate=set_rate)
 
     def tick_ports(self) -> TickPorts:
         """Return all that a tick touches."""
@@ -212,19 +233,18 @@ class Traffic(Base):
     @cached_property
     def notices(self) -> Notices:
         """Return what tells of the end of pools' machines; nobody, where no pool has a source of notices."""
-        from fleetctl.usecases.tick import NoNotices
-        from fleetctl.wiring.clouds import notice_sources
+        return self.notices_within(1.5)
 
-        sources = notice_sources(self.fleet)
-        if not sources:
-            return NoNotices()
-        from fleetctl.adapters.notices import HostNotices
+    def notices_within(self, first_s: float) -> Notices:
+        """Return the same, newly made; an API's first answer is waited for so many seconds."""
         from fleetctl.usecases.capacity import known_hosts
+        from fleetctl.wiring.notices import notices_of
 
         def hosts(pool: PoolId) -> tuple[Host, ...]:
-            return (*known_hosts(self.store, (pool,)), *(h for h in self.fleet.hosts if h.pool == pool))
+            made = known_hosts(self.store, (pool,))
+            return (*made, *(h for h in self.fleet.hosts if h.pool == pool and h.id not in {m.id for m in made}))
 
-        return HostNotices(sources, hosts, self.clock.now)
+        return notices_of(self.fleet, self.workspace, hosts, self.clock.now, first_s=first_s)
 
     def tick_settings(self) -> TickSettings:
         """Return what a tick needs to know of this process and the policy."""
@@ -270,8 +290,9 @@ class Traffic(Base):
         return replace(way, made_at=now.made_at) == now
 
     def _way_home(self, cell: Cell) -> WayHome:
-        from fleetctl.adapters.haproxy.router import paper_commands
+        from fleetctl.adapters.routers.route import backends_of
         from fleetctl.domain.home import WayHome
+        from fleetctl.wiring.routers import PINNING, paper_commands
 
         w = self.fleet.workload(cell.workload)
         connection = self.fleet.router(cell.router.name)
@@ -285,27 +306,33 @@ class Traffic(Base):
             router=connection,
             source=cell.source,
             cap_bp=self.fleet.policy.cap_bp,
-            paper=paper_commands(connection, cell.id) if connection.kind == "haproxy" else (),
+            paper=paper_commands(connection, cell.id, backends_of(self._backends(), cell.id)),
             made_at=self.clock.now(),
             baseline_backend=cell.router.baseline_backend,
             canary_backend=cell.router.canary_backend,
+            endpoints=() if connection.kind in PINNING else cell.router.baseline_endpoints,
         )
 
     def home_ports(self) -> HomePorts:
         """Return all that a return home touches; reads neither the store nor the fleet file."""
-        from fleetctl.adapters.haproxy.prober import HaproxyProber
-        from fleetctl.adapters.haproxy.router import Backends, HaproxyRouter
+        from fleetctl.adapters.routers.route import Backends, backends_of
         from fleetctl.usecases.home import HomePorts
+        from fleetctl.wiring.routers import make_prober, make_router
 
         def backends(way: WayHome) -> dict[CellId, Backends]:
-            usual = Backends(baseline=f"{way.cell}_baseline", canary=f"{way.cell}_canary")
+            usual = backends_of({}, way.cell)
             return {way.cell: Backends(baseline=way.baseline_backend or usual.baseline, canary=way.canary_backend or usual.canary)}
 
         def router(way: WayHome) -> Router:
-            return HaproxyRouter(way.router, sources={way.cell: way.source}, backends=backends(way))
+            return make_router(way.router, {way.cell: way.source}, backends(way))
 
         def prober(way: WayHome) -> Prober:
-            sources = {way.cell: way.source}
-            return HaproxyProber(way.router, pin_key=lambda: self._pin_key(way.router), sources=sources, backends=backends(way))
+            return make_prober(
+                way.router,
+                backends(way),
+                pin_key=lambda: self._pin_key(way.router),
+                sources={way.cell: way.source},
+                endpoints=lambda _, arm: way.endpoints if arm == "baseline" else (),
+            )
 
         return HomePorts(router=router, prober=prober, ways=self.ways_home, clock=self.clock, store=lambda: self.store)

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fleetctl.adapters.haproxy.evidence import HaproxyEvidence
 from fleetctl.adapters.recording.evidence import RecordedEvidence
+from fleetctl.adapters.routers.evidence import RouterLogEvidence
 from fleetctl.domain.evidence import LADDER, Arm, Cursor, ladder_key
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.records import Attempt
@@ -86,8 +86,8 @@ def _haproxy(tmp_path: Path) -> World:
         with (folder / "haproxy-1.log").open("a") as log:
             log.write(line(a) + "\n")
 
-    def make() -> HaproxyEvidence:
-        return HaproxyEvidence(folder, now=lambda: clock[0])
+    def make() -> RouterLogEvidence:
+        return RouterLogEvidence(folder, now=lambda: clock[0])
 
     return World(make(), make, write, lambda: shutil.rmtree(folder), clock)
 

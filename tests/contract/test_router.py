@@ -1,20 +1,32 @@
-"""Contract of ports.traffic.Router, over the fake and over a real HAProxy."""
+"""Contract of ports.traffic.Router, over the fake, a real HAProxy, a real Envoy, an ALB of moto and HTTPRoutes of an API double.
+
+The last two carry no traffic: named doubles of a data plane count who would have answered."""
 
 from __future__ import annotations
 
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from fleetctl.adapters.routers.alb.router import AlbRouter
+from fleetctl.adapters.routers.alb.wire import Elb
+from fleetctl.adapters.routers.httproute.router import HttpRouteRouter
+from fleetctl.adapters.routers.httproute.wire import Routes
 from fleetctl.domain.evidence import Cursor
+from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.split import Applied, Drained, Split, Stale
 from fleetctl.errors import TrafficNotApplied
 from fleetctl.ports.traffic import Router
+from tests.fakes.alb_plane import AlbPlane, client
+from tests.fakes.gateway_api import NAMESPACE, gateway_api
+from tests.fakes.moto_account import moto_server
 from tests.fakes.router import FakeRouter, Target
+from tests.lab.envoy_lab import envoy_rig
 from tests.lab.haproxy_lab import CELL, SOURCE, STREAM, TARGET, rig, until
 
 
@@ -26,6 +38,8 @@ class Case:
     another: Callable[[], Router]
     send: Callable[[int], None]
     kill: Callable[[], None]
+    moment: Callable[[], datetime] | None = None
+    """Returns a moment between what was sent and what comes, on the router's own clock."""
 
 
 def _fake() -> Iterator[Case]:
@@ -55,11 +69,76 @@ def _haproxy(*, lua: bool) -> Iterator[Case]:
         yield Case(found.router(), found.router, send, lambda: (found.process.stop(), None)[1])
 
 
+def _envoy() -> Iterator[Case]:
+    with envoy_rig() as found:
+
+        def send(n: int) -> None:
+            for i in range(n):
+                assert found.ask(key=f"k{i}").status == 200
+            until(lambda: len(found.log()) >= n, "all requests logged")
+
+        yield Case(found.router(), found.router, send, found.stop)
+
+
+def _alb(url: str) -> Iterator[Case]:
+    plane = AlbPlane(url, (CELL, STREAM))
+    settings = {f"rule.{cell}": arn for cell, arn in plane.rules.items()}
+    dead: list[bool] = []
+
+    def make() -> Router:
+        elb = Elb(lambda service: client("http://127.0.0.1:9" if dead else url, service), "lab")
+        return AlbRouter(Connection(name="lab", kind="alb", settings=settings), elb=elb, sources={CELL: SOURCE, STREAM: SOURCE})
+
+    class Late:
+        """A router whose calls fail from the moment that AWS is gone."""
+
+        def __init__(self) -> None:
+            self._made = make()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(make() if dead else self._made, name)
+
+    yield Case(cast(Router, Late()), make, lambda n: plane.send(CELL, n), lambda: dead.append(True), plane.later)
+
+
+def _httproute() -> Iterator[Case]:
+    pytest.importorskip("kubernetes", reason="the client for Kubernetes is not installed: pip install 'fleetctl[kubernetes]'")
+    with gateway_api((CELL, STREAM)) as api:
+        settings = {f"route.{cell}": f"{NAMESPACE}/{cell}" for cell in (CELL, STREAM)}
+
+        def make() -> Router:
+            connection = Connection(name="lab", kind="httproute", settings=settings)
+            return HttpRouteRouter(connection, routes=Routes(api.custom(), "lab"), count=api.count, sources={CELL: SOURCE, STREAM: SOURCE})
+
+        yield Case(make(), make, lambda n: api.send(CELL, n), api.close)
+
+
+_CASES: dict[str, Callable[[], Iterator[Case]]] = {
+    "fake": _fake,
+    "haproxy": lambda: _haproxy(lua=True),
+    "haproxy-single-writer": lambda: _haproxy(lua=False),
+    "envoy-single-writer": _envoy,
+    "httproute": _httproute,
+}
+NO_MIRROR, NO_LEASE = ("haproxy-single-writer", "alb-single-writer", "httproute"), ("single-writer", "httproute")
+
+
+@pytest.fixture(scope="module")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with moto_server(tmp_path_factory.mktemp("moto")) as url:
+        yield url
+
+
 @pytest.fixture(
-    params=["fake", pytest.param("haproxy", marks=pytest.mark.lab), pytest.param("haproxy-single-writer", marks=pytest.mark.lab)]
+    params=[name if name == "fake" else pytest.param(name, marks=pytest.mark.lab) for name in (*_CASES, "alb-single-writer")],
 )
 def case(request: pytest.FixtureRequest) -> Iterator[Case]:
-    yield from _fake() if request.param == "fake" else _haproxy(lua=request.param == "haproxy")
+    if request.param == "alb-single-writer":
+        url = request.getfixturevalue("moto")
+        urllib.request.urlopen(urllib.request.Request(f"{url}/moto-api/reset", method="POST"), timeout=10).close()
+        yield from _alb(url)
+    else:
+        yield from _CASES[request.param]()
 
 
 def _a_moment_apart() -> datetime:
@@ -123,7 +202,7 @@ def test_served_counts_by_the_server_that_answered_since_the_cursor(case: Case) 
     case.router.fence(CELL, Token(1))
     case.router.set(_split(10_000, 1))
     case.send(10)
-    between = _a_moment_apart()
+    between = case.moment() if case.moment else _a_moment_apart()
     done = case.router.set(_split(0, 1))
     assert isinstance(done, Applied)
     case.send(15)
@@ -163,10 +242,10 @@ def test_a_dead_router_is_told_within_its_time(case: Case) -> None:
 
 def test_capabilities_tell_who_compares(case: Case, request: pytest.FixtureRequest) -> None:
     found = case.router.capabilities()
-    single = "single-writer" in request.node.name
-    assert found.fence == ("single_writer" if single else "target")
-    assert found.weight_lease == ("none" if single else "router")
-    assert found.mirror is not single
+    name = request.node.name
+    assert found.fence == ("single_writer" if "single-writer" in name else "target")
+    assert found.weight_lease == ("none" if any(word in name for word in NO_LEASE) else "router")
+    assert found.mirror is not any(word in name for word in NO_MIRROR)
 
 
 def test_switch_time_is_measured_once_there_was_a_set(case: Case) -> None:

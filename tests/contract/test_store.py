@@ -261,14 +261,24 @@ def test_big_judge_state_comes_back_exact(store: AnyStore) -> None:
     assert back.judge.numbers == bytes(range(256)) * 40
 
 
-def test_an_ended_rollout_is_due_only_while_an_order_waits(store: AnyStore) -> None:
+def test_a_rollout_that_went_home_is_due_only_while_an_order_waits(store: AnyStore) -> None:
     first = rollout()
     store.start(first, ())
-    ended = dataclasses.replace(first, ended="complete")
+    ended = dataclasses.replace(first, ended="aborted")
     assert store.record(held(store), first, ended, (), NONE) is None
     assert store.due(10) == (), "it would be taken and given back for ever"
     store.order(CHAT, order("fallback"))
     assert store.due(10) == (CHAT,)
+
+
+def test_a_complete_rollout_is_due_when_it_is_to_be_looked_at(store: AnyStore) -> None:
+    first = rollout()
+    store.start(first, ())
+    ended = dataclasses.replace(first, ended="complete")
+    assert store.record(held(store), first, ended, (), NONE) is None
+    assert store.due(10) == (CHAT,), "its target may tell of its end"
+    assert store.record(held(store), ended, ended, (), timedelta(hours=1)) is None
+    assert store.due(10) == ()
 
 
 def test_a_dead_holder_is_evicted_once_and_a_new_one_is_not(store: AnyStore) -> None:

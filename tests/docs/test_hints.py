@@ -11,10 +11,11 @@ from pathlib import Path
 import click
 import pytest
 
-from fleetctl.adapters.haproxy.config import PIN_VARIABLE, lua_text
-from fleetctl.adapters.haproxy.process import find_binary
+from fleetctl.adapters.routers.haproxy.config import PIN_VARIABLE, lua_text
+from fleetctl.adapters.routers.haproxy.process import find_binary
 from fleetctl.cli.main import cli
 from fleetctl.errors import FleetctlError, ToolMissing
+from fleetctl.lab.envoy import find_envoy
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = re.compile(r"(?:Run|See|Next|Look at it): fleetctl ([a-z][^.,;()]*)")
@@ -100,8 +101,20 @@ def test_the_router_page_prints_a_configuration_that_haproxy_takes(tmp_path: Pat
     assert (checked.returncode, checked.stderr) == (0, checked.stderr)
 
 
+def test_the_envoy_page_prints_a_bootstrap_that_envoy_takes(tmp_path: Path) -> None:
+    page = (ROOT / "docs/how-to/envoy-router.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    placed = block.replace("/etc/envoy/fleetctl", str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", placed], capture_output=True, text=True, check=True, cwd=ROOT, timeout=60)
+    assert done.stdout.strip() == str(tmp_path / "envoy.json")
+    argv = [str(find_envoy()), "--mode", "validate", "--config-path", str(tmp_path / "envoy.json")]
+    checked = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    assert checked.returncode == 0, checked.stderr[-2_000:]
+
+
 def test_the_router_page_names_every_field_of_the_log() -> None:
-    from fleetctl.adapters.haproxy.config import CellRoute, RouterConfig, render
+    from fleetctl.adapters.routers.haproxy.config import RouterConfig, render
+    from fleetctl.adapters.routers.route import CellRoute
     from fleetctl.domain.ids import CellId
 
     config = RouterConfig(

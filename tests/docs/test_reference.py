@@ -17,6 +17,7 @@ from fleetctl.cli.registry import COMMANDS
 from fleetctl.cli.topics import EXIT_CODES
 from fleetctl.formats.fleet_schema import json_schema
 from fleetctl.formats.settings import SPECS
+from fleetctl.formats.sources import SOURCES
 from fleetctl.formats.yaml_source import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,6 +100,15 @@ def test_the_schema_accepts_the_example_and_refuses_mistakes() -> None:
     assert [e.message for e in validator.iter_errors(example)] == []
     for spoil in ({"colour": 1}, {"name": "Not A Name"}, {"policy": {"warm_up": 5}}, {"policy": {"steps": "fast"}}):
         assert list(validator.iter_errors({**example, **spoil})) != [], spoil
+
+
+def test_every_source_of_the_inventory_has_its_page() -> None:
+    for kind, spec in SOURCES.items():
+        page = (ROOT / f"docs/how-to/inventory-{'files' if kind == 'table' else kind}.md").read_text(encoding="utf-8")
+        assert f"kind: {kind}\n" in page
+        assert f"--from {kind}" in page or kind in ("table", "ansible")
+        for setting in spec.settings:
+            assert setting in page or setting in ("endpoint", "ca_file", "kubeconfig"), (kind, setting)
 
 
 def test_access_files_are_what_the_clouds_take() -> None:

@@ -25,13 +25,21 @@ def program() -> str | None:
 
 
 @contextmanager
-def azurite(folder: Path, port: int, host: str = "127.0.0.1") -> Iterator[str]:
-    """Run it as long as the block runs, and return the account's address."""
+def azurite(folder: Path, port: int, host: str = "127.0.0.1", certificate: Path | None = None, account: str = ACCOUNT) -> Iterator[str]:
+    """Run it as long as the block runs, and return the account's address.
+
+    Args:
+        certificate: file with a key and a certificate, to speak TLS; None for plain HTTP.
+        account: the only one there is; clients may sign for the published one in a way of their own.
+    """
     found = program()
     assert found is not None
     argv = [found, "--silent", "--skipApiVersionCheck", "--location", str(folder), "--blobHost", host, "--blobPort", str(port)]
+    if certificate is not None:
+        argv += ["--cert", str(certificate), "--key", str(certificate)]
     with (folder / "azurite.log").open("wb") as log:
-        child = subprocess.Popen(argv, stdout=log, stderr=log, cwd=folder)
+        environment = {**os.environ, "AZURITE_ACCOUNTS": f"{account}:{KEY}"}
+        child = subprocess.Popen(argv, stdout=log, stderr=log, cwd=folder, env=environment)
         try:
             until = time.monotonic() + 120
             while True:
@@ -40,7 +48,7 @@ def azurite(folder: Path, port: int, host: str = "127.0.0.1") -> Iterator[str]:
                 assert child.poll() is None, (folder / "azurite.log").read_text()
                 assert time.monotonic() < until, "azurite did not start"
                 time.sleep(0.1)
-            yield f"http://{host}:{port}/{ACCOUNT}"
+            yield f"{'https' if certificate else 'http'}://{host}:{port}/{account}"
         finally:
             child.terminate()
             child.wait(20)

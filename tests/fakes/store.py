@@ -97,7 +97,7 @@ class MemoryStore:
     def due(self, limit: int) -> tuple[CellId, ...]:
         self._check()
         now = self._now()
-        asked = [c for c, past in self._rollouts.items() if past and (not past[-1].ended or self._orders.get(c))]
+        asked = [c for c, past in self._rollouts.items() if past and (past[-1].ended in ("", "complete") or self._orders.get(c))]
         ready = [c for c in asked if self._look_at[c] <= now and not self._is_held(c)]
         return tuple(sorted(ready, key=lambda c: self._look_at[c])[:limit])
 

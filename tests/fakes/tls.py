@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,8 +13,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """Write ca.pem and server.pem (key and certificate); return both."""
+def make_certificate(folder: Path, names: Sequence[str] = ()) -> tuple[Path, Path]:
+    """Write ca.pem and server.pem (key and certificate); return both.
+
+    Args:
+        names: host names that the server answers to besides localhost.
+    """
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca_name, name = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)]) for text in ("emulated authority", "127.0.0.1"))
     now = datetime.now(UTC)
@@ -38,8 +43,9 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
     ca = certificate(ca_name, ca_key.public_key(), True).add_extension(
         x509.KeyUsage(digital_signature=True, key_cert_sign=True, crl_sign=True, **usage), critical=True
     )
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")])
-    server = certificate(name, key.public_key(), False).add_extension(names, critical=False)
+    hosts = [x509.DNSName(host) for host in ("localhost", *names)]
+    known = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1")), *hosts])
+    server = certificate(name, key.public_key(), False).add_extension(known, critical=False)
     pem = serialization.Encoding.PEM
     ca_file, server_file = folder / "ca.pem", folder / "server.pem"
     ca_file.write_bytes(ca.sign(ca_key, hashes.SHA256()).public_bytes(pem))

@@ -20,7 +20,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fleetctl.adapters.haproxy.router import HaproxyRouter
 from fleetctl.adapters.store.sqlite import SqliteStore
 from fleetctl.cli.app import App
 from fleetctl.domain.event import Event
@@ -33,7 +32,9 @@ from fleetctl.lab.fault_control import lab_clear
 from fleetctl.lab.lifecycle import FLEET_FILE
 from fleetctl.lab.overview import client_errors, load_stats
 from fleetctl.lab.record import LabRecord, need_record, read_record
+from fleetctl.ports.traffic import Router
 from fleetctl.usecases.migrate import Driver
+from fleetctl.wiring.routers import make_router
 from tests.lab.lab_tools import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,11 +45,12 @@ SHIPPED = "guardrails: {errors: {margin: 2 points}, latency: {margin: 25%}}"
 
 POLICY = """policy:
   approvals: 0
-  warm_up: 1s
+  warm_up: {warm_up}
   weight_lease: {lease}
   lost_evidence_home: {lost}
   step_deadline: {deadline}
   order: [batch, online, realtime]
+  checks: {checks}
   steps:
 {steps}
 
@@ -61,7 +63,7 @@ class Policy:
 
     Args:
         steps: phase, weight in percent and bake in seconds of each weighted step; margins: of them all.
-        shadow: compare answers of chat-lab before.
+        shadow: compare answers of chat-lab before; checks: of both arms, that every workload needs; warm_up: left out of the evidence.
     """
 
     steps: tuple[tuple[str, int, float], ...]
@@ -70,12 +72,16 @@ class Policy:
     lease: str = "180s"
     lost: str = "10s"
     deadline: str = "10m"
+    checks: str = "{required: []}"
+    warm_up: str = "1s"
 
     def text(self) -> str:
         """Return the section of the fleet file."""
         rows = ["    - {phase: preflight}", *(["    - {phase: shadow}"] if self.shadow else [])]
         rows += [f"    - {{phase: {name}, weight: {w}%, bake: {bake:g}s, {self.margins}}}" for name, w, bake in self.steps]
-        return POLICY.format(lease=self.lease, lost=self.lost, deadline=self.deadline, steps="\n".join(rows))
+        return POLICY.format(
+            lease=self.lease, lost=self.lost, deadline=self.deadline, checks=self.checks, warm_up=self.warm_up, steps="\n".join(rows)
+        )
 
 
 QUICK = Policy(
@@ -197,19 +203,19 @@ class Lab:
         """Return the sequence number of a cell's last event."""
         return max((e.seq for e in self.events(cell)), default=0)
 
-    def router(self) -> HaproxyRouter:
-        """Return a router of ours over the same HAProxy; it needs no store."""
+    def router(self) -> Router:
+        """Return a router of ours over the same HAProxy or Envoy; it needs no store."""
         fleet = read_fleet(self.workspace / FLEET_FILE)
-        return HaproxyRouter(fleet.routers[0], sources={c.id: c.source for c in fleet.cells})
+        return make_router(fleet.routers[0], {c.id: c.source for c in fleet.cells}, {})
 
     def weight(self, cell: str) -> int:
-        """Return what HAProxy routes to the target now, in basis points."""
+        """Return what the router routes to the target now, in basis points."""
         return self.router().read(CellId(cell)).target_bp
 
     def requests(self, cell: str) -> list[dict[str, Any]]:
         """Return the router's log lines of a cell, ours left out, in order of their end; each is parsed once."""
-        folder = self.record.folder / "haproxy" / "log"
-        for path in sorted(folder.glob("haproxy-*.log"), key=lambda p: int(p.stem.split("-")[1])):
+        folder = self.record.router_folder / "log"
+        for path in sorted(folder.glob(f"{self.record.router}-*.log"), key=lambda p: int(p.stem.split("-")[1])):
             with path.open("rb") as log:
                 log.seek(self._read.get(str(path), 0))
                 text = log.read()
@@ -286,7 +292,7 @@ class Lab:
         """Bring everything home, switch faults off, and make a new plan under `policy`."""
         self.end_children()
         if not self._is_whole():
-            self.run("lab", "up", "--no-llm", "--no-ticker")
+            self.run("lab", "up", "--no-llm", "--no-ticker")  # the router stays the one that it was
         self.clear()
         self.ticker(on=False)
         self.home()
@@ -324,7 +330,7 @@ class Lab:
 
     def _is_whole(self) -> bool:
         record = read_record(self.workspace)
-        if record is None or parts.haproxy_mark(record) is None:
+        if record is None or not parts.router_pid(record):
             return False
         return all(service.process_of(f, u) for f, u in parts.unit_folders(record) if u != "ticker" and "mi300x" not in f.name)
 
@@ -348,7 +354,7 @@ def _brief(r: Rollout | None) -> str:
     return f"{r.phase} {r.weight_bp} bp, settled {r.settled_at}, held by {r.hold_reason!r}, ended {r.ended!r}, latched {r.latched}"
 
 
-def make_lab(workspace: Path) -> Iterator[Lab]:
+def make_lab(workspace: Path, router: str = "haproxy") -> Iterator[Lab]:
     """Bring a lab up with its target pool configured; take it down, and prove that nothing is left."""
     workspace = Path(KEPT).resolve() if KEPT else workspace
     workspace.mkdir(parents=True, exist_ok=True)
@@ -356,7 +362,7 @@ def make_lab(workspace: Path) -> Iterator[Lab]:
     kept = bool(KEPT) and read_record(workspace) is not None
     try:
         if not kept:
-            lab.run("lab", "up", "--no-llm", "--no-ticker", within_s=120)
+            lab.run("lab", "up", "--no-llm", "--no-ticker", "--router", router, within_s=120)
             lab.run("plan")
             lab.run("provision", within_s=120)
             lab.run("configure", within_s=240)

@@ -19,10 +19,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from fleetctl.adapters.haproxy.config import CellRoute, RouterConfig, write_files
-from fleetctl.adapters.haproxy.process import HaproxyProcess, find_binary
-from fleetctl.adapters.haproxy.router import HaproxyRouter
-from fleetctl.adapters.haproxy.wire import AdminSocket, Deadline
+from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.routers.haproxy.config import RouterConfig, write_files
+from fleetctl.adapters.routers.haproxy.process import HaproxyProcess, find_binary
+from fleetctl.adapters.routers.haproxy.router import HaproxyRouter
+from fleetctl.adapters.routers.haproxy.wire import AdminSocket
+from fleetctl.adapters.routers.route import CellRoute
 from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.split import Applied, Split
@@ -52,6 +54,7 @@ def free_port() -> int:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
         return
@@ -230,7 +233,14 @@ def put(router: HaproxyRouter, bp: int, *, token: int, cap: int = 10_000, cell: 
 
 
 @contextmanager
-def rig(*, lua: bool = True, retries: int = 0, canaries: tuple[str, ...] = ("c1",)) -> Iterator[Rig]:
+def rig(
+    *,
+    lua: bool = True,
+    retries: int = 0,
+    canaries: tuple[str, ...] = ("c1",),
+    adapters: tuple[str, ...] = (),
+    cohort: AffinityKey | None = None,
+) -> Iterator[Rig]:
     """Run one, and leave nothing behind."""
     folder = Path("/tmp") / f"fl-{secrets.token_hex(4)}"
     folder.mkdir(mode=0o700)
@@ -246,6 +256,8 @@ def rig(*, lua: bool = True, retries: int = 0, canaries: tuple[str, ...] = ("c1"
             streaming=cell == STREAM,
             check_every_ms=300,
             check_timeout_ms=1_000,
+            adapters=adapters if cell == CELL else (),
+            cohort=cohort if cell == CELL else None,
         )
         for cell, servers in backends.items()
     )

@@ -26,14 +26,15 @@ import pytest
 
 from fleetctl.adapters.aws.capacity import AwsCapacity
 from fleetctl.adapters.aws.leftovers import AwsLeftovers
+from fleetctl.adapters.aws.notices import api_signals
 from fleetctl.adapters.terraform.folder import private_folder
 from fleetctl.adapters.terraform.provisioner import TerraformProvisioner
 from fleetctl.adapters.terraform.stacks import cloud_variables
 from fleetctl.adapters.terraform.tool import find_tool
 from fleetctl.cli.main import main
-from fleetctl.domain.ids import PoolId, Token
+from fleetctl.domain.ids import HostId, PoolId, Token
 from fleetctl.domain.plan import Plan
-from fleetctl.domain.pool import PoolSpec
+from fleetctl.domain.pool import Host, PoolSpec
 from fleetctl.domain.provision import Provisioned, ProvisionFailure
 from fleetctl.planning.check_delta import ALLOWED
 from fleetctl.planning.check_provision import check_provision
@@ -251,16 +252,18 @@ def test_an_nvidia_pool_on_aws_by_the_whole_saga_takes_the_next_zone_and_is_rele
     made = run("first")
     assert [a.code for a in made.attempts] == ["InsufficientInstanceCapacity"]
     assert (made.place.zone if made.place else "", [h.id for h in made.hosts]) == ("us-east-1b", ["h100-use1-1"])
-    machines = [i for r in _client("ec2").describe_instances()["Reservations"] for i in r["Instances"] if i["State"]["Name"] == "running"]
-    assert {i["Placement"]["AvailabilityZone"] for i in machines if _tagged(i)} == {"us-east-1b"}
+    assert [i["Placement"]["AvailabilityZone"] for i in _running(made.spec.intent)] == ["us-east-1b"], "one machine, and none elsewhere"
+    again = run("again")
+    assert (again.attempts, again.orphans, [h.id for h in again.hosts]) == ((), (), ["h100-use1-1"])
+    assert len(_running(made.spec.intent)) == 1
     assert main(["-C", str(workspace), "release", POOL, "--confirm", POOL]) == 0
-    leftovers = AwsLeftovers("us-east-1", _client)
-    assert leftovers.find(next(iter(_tagged(i) for i in machines if _tagged(i)))) == ()
+    assert AwsLeftovers("us-east-1", _client).find(made.spec.intent) == ()
 
 
-def _tagged(instance: dict[str, Any]) -> str:
-    tags = {t["Key"]: t["Value"] for t in instance.get("Tags", [])}
-    return tags.get("fleetctl-intent", "") if tags.get("fleetctl-pool") == POOL else ""
+def _running(intent: str) -> list[dict[str, Any]]:
+    """Return the machines that run under an intent's tag; other tests leave some of the same pool."""
+    found = _client("ec2").describe_instances(Filters=[{"Name": "tag:fleetctl-intent", "Values": [intent]}])["Reservations"]
+    return [i for r in found for i in r["Instances"] if i["State"]["Name"] == "running"]
 
 
 def test_networks_and_groups_that_a_killed_run_left_are_found_in_every_region_and_removed(moto: Moto) -> None:
@@ -314,6 +317,18 @@ def test_capacity_is_read_by_boto3(moto: Moto) -> None:
     assert all(q.limit >= 0 for q in reading.quotas)
     assert any("reservations" in g for g in reading.gaps), "moto does not know reservations: that is a gap, not a no"
     assert AwsCapacity(lambda: now, _client).read("p9.mega", "us-east-1").offered is False
+
+
+def test_notices_are_read_by_boto3(moto: Moto) -> None:
+    """moto schedules no events and ends no blocks; that boto3 takes every question and its answers are read is what is tried."""
+    ec2 = _client("ec2")
+    image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    made = ec2.run_instances(ImageId=image, InstanceType="p5.48xlarge", MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"]
+    now = datetime(2026, 11, 30, tzinfo=UTC)
+    host = Host(id=HostId("h100-1"), pool=POOL, address="10.0.0.1", variables=(("cloud_id", made),))
+    gone = replace(host, id=HostId("h100-2"), variables=(("cloud_id", "i-0123456789abcdef0"),))
+    assert api_signals(ec2, (host, gone), now) == ()
+    assert {"DescribeInstances", "DescribeInstanceStatus", "DescribeSpotInstanceRequests"} <= set(moto.calls)
 
 
 def test_what_aws_does_not_answer_is_a_gap(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from fleetctl.domain.checks import CheckResult, record_id
 from tests.lab.e2e import CHAT, HALF, Lab
 from tests.lab.lab_tools import until
 
@@ -49,3 +51,24 @@ def test_the_ticker_knows_what_both_arms_serve(whole_lab: Lab) -> None:
     r = lab.rollout(CHAT)
     assert r is not None
     assert not r.hold_reason.startswith("identity.")
+
+
+def test_the_ticker_runs_the_contract_before_the_canary_and_a_person_the_rest(whole_lab: Lab) -> None:
+    lab = whole_lab.fresh(replace(HALF, checks="{required: [contract, quality]}"), ticker=True)
+    child = lab.start("migrate", CHAT, "--phase", "canary")
+    held = lab.wait(CHAT, lambda r: r.hold_reason.startswith("checks."), "the emulated engine tells no tokens", 90)
+    assert (held.phase, held.weight_bp, lab.weight(CHAT)) == ("preflight", 0, 0)
+    store = lab.store()
+    try:
+        kept = {name: store.get(CheckResult, record_id(CHAT, name)) for name in ("contract", "quality")}
+    finally:
+        store.close()
+    assert {name: r.kind for name, r in kept.items() if r is not None} == {"contract": "PASS", "quality": "NO_DATA"}
+    said = lab.run("status").out
+    assert "quality cannot be made" in " ".join(said.split())
+    done = lab.run("calibrate", CHAT, "--checks", "contract", "--dry-run", "-o", "json", code=None, within_s=240)
+    checks = {r["check"]: r["kind"] for r in json.loads(done.out)["checks"]}
+    assert (done.code, checks) == (0, {"contract": "PASS"}), done.err
+    lab.run("promote", CHAT, "--confirm", CHAT)
+    lab.wait_phase(CHAT, "canary")
+    assert child.runs or child.end(None).code in (0, 6)

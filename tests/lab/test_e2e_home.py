@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fleetctl.adapters.haproxy.router import HaproxyRouter
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.split import Split, Stale
+from fleetctl.ports.traffic import Router
 from tests.lab.e2e import CHAT, HALF, STREAM, SUMMARY, Lab, ms, of_kind
 from tests.lab.lab_tools import until
 
@@ -101,7 +101,7 @@ def switch_round(lab: Lab, streams: int) -> dict[str, float]:
     return {"switch_ms": last - before, "set_ms": after - before, "streams_finished": len(survived)}
 
 
-def show(router: HaproxyRouter, cell: str, bp: int) -> None:
+def show(router: Router, cell: str, bp: int) -> None:
     c = CellId(cell)
     token = Token(router.read(c).token + 1)
     assert not isinstance(router.fence(c, token), Stale)
@@ -109,7 +109,7 @@ def show(router: HaproxyRouter, cell: str, bp: int) -> None:
     assert not isinstance(done, Stale)
 
 
-def lab_open(router: HaproxyRouter) -> list[int]:
+def lab_open(router: Router) -> list[int]:
     """Return how many streams are open on the target."""
     cell = CellId(STREAM)
     drained = router.drain(cell, PoolId("mi300x-lab"), router.read(cell).token)

@@ -11,8 +11,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fleetctl.adapters.haproxy.prober import HaproxyProber
-from fleetctl.adapters.haproxy.wire import AdminSocket, Deadline
+from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.routers.haproxy.router import replicas_of
+from fleetctl.adapters.routers.haproxy.wire import AdminSocket
+from fleetctl.adapters.routers.prober import CompletionProber
 from fleetctl.domain.home import HOME_TOKEN_STEP
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.split import Readiness, Stale
@@ -122,8 +124,10 @@ def test_a_stream_logs_no_tokens(shared: Rig) -> None:
     assert row["ta"] >= 1_400
 
 
-def _prober(found: Rig) -> HaproxyProber:
-    return HaproxyProber(found.connection, pin_key=lambda: PIN_KEY, sources={CELL: SOURCE, STREAM: SOURCE})
+def _prober(found: Rig) -> CompletionProber:
+    return CompletionProber(
+        found.connection, replicas=replicas_of(found.connection, {}), pin_key=lambda: PIN_KEY, sources={CELL: SOURCE, STREAM: SOURCE}
+    )
 
 
 def test_the_prober_counts_distinct_replicas_by_completions(own: Rig) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.adapters.haproxy.process import HaproxyProcess, find_binary
+from fleetctl.adapters.routers.haproxy.process import HaproxyProcess, find_binary
 from fleetctl.errors import ConfigInvalid, LabFailed, ToolMissing
 from tests.lab.haproxy_lab import PIN_KEY, Rig, put, rig, until
 

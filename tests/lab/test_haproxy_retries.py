@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.adapters.haproxy.evidence import HaproxyEvidence
+from fleetctl.adapters.routers.evidence import RouterLogEvidence
 from tests.lab.haproxy_lab import CELL, put, rig, until
 
 pytestmark = pytest.mark.lab
@@ -18,7 +18,7 @@ def test_a_failure_that_a_retry_hid_is_the_canarys() -> None:
     with rig(retries=2, canaries=("c1", "c2")) as own:
         own.healthy()
         put(own.router(), 10_000, token=1)
-        evidence = HaproxyEvidence(Path(own.connection.settings["log_folder"]), now=lambda: datetime.now(UTC))
+        evidence = RouterLogEvidence(Path(own.connection.settings["log_folder"]), now=lambda: datetime.now(UTC))
         marked = evidence.mark(CELL)
         cursor = replace(marked, since=marked.since - timedelta(milliseconds=2))  # a log line's start has whole milliseconds
         for i in range(4):

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.adapters.haproxy.maps import Standing, read_standing, write_standing
-from fleetctl.adapters.haproxy.served import last_new_request_ms
-from fleetctl.adapters.haproxy.wire import AdminSocket, Deadline
+from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.routers.haproxy.maps import Standing, read_standing, write_standing
+from fleetctl.adapters.routers.haproxy.wire import AdminSocket
+from fleetctl.adapters.routers.served import last_new_request_ms
 from fleetctl.domain.evidence import Cursor
 from fleetctl.domain.ids import Token
 from fleetctl.domain.split import Applied, Drained, Split, Stale
@@ -144,7 +145,7 @@ def test_a_file_that_fails_or_is_slow_never_holds_up_going_home(shared: Rig, mon
     def slow(folder: Path, cell: str, new: Standing) -> None:
         release.wait(5)
 
-    monkeypatch.setattr("fleetctl.adapters.haproxy.router.write_standing", slow)
+    monkeypatch.setattr("fleetctl.adapters.routers.haproxy.router.write_standing", slow)
     began = time.monotonic()
     late = put(router, 1_000, token=token)
     assert time.monotonic() - began < 1
@@ -154,7 +155,7 @@ def test_a_file_that_fails_or_is_slow_never_holds_up_going_home(shared: Rig, mon
     def full(folder: Path, cell: str, new: Standing) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fleetctl.adapters.haproxy.router.write_standing", full)
+    monkeypatch.setattr("fleetctl.adapters.routers.haproxy.router.write_standing", full)
     assert "No space left" in put(router, 0, token=token).reported
     assert router.read(CELL).target_bp == 0
     monkeypatch.undo()

@@ -56,7 +56,7 @@ def test_static_and_dynamic_inventories_are_read(tmp_path: Path) -> None:
 def test_a_broken_dynamic_inventory_is_a_gap(tmp_path: Path, text: str) -> None:
     (gap,) = scan_sources([source(script(tmp_path / "broken", text))], None, now).gaps()
     assert gap.code == "inventory.ansible"
-    assert "broken" in gap.reason
+    assert "broken" in gap.scope + gap.mend
 
 
 def test_one_that_hangs_is_ended(tmp_path: Path) -> None:
@@ -66,4 +66,46 @@ def test_one_that_hangs_is_ended(tmp_path: Path) -> None:
 
 def test_one_that_is_not_there_is_a_gap(tmp_path: Path) -> None:
     (gap,) = scan_sources([source(tmp_path / "none")], None, now).gaps()
-    assert "is not there" in gap.reason
+    assert "no such inventory" in gap.reason
+
+
+SECRET = "hunter2-$6$abcdef"
+NO_INVENTORIES = {
+    "shadow": f"root:{SECRET}:20228:0:99999:7:::\ndaemon:*:20228:0:99999:7:::\n",
+    "broken.ini": f"[web]\nx ansible_password='{SECRET} =\n",
+    "section.ini": f"[web\nx ansible_password={SECRET}\n",
+    "keys.yml": f"plugin: nope\npassword: {SECRET}\n",
+    "list.yml": f"- {SECRET}\n",
+    "key.pem": f"-----BEGIN PRIVATE KEY-----\n{SECRET} = [\n",
+    "script": f"#!/bin/sh\necho 'ERROR! token {SECRET} is wrong' >&2\nexit 1\n",
+}
+
+
+@pytest.mark.parametrize("name", NO_INVENTORIES)
+def test_lines_of_what_is_no_inventory_are_never_repeated(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text(NO_INVENTORIES[name])
+    path.chmod(0o755 if name == "script" else 0o644)
+    scan = scan_sources([source(path)], None, now)
+    assert scan.gaps() or name == "shadow"
+    assert SECRET not in str([(g.reason, g.mend, g.scope) for g in scan.gaps()])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ERROR! Insufficient credentials found",
+        "botocore.exceptions.NoCredentialsError: Unable to locate credentials",
+        "ClientAuthenticationError: Please run 'az login' to setup account.",
+        "ERROR: HTTP 401 Unauthorized",
+        "An error occurred (ExpiredToken)",
+    ],
+)
+def test_a_dynamic_inventory_without_a_credential_says_so(tmp_path: Path, said: str) -> None:
+    (gap,) = scan_sources([source(script(tmp_path / "cloud", f'echo "{said}" >&2; exit 1'))], None, now).gaps()
+    assert (gap.code, gap.mend) == ("credentials.ansible", f"Look: ansible-inventory -i {tmp_path / 'cloud'} --list")
+
+
+def test_an_inventory_without_hosts_is_a_gap(tmp_path: Path) -> None:
+    (gap,) = scan_sources([source(script(tmp_path / "none", "echo '{}'"))], None, now).gaps()
+    assert gap.reason == "the inventory lists no host"

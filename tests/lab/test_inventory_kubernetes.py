@@ -85,7 +85,7 @@ def cluster() -> Iterator[JsonDouble]:
         yield double
 
 
-def source(double: JsonDouble, folder: Path) -> KubernetesDiscovery:
+def access_to(double: JsonDouble, folder: Path) -> ClusterAccess:
     config = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -96,7 +96,11 @@ def source(double: JsonDouble, folder: Path) -> KubernetesDiscovery:
     }
     path = folder / "kubeconfig"
     path.write_text(json.dumps(config))
-    return KubernetesDiscovery("c1", ClusterAccess(kubeconfig=str(path)), now)
+    return ClusterAccess(kubeconfig=str(path))
+
+
+def source(double: JsonDouble, folder: Path) -> KubernetesDiscovery:
+    return KubernetesDiscovery("c1", access_to(double, folder), now)
 
 
 def test_what_has_to_do_with_gpus_is_found_with_its_owners(cluster: JsonDouble, tmp_path: Path) -> None:
@@ -164,3 +168,13 @@ def test_no_kubeconfig_is_named(tmp_path: Path) -> None:
     (gap,) = scan_sources([missing], None, now).gaps()
     assert gap.code == "credentials.kubernetes"
     assert "KUBECONFIG" in gap.mend
+
+
+def test_nodes_of_a_label_tell_of_their_end(cluster: JsonDouble, tmp_path: Path) -> None:
+    from fleetctl.adapters.kubernetes.notices import node_signals
+
+    ending = {**node(2, "amd.com/gpu", "x"), "spec": {"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]}}
+    cluster.answers["/api/v1/nodes"] = {"items": [node(1, "amd.com/gpu", "x"), ending], "metadata": {}}
+    (signal,) = node_signals(access_to(cluster, tmp_path), "agentpool=mi300x", now())
+    assert (signal.subject, signal.kind, signal.severity) == ("node-2", "kubernetes.karpenter.sh/disrupted", "critical")
+    assert [query.get("labelSelector") for _, path, query in cluster.asked if path == "/api/v1/nodes"] == [["agentpool=mi300x"]]

@@ -32,10 +32,10 @@ TALK = {
 
 
 @contextmanager
-def llm(folder: Path, kv: str = "f16", name: str = "smollm-lab-b1", port: int = 0) -> Iterator[int]:
+def llm(folder: Path, kv: str = "f16", name: str = "smollm-lab-b1", port: int = 0, **more: str | int) -> Iterator[int]:
     port = port or free_port(27_000)
     argv = [PYTHON, "-m", "fleetctl.lab.llm", "--config", str(folder / f"{name}.json")]
-    config: UnitConfig = {"port": port, "model": "SmolLM2-135M-Instruct", "model_path": str(MODEL.path), "kv": kv}
+    config: UnitConfig = {"port": port, "model": "SmolLM2-135M-Instruct", "model_path": str(MODEL.path), "kv": kv, **more}
     write_unit(folder, name, {"argv": argv, "env": python_env(), "config": config})
     try:
         started = start(folder, name)

@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 import sys
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from fleetctl.adapters.probes import HipProbe, TritonProbe
 from fleetctl.adapters.probes.sandbox import Limits, run
 from fleetctl.adapters.probes.triton import cut_out
 from fleetctl.catalog.portability import load_rule_book
+from tests.lab.lab_tools import until
 
 pytestmark = pytest.mark.lab
 NAMES = load_rule_book().names
@@ -120,6 +122,54 @@ def test_the_sandbox_has_no_network_and_one_writable_folder(tmp_path: Path) -> N
     assert net != "yes"
     assert (read, write) in {("PermissionError", "PermissionError"), ("yes", "yes")}, "all of Landlock, or a kernel without it"
     assert secret.read_text() == "s3cret" or write == "yes"
+
+
+def test_nothing_outlives_its_probe(tmp_path: Path) -> None:
+    """A child that leaves its session and its parent, and one that is still busy when time is over."""
+    script = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    os.fork()\n    open('seen', 'a').write('.')\n    time.sleep(600)\n"
+    script += "time.sleep({})"
+    for parent, code in (("0.5", 0), ("600", None)):
+        scratch = tmp_path / f"scratch-{parent}"
+        scratch.mkdir()
+        mark = f"outlives-{os.getpid()}-{parent}"
+        argv = [sys.executable, "-c", script.format(parent), mark]
+        assert run(argv, scratch=scratch, readable=[], limits=Limits(wall_s=4.0), env={}).code == code
+        assert (scratch / "seen").exists()
+        if _has_own_processes():
+            until(partial(_ended, mark), "they have ended", 20.0)
+
+
+def _ended(mark: str) -> bool:
+    return not _running(mark)
+
+
+def _has_own_processes() -> bool:
+    import ctypes
+
+    child = os.fork()
+    if child == 0:
+        libc = ctypes.CDLL(None)
+        os._exit(int(libc.unshare(0x20000000) != 0 and libc.unshare(0x30000000) != 0))
+    return os.waitpid(child, 0)[1] == 0
+
+
+def _running(mark: str) -> list[str]:
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                found += [process.name] if mark.encode() in (process / "cmdline").read_bytes() else []
+            except OSError:
+                continue
+    return found
+
+
+@pytest.mark.parametrize(
+    ("body", "code"), [("import sys; sys.exit(7)", 7), ("import os; os.kill(os.getpid(), 11)", -11), ("import os; os.abort()", -6), ("", 0)]
+)
+def test_how_a_tool_ended_is_known(tmp_path: Path, body: str, code: int) -> None:
+    ended = run([sys.executable, "-c", body], scratch=tmp_path, readable=[], limits=Limits(wall_s=60), env={})
+    assert ended.code == code
 
 
 def test_kernels_are_cut_out_and_nothing_else_is_kept() -> None:

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2] / "terraform"
 TERRAFORM = shutil.which("terraform")
 AZURE = sorted(p.name for p in (ROOT / "modules").glob("*azure"))
 AWS = sorted(p.name for p in (ROOT / "modules").iterdir() if p.name.endswith("aws") or p.name.startswith("alb"))
+EXAMPLES = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "modules").glob("*/examples/*"))
 pytestmark = [pytest.mark.lab, pytest.mark.skipif(TERRAFORM is None, reason="terraform is not on PATH")]
 needs_aws = pytest.mark.skipif(aws_mirror() is None, reason=f"{MIRROR} names no mirror with the genuine aws provider")
 
@@ -76,6 +77,16 @@ def test_the_module_keeps_its_own_tests(bench: Path, module: str, tmp_path: Path
         done = run(bench, f"modules/{module}", "test", "-no-color", environ=arm.environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 failed" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "example", [pytest.param(e, marks=[needs_aws] if e.split("/")[1] in AWS else []) for e in EXAMPLES], ids=lambda e: e.replace("/", "-")
+)
+def test_an_example_is_valid(bench: Path, example: str) -> None:
+    ready(bench, example)
+    done = run(bench, example, "validate", "-no-color")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def test_the_wheel_holds_what_the_program_ships(installed: Path) -> None:
         "fleetctl/_shipped/playbooks/roles/lab_serving/meta/argument_specs.yml",
         "fleetctl/_shipped/playbooks/plugins/callback/fleetctl_events.py",
         "fleetctl/_shipped/terraform/stacks/lab/variables.tf",
-        "fleetctl/adapters/haproxy/fleetctl.lua",
+        "fleetctl/adapters/routers/haproxy/fleetctl.lua",
         "fleetctl/py.typed",
     ):
         assert (installed / name).is_file(), name

@@ -11,6 +11,7 @@ import time
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,7 +22,7 @@ from fleetctl.adapters.source_tree.writer import FolderWriter
 from fleetctl.assess.clean_source import views
 from fleetctl.assess.convert import convert
 from fleetctl.assess.gather import Gatherer, gather
-from fleetctl.assess.requirements import requirements
+from fleetctl.assess.manifests import requirements
 from fleetctl.assess.route import decide
 from fleetctl.catalog.portability import load_rule_book
 from fleetctl.domain.ids import WorkloadId
@@ -29,7 +30,8 @@ from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Assessment, Waiver
 from fleetctl.domain.portability import TextFile
 from fleetctl.formats.output import as_json, as_yaml
-from fleetctl.usecases.assess import AssessPorts, convert_tree
+from fleetctl.usecases.assess import AssessPorts
+from fleetctl.usecases.convert import convert_tree
 from fleetctl.views.assess import assessment_sarif, assessment_table
 from fleetctl.views.assess_page import assessment_html
 from fleetctl.views.output import render_table
@@ -187,7 +189,7 @@ NESTED = [
 def test_data_nested_deeply_or_spelled_oddly_is_read_or_stated_soon(path: str, text: str) -> None:
     begin = time.process_time()
     found = gather(BOOK, "gfx942", [TextFile(path=path, text=text)]).findings(NOW)
-    assert {f.rule for f in found} <= {"R088"}
+    assert {f.rule for f in found} <= {"R088", "R089"}
     assert time.process_time() - begin < 10
 
 
@@ -250,13 +252,16 @@ def test_sarif_json_and_yaml_stay_data(hostile: tuple[Path, Assessment]) -> None
     assert all(
         set(p["artifactLocation"]["uri"]) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/-._~%") for p in places
     )
+    found = {unquote(p["artifactLocation"]["uri"]) for p in places}
+    assert len(found) >= 3
+    assert found <= {*NAMES, "??.cu", "requirements.txt"}, "a code host finds the very file"
     assert all(r["message"]["text"].isprintable() for r in sarif["runs"][0]["results"])
     assert json.loads(as_json("assessment", hostile[1]))["route"] == yaml.safe_load(as_yaml("assessment", hostile[1]))["route"]
 
 
 def test_a_translated_tree_stays_in_its_folder_and_runs_nothing(hostile: tuple[Path, Assessment], tmp_path: Path) -> None:
     ports = AssessPorts(tree=SourceTreeReader(), book=BOOK, clock=FakeClock(), actor=Actor(kind="person", name="ann"))
-    done = convert_tree(hostile[0], tmp_path / "out", hostile[1], ports, FolderWriter())
+    done = convert_tree(hostile[0], tmp_path / "out", hostile[1], ports.tree, BOOK, FolderWriter())
     assert done.files >= len(NAMES)
     assert {p.name for p in tmp_path.iterdir()} == {"out"}
     assert not list(tmp_path.rglob("pwned"))

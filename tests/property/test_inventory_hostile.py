@@ -124,7 +124,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         }
         file = folder / "inventory/example/fleet.yaml"
         file.write_text(file.read_text().replace("sources: {}\n", f"sources: {json.dumps(sources)}\n"))
-        assert main(["-C", str(folder), "inventory", "scan", "--from", "t.csv"]) == 0
+        assert main(["-C", str(folder), "inventory", "scan", "--from", str(folder / "t.csv")]) == 0
         assert main(["-C", str(folder), "inventory", "scan"]) == 0
     return folder
 

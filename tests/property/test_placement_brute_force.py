@@ -39,6 +39,9 @@ def programs(draw: st.DrawFn) -> Program:
     caps = np.array([[float(draw(whole(0, 12))) for _ in range(pools)] for _ in range(draw(whole(0, 2)))]).reshape(-1, pools)
     limits = caps @ count + np.array([float(draw(whole(0, 30))) for _ in range(len(caps))])
     paid = np.array([float(draw(whole(0, 2))) for _ in range(pools)])
+    scopes = draw(st.sampled_from([0, 0, 1]))
+    units = np.array([[float(draw(st.sampled_from([0.0, 1.0, 2.0]))) for _ in range(pools)] for _ in range(scopes)]).reshape(-1, pools)
+    funds = np.array([float(draw(whole(0, 5))) for _ in range(scopes)])
     return Program(
         load=load,
         allowed=allowed,
@@ -53,6 +56,8 @@ def programs(draw: st.DrawFn) -> Program:
         paid=np.minimum(paid, most),
         caps=caps,
         limits=limits,
+        units=units,
+        funds=funds,
     )
 
 
@@ -122,6 +127,7 @@ def test_any_prices_prove_a_bound(p: Program, seed: int) -> None:
         both=rng.uniform(0, 30, p.pools),
         peak=rng.uniform(0, 9, p.pools),
         caps=rng.uniform(0, 3, len(p.limits)),
+        cover=rng.uniform(0, 60, p.pools),
     )
     least = least_cost(p)
     assert bound_of(p, y) <= least + 1e-6 * (1 + abs(least))

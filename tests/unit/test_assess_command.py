@@ -208,6 +208,12 @@ def test_mistakes_are_named(desk: Desk, argv: list[str], code: str) -> None:
     assert f"error[{code}]" in result.output
 
 
+def test_an_empty_name_is_no_folder(desk: Desk) -> None:
+    for name in ("", " "):
+        result = desk.run("assess", name)
+        assert (result.exit_code, "error[usage.no_path]" in result.output) == (2, True)
+
+
 def test_an_image_s_name_is_judged_unpulled(desk: Desk) -> None:
     found = desk.json("assess", "nvcr.io/nvidia/tritonserver:24.05-py3")
     assert found["route"] == "rebuild"
@@ -228,7 +234,7 @@ def test_a_translated_tree_with_patch_and_rest(desk: Desk, tree: Path, tmp_path:
     (tree / "left.cu").write_text("#include <cuda_runtime.h>\nvoid g() { cudaLaunchKernelEx(0, 0); }\n")
     out = tmp_path / "out"
     assert desk.run("assess", str(tree), "--convert", str(out)).exit_code == 0
-    text = (out / "k.hip").read_text("utf-8")
+    text = (out / "k.cu").read_text("utf-8")
     assert "#include <hip/hip_runtime.h>" in text
     assert "hipMalloc(p, 4); /* cudaFree */" in text
     assert "-#include <cuda_runtime.h>" in (out / "hipify.patch").read_text("utf-8")

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 from fleetctl.assess.gather import gather
+from fleetctl.assess.manifests import requirements
 from fleetctl.assess.models import of_config, of_file
-from fleetctl.assess.requirements import numbers, requirements
+from fleetctl.assess.requirements import numbers
 from fleetctl.catalog.portability import load_rule_book
 from fleetctl.domain.portability import ElfFile, ImageFacts, ModelFile, Read, RuleBook, TextFile
 
@@ -44,7 +45,7 @@ def test_packages_are_read_from_every_kind_of_file(path: str, text: str, expecte
 
 @pytest.mark.parametrize(("path", "text"), [("uv.lock", "[[["), ("Pipfile.lock", "{"), ("pyproject.toml", "a = ")])
 def test_a_file_that_cannot_be_parsed_is_stated(book: RuleBook, path: str, text: str) -> None:
-    assert rules(book, TextFile(path=path, text=text)) == {"R088"}
+    assert rules(book, TextFile(path=path, text=text)) == {"R089"}
 
 
 def test_pins_lines_and_versions_are_kept() -> None:

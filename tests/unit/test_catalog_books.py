@@ -23,7 +23,9 @@ from fleetctl.adapters.price_feeds.gpuhunt import Gpuhunt
 from fleetctl.catalog import load_catalog
 from fleetctl.catalog.books import book_names, load_book, load_books
 from fleetctl.catalog.check import check_catalog
-from fleetctl.catalog.rows import memory_fault, price_row, vram_gib
+from fleetctl.catalog.parts import memory_fault, vram_gib
+from fleetctl.catalog.rows import price_row
+from fleetctl.catalog.table import numbered
 from fleetctl.domain.catalog import Price
 from fleetctl.errors import ConfigInvalid, InventoryFailed
 from fleetctl.planning.speed import Speeds
@@ -66,9 +68,9 @@ def test_own_rows_stand_before_shipped_ones(tmp_path: Path) -> None:
         {"sku": MI300X, "region": "eastus2", "usd_per_gpu_hour": "3.10"},
         {"sku": "p5.48xlarge", "usd_per_hour": "30"},
     ]
-    done = import_prices(table, load_catalog(), rows, book="contract", source="offer 7", as_of="2026-11-01")
+    done = import_prices(numbered(table), load_catalog(), rows, book="contract", source="offer 7", as_of="2026-11-01")
     assert (done.new, done.changed) == (2, 0)
-    assert import_prices(table, load_catalog(), rows, book="contract", source="offer 7", as_of="2026-11-01").new == 0
+    assert import_prices(numbered(table), load_catalog(), rows, book="contract", source="offer 7", as_of="2026-11-01").new == 0
     assert price(tmp_path, MI300X, "eastus2", "contract") == Decimal("24.8")
     assert price(tmp_path, MI300X, "swedencentral", "contract") == Decimal("67.2")
     assert price(tmp_path, "p5.48xlarge", "us-east-1", "contract") == Decimal(30)
@@ -94,7 +96,7 @@ def test_own_rows_stand_before_shipped_ones(tmp_path: Path) -> None:
 def test_bad_prices_are_refused_all_or_none(tmp_path: Path, row: dict[str, str], why: str) -> None:
     good = {"sku": "p5.48xlarge", "usd_per_hour": "30"}
     with pytest.raises(ConfigInvalid) as caught:
-        import_prices([good, row], load_catalog(), OwnRows(tmp_path), book="contract", source="x", as_of="2026-11-01")
+        import_prices(numbered([good, row]), load_catalog(), OwnRows(tmp_path), book="contract", source="x", as_of="2026-11-01")
     assert why in caught.value.details[0]
     assert caught.value.details[0].startswith("line 3:")
     assert not (tmp_path / "prices.csv").exists()
@@ -133,7 +135,7 @@ def test_the_shipped_catalogue_has_no_error_and_old_rows_are_named() -> None:
 
 def test_a_price_of_zero_or_twice_is_an_error() -> None:
     base = load_catalog()
-    free = Price(sku=MI300X, region="x", usd_per_hour=Decimal(0), kind="list", source="s", as_of="2026-11-01")
+    free = Price(sku=MI300X, region="x", usd_per_hour=Decimal(0), kind="list", source="s", as_of="2026-11-01", origin="vendor")
     found = check_catalog(replace(base, prices=(*base.prices, free, free)), date(2026, 11, 30))
     assert {d.code for d in found if d.severity == "error"} == {"catalog.price", "catalog.twice"}
 
@@ -153,7 +155,7 @@ def test_own_runs_come_before_the_catalogue(tmp_path: Path) -> None:
         {"gpu": g, "model": "llama-3.1-70b", "precision": "fp8", "class": "online", "tokens_per_s_per_gpu": v, "engine": "vLLM 0.11"}
         for g, v in (("MI300X", "900"), ("H100 SXM", "1000"))
     ]
-    import_runs(runs, load_catalog(), OwnRows(tmp_path), source="fleetctl bench", as_of="2026-11-20")
+    import_runs(numbered(runs), load_catalog(), OwnRows(tmp_path), source="fleetctl bench", as_of="2026-11-20")
     catalog = load_book("list", tmp_path)
     w = workload("a", klass="online")
     w = replace(w, model=replace(w.model, name="meta-llama/Llama-3.1-70B-Instruct", precision="fp8"))

@@ -10,16 +10,16 @@ from fleetctl.catalog import load_catalog
 from fleetctl.catalog.loader import parse_catalog
 from fleetctl.errors import ConfigInvalid
 
-GPUS = "gpu,vendor,vram_gib,memory_bandwidth_tb_s,bf16_dense_tflops,fp8_dense_tflops,tdp_w,target,source,as_of"
-SKUS = "cloud,sku,gpu,accelerators,vram_gib,vcpu,ram_gib,spec_source,as_of"
+GPUS = "gpu,vendor,vram_gib,memory_bandwidth_tb_s,bf16_dense_tflops,fp8_dense_tflops,tdp_w,target,kind,source,as_of"
+SKUS = "cloud,sku,gpu,accelerators,vram_gib,vcpu,ram_gib,kind,source,as_of"
 
 
 def tables(skus: list[str], prices: list[str]) -> dict[str, list[str]]:
     return {
-        "gpus.csv": [GPUS, "MI300X,amd,192,5.3,1307,2615,750,gfx942,sheet,2026-11-30"],
+        "gpus.csv": [GPUS, "MI300X,amd,192,5.3,1307,2615,750,gfx942,vendor,sheet,2026-11-30"],
         "skus.csv": [SKUS, *skus],
         "prices.csv": ["sku,region,usd_per_hour,source", *prices],
-        "price_sources.csv": ["source,kind,as_of,where", "book,list,2026-06-18,somewhere"],
+        "price_sources.csv": ["source,book,kind,as_of,where", "book,list,vendor,2026-06-18,somewhere"],
     }
 
 
@@ -64,17 +64,22 @@ def test_lab_rows_are_named_emulated_and_carry_their_stand_ins_price() -> None:
 
 
 def test_the_id_follows_the_rows() -> None:
-    one = parse_catalog(tables(["c,a,MI300X,8,192,,,s,2026"], ["a,*,48,book"]))
-    dearer = parse_catalog(tables(["c,a,MI300X,8,192,,,s,2026"], ["a,*,49,book"]))
+    one = parse_catalog(tables(["c,a,MI300X,8,192,,,vendor,s,2026-01-01"], ["a,*,48,book"]))
+    dearer = parse_catalog(tables(["c,a,MI300X,8,192,,,vendor,s,2026-01-01"], ["a,*,49,book"]))
     assert one.id != dearer.id
     assert one.price_book_id != dearer.price_book_id
-    assert one.id == parse_catalog(tables(["c,a,MI300X,8,192,,,s,2026"], ["a,*,48,book"])).id
+    assert one.id == parse_catalog(tables(["c,a,MI300X,8,192,,,vendor,s,2026-01-01"], ["a,*,48,book"])).id
     assert load_catalog().id.startswith("c")
 
 
 def test_every_bad_row_is_named_at_once() -> None:
     bad = tables(
-        ["c,a,MI300X,8,192,,,s,2026", "c,a,MI300X,8,192,,,s,2026", "c,b,H900,8,192,,,s,2026", "c,d,MI300X,0,192,,,s,2026"],
+        [
+            "c,a,MI300X,8,192,,,vendor,s,2026-01-01",
+            "c,a,MI300X,8,192,,,vendor,s,2026-01-01",
+            "c,b,H900,8,192,,,vendor,s,2026-01-01",
+            "c,d,MI300X,0,192,,,vendor,s,2026-01-01",
+        ],
         ["a,*,0,book", "a,x,nan,book", "a,y,48,book", "a,y,49,book", "zz,*,1,book", "a,q,1,nobody"],
     )
     with pytest.raises(ConfigInvalid) as caught:

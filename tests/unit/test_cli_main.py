@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from types import ModuleType
 
 import click
@@ -42,6 +43,25 @@ def test_help_is_grouped_and_ends_with_the_way_home(capsys: pytest.CaptureFixtur
     assert all(len(line) <= 80 for line in text.splitlines())
     assert program.main([]) == 0
     assert capsys.readouterr().out == text
+
+
+def _helps(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield path
+    if isinstance(command, click.Group):
+        ctx = click.Context(command)
+        for name in command.list_commands(ctx):
+            inner = command.get_command(ctx, name)
+            assert inner is not None
+            yield from _helps(inner, (*path, name))
+
+
+def test_every_help_fits_a_terminal_and_breaks_no_sentence_off(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for path in _helps(program.cli):
+        assert program.main([*path, "--help"]) == 0
+        for line in capsys.readouterr().out.splitlines():
+            assert len(line) <= 80, (path, line)
+            assert not line.endswith("...") or line.startswith("Usage:"), (path, line)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,3 +160,18 @@ def test_commands_complete_without_being_imported() -> None:
     context = click.Context(program.cli, info_name="fleetctl", help_option_names=["-h", "--help"])
     found = {item.value: item.help for item in program.cli.shell_complete(context, "pro")}
     assert found == {"provision": COMMANDS["provision"].help, "promote": COMMANDS["promote"].help}
+
+
+def test_an_error_is_one_line_for_programs_and_broken_between_words_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"/subscriptions/{'0' * 90}/x"
+    error = errors.FleetctlError("internal", f"{'many words ' * 12}about {name}.", hint="Run: fleetctl doctor", details=("one more " * 15,))
+    assert program._say(error) == error.exit_code
+    assert len(capsys.readouterr().err.splitlines()) == 2
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    program._say(error)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if len(line) > 80] == [f"  {name}."], "what is copied stays whole"
+    assert " ".join(" ".join(lines).split()).startswith(str(error))

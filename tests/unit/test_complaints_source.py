@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.adapters.haproxy.evidence import HaproxyEvidence
+from fleetctl.adapters.routers.evidence import RouterLogEvidence
 from fleetctl.analysis.judge import fresh, judge
 from fleetctl.domain.evidence import Cursor, Evidence
 from fleetctl.domain.ids import CellId
@@ -34,7 +34,7 @@ def line(i: int, arm: str, **changes: object) -> str:
 def read(folder: Path, lines: list[str]) -> Evidence:
     folder.mkdir(exist_ok=True)
     (folder / "haproxy-1.log").write_text("".join(f"{text}\n" for text in lines))
-    return HaproxyEvidence(folder, now=lambda: NOW + timedelta(seconds=1)).read(CHAT, Cursor(position="0:0", since=NOW))
+    return RouterLogEvidence(folder, now=lambda: NOW + timedelta(seconds=1)).read(CHAT, Cursor(position="0:0", since=NOW))
 
 
 def test_t05_and_t10_no_error_lines_are_zero_errors_and_no_lines_are_no_data(tmp_path: Path) -> None:

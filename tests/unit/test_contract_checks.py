@@ -189,6 +189,22 @@ def test_what_makes_two_arms_differ(change: dict[str, object], differs: tuple[st
     assert (found.unknown == ("weights",)) == (change == {"weights": ""})
 
 
+def test_a_flag_that_is_declared_to_differ_is_no_difference_and_any_other_stays_one() -> None:
+    here, there = (
+        replace(ONE, flags="1", told={"dtype": "bfloat16", "n_ctx": "8"}),
+        replace(ONE, flags="2", told={"dtype": "fp8", "n_ctx": "8"}),
+    )
+    assert compare_arms(here, there, NOW).differs == ("flags: dtype bfloat16 and fp8",)
+    found = compare_arms(here, there, NOW, declared=("dtype",))
+    assert (found.differs, found.declared) == ((), ("dtype bfloat16 and fp8",))
+    shorter = replace(there, told={"dtype": "fp8", "n_ctx": "4"})
+    assert compare_arms(here, shorter, NOW, declared=("dtype",)).differs == ("flags: n_ctx 8 and 4",)
+    assert compare_arms(replace(here, told={}), replace(there, told={}), NOW, declared=("dtype",)).differs == ("flags",), (
+        "untold is no excuse"
+    )
+    assert found.hash() == compare_arms(here, there, NOW).hash(), "a change of it is still a change"
+
+
 def test_the_hash_changes_with_every_part_that_matters_and_with_no_other() -> None:
     arms = compare_arms(ONE, ONE, NOW)
     for part in ("model", "weights", "tokenizer", "chat_template", "flags"):

@@ -100,6 +100,38 @@ def test_arms_are_asked_once_in_30_s_and_a_broken_contract_of_these_arms_counts(
         double.close()
 
 
+def test_an_answer_that_differs_from_the_one_before_is_asked_for_again_soon() -> None:
+    double = JsonDouble({f"/{C}{path}": a for path, a in SGLANG.items()})
+    passed = [0.0]
+
+    def asked_at(seconds: float) -> int:
+        passed[0], before = seconds, len(double.asked)
+        assert arms.arms(C) is not None
+        return len(double.asked) - before
+
+    try:
+        arms = EngineArms(lambda c, arm: Api(f"{double.url}/{c}"), lambda: NOW, seconds=lambda: passed[0])
+        assert [asked_at(t) > 0 for t in (0, 29, 30, 59)] == [True, False, True, False]
+        double.answers[f"/{C}/get_server_info"] = {**SGLANG["/get_server_info"], "revision": "abd"}
+        assert [asked_at(t) > 0 for t in (60, 61, 62, 64, 91, 92)] == [True, False, True, False, False, True]
+    finally:
+        double.close()
+
+
+def test_flags_that_the_fleet_file_lets_differ_are_passed_on() -> None:
+    double = JsonDouble({f"/{a}{p}": v for a in ("b", "c") for p, v in SGLANG.items()})
+    info = SGLANG["/get_server_info"]
+    double.answers |= {"/b/get_server_info": {**info, "dtype": "bfloat16"}, "/c/get_server_info": {**info, "dtype": "float8"}}
+    try:
+        for declared, differs in (((), ("flags: dtype bfloat16 and float8",)), (("dtype",), ())):
+            arms = EngineArms(lambda c, arm: Api(f"{double.url}/{arm[0]}"), lambda: NOW, declared=lambda c, d=declared: d)  # type: ignore[misc]
+            found = arms.arms(C)
+            assert found is not None
+            assert found.differs == differs
+    finally:
+        double.close()
+
+
 def test_no_key_and_no_server_are_silence() -> None:
     def no_key(c: CellId, arm: Arm) -> Api:
         raise CredentialsMissing("credentials.missing", "no key")

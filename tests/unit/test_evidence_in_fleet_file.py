@@ -76,7 +76,7 @@ def test_the_file_names_sources_and_cells_name_which_they_use() -> None:
         ("[log, asked, pages, prom]", "[log, aksed, pages, prom]", "no evidence is named 'aksed' (did you mean 'asked'?)"),
         ("[log, asked, pages, prom]", "[]", "must name at least one source"),
         ("[log, asked, pages, prom]", "[log, asked, pages, prom, log]", "stands here twice"),
-        ("kind: probes", "kind: probse", "must be probes, scrape, prometheus, recording, not 'probse'"),
+        ("kind: probes", "kind: probse", "must be probes, replay, scrape, prometheus, logs, recording, not 'probse'"),
         ("pairs_per_s: 2", "pairs_per_sec: 2", "unknown key 'pairs_per_sec'"),
         ("pairs_per_s: 2", "pairs_per_s: 0", "is not from 0.01 to 100"),
         ("pairs_per_s: 2", "pairs_per_s: many", "is no number"),

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.adapters.haproxy.config import CellRoute, RouterConfig, render, write_files
-from fleetctl.adapters.haproxy.router import HaproxyRouter, paper_commands
-from fleetctl.adapters.haproxy.wire import AdminSocket, Deadline
+from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.routers.haproxy.config import RouterConfig, render, write_files
+from fleetctl.adapters.routers.haproxy.router import HaproxyRouter, paper_commands
+from fleetctl.adapters.routers.haproxy.wire import AdminSocket
+from fleetctl.adapters.routers.route import CellRoute
 from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.workload import AffinityKey

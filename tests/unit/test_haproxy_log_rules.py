@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.adapters.haproxy import evidence as evidence_module
-from fleetctl.adapters.haproxy.evidence import HaproxyEvidence
-from fleetctl.adapters.haproxy.log import LogTail, Position, Skipped, newest_lines, parse, read_position
+from fleetctl.adapters.routers import evidence as evidence_module
+from fleetctl.adapters.routers.evidence import RouterLogEvidence
+from fleetctl.adapters.routers.log import LogTail, Position, Skipped, newest_lines, parse, read_position
 from fleetctl.analysis.freeze import class_edges, quantiles
 from fleetctl.domain.evidence import Cursor, ladder_key
 from fleetctl.domain.ids import CellId
@@ -47,8 +47,8 @@ def append(folder: Path) -> Callable[..., None]:
     return write
 
 
-def source(folder: Path, at: datetime = NOW + timedelta(seconds=1), **more: object) -> HaproxyEvidence:
-    return HaproxyEvidence(folder, now=lambda: at, **more)  # type: ignore[arg-type]
+def source(folder: Path, at: datetime = NOW + timedelta(seconds=1), **more: object) -> RouterLogEvidence:
+    return RouterLogEvidence(folder, now=lambda: at, **more)  # type: ignore[arg-type]
 
 
 BEGIN = Cursor(position="0:0", since=NOW)
@@ -234,7 +234,7 @@ def test_positions_read_back() -> None:
 
 
 def test_newest_lines_are_the_lines_backwards(folder: Path, append: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fleetctl.adapters.haproxy.log._CHUNK", 7)
+    monkeypatch.setattr("fleetctl.adapters.routers.log._CHUNK", 7)
     lines = [f"line {i:03d}".encode() for i in range(40)]
     append(*lines[:25])
     append(*lines[25:], file=2)

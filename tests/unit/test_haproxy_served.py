@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.adapters.haproxy import served
-from fleetctl.adapters.haproxy.served import count_served, last_new_request_ms
+from fleetctl.adapters.routers import served
+from fleetctl.adapters.routers.served import count_served, last_new_request_ms
 from fleetctl.domain.ids import CellId
 
 CELL = CellId("chat-lab")

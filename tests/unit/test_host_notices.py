@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -19,10 +21,11 @@ import pytest
 from fleetctl.adapters import notices
 from fleetctl.adapters.notices import HostNotices, NoticeSource
 from fleetctl.domain.ids import HostId, PoolId
+from fleetctl.domain.people import Signal
 from fleetctl.domain.pool import Host
 from fleetctl.errors import ConfigInvalid
 from fleetctl.rollout.notices import leaving
-from fleetctl.wiring.clouds import _parse_notices
+from fleetctl.wiring.notices import parse_notices
 
 POOL = PoolId("mi300x-a")
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -46,6 +49,7 @@ class Relay:
         self.asked = 0
         self.hold = threading.Event()
         self.hold.set()
+        self.token = ""
         relay = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -55,12 +59,23 @@ class Relay:
             def do_GET(self) -> None:
                 relay.asked += 1
                 relay.hold.wait(10)
+                if relay.token and self.headers.get("X-aws-ec2-metadata-token") != relay.token:
+                    self.send_error(401)
+                    return
                 self.send_response(relay.answer[0])
                 if relay.answer[0] == 302:
                     self.send_header("Location", "http://127.0.0.1:1/elsewhere")
                 self.send_header("Content-Length", str(len(relay.answer[1])))
                 self.end_headers()
                 self.wfile.write(relay.answer[1])
+
+            def do_PUT(self) -> None:
+                is_asked = self.path == "/latest/api/token" and self.headers.get("X-aws-ec2-metadata-token-ttl-seconds")
+                body = relay.token.encode() if is_asked else b""
+                self.send_response(200 if is_asked else 400)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
@@ -85,7 +100,7 @@ def relay() -> Iterator[Relay]:
 def read(relay: Relay) -> Callable[[], HostNotices]:
     hosts = tuple(Host(id=HostId(f"mi300x-a-{n}"), pool=POOL, address="127.0.0.1") for n in (1, 2))
     url = f"http://{{address}}:{relay.server.server_address[1]}/notices"
-    return lambda: HostNotices({POOL: NoticeSource(url=url, parse=_parse_notices)}, lambda _: hosts, lambda: NOW)
+    return lambda: HostNotices({POOL: NoticeSource(url=url, parse=parse_notices)}, lambda _: hosts, lambda: NOW)
 
 
 def test_an_event_reaches_the_pool_once_with_its_deadline_though_both_hosts_tell_it(relay: Relay, read: Callable[[], HostNotices]) -> None:
@@ -142,34 +157,54 @@ def test_a_host_that_hangs_holds_nobody_up(relay: Relay, read: Callable[[], Host
     assert {s.kind for s in found} == {"notices.silent"}
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_the_relay_of_the_how_to_hands_the_document_on(relay: Relay) -> None:
-    """What the two systemd units do, by hand: curl's whole answer goes to whoever connects."""
-    relay.answer = (200, json.dumps(PREEMPT).encode())
-    page = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "provision-on-azure.md").read_text()
-    line = next(line for line in page.splitlines() if "ExecStart=" in line)
-    argv = line.split("ExecStart=", 1)[1].split()
-    argv[0], argv[-1] = "curl", f"http://127.0.0.1:{relay.server.server_address[1]}/metadata/scheduledevents"
+def _relayed(argv: list[str], host: str, environ: dict[str, str] | None = None) -> tuple[Signal, ...]:
+    """Do what the two systemd units of the how-to do: the program's whole answer goes to whoever connects."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
             connection, _ = listening.accept()
             with connection:
-                subprocess.run(argv, stdin=connection.fileno(), stdout=connection.fileno(), check=True, timeout=10)
+                env = {**os.environ, **(environ or {})}
+                subprocess.run(argv, stdin=connection.fileno(), stdout=connection.fileno(), check=True, timeout=10, env=env)
 
         thread = threading.Thread(target=serve)
         thread.start()
-        hosts = (Host(id=HostId("mi300x-a-2"), pool=POOL, address="127.0.0.1"),)
+        hosts = (Host(id=HostId(host), pool=POOL, address="127.0.0.1"),)
         url = f"http://{{address}}:{listening.getsockname()[1]}/"
-        (signal,) = HostNotices({POOL: NoticeSource(url=url, parse=_parse_notices)}, lambda _: hosts, lambda: NOW).read(POOL)
+        found = HostNotices({POOL: NoticeSource(url=url, parse=parse_notices)}, lambda _: hosts, lambda: NOW).read(POOL)
         thread.join(timeout=10)
+    return found
+
+
+def _starts() -> list[str]:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "heed-cloud-notices.md").read_text()
+    return [line.split("ExecStart=", 1)[1].replace("$$", "$") for line in page.splitlines() if "ExecStart=" in line]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_relay_of_the_how_to_hands_the_document_on(relay: Relay) -> None:
+    relay.answer = (200, json.dumps(PREEMPT).encode())
+    argv = shlex.split(_starts()[0])
+    argv[0], argv[-1] = "curl", f"http://127.0.0.1:{relay.server.server_address[1]}/metadata/scheduledevents"
+    (signal,) = _relayed(argv, "mi300x-a-2")
     assert (signal.kind, signal.deadline) == ("azure.preempt", NOW + timedelta(seconds=30))
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_relay_of_the_how_to_asks_for_a_token_on_aws(relay: Relay) -> None:
+    relay.token = "t0k=en"
+    imds = {"IMDS": f"http://127.0.0.1:{relay.server.server_address[1]}/latest"}
+    relay.answer = (200, b'{"action": "terminate", "time": "2026-11-30T12:02:00Z"}')
+    (signal,) = _relayed(shlex.split(_starts()[1]), "h100-1", imds)
+    assert (signal.kind, signal.deadline) == ("aws.spot_terminate", NOW + timedelta(minutes=2))
+    relay.answer = (404, b"<html>Not Found</html>")
+    assert _relayed(shlex.split(_starts()[1]), "h100-1", imds) == (), "none stands"
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "relay", "ftp://{address}/x", "http://"])
 def test_only_http_addresses_are_taken(url: str) -> None:
     with pytest.raises(ConfigInvalid) as caught:
-        HostNotices({POOL: NoticeSource(url=url, parse=_parse_notices)}, lambda _: (), lambda: NOW)
+        HostNotices({POOL: NoticeSource(url=url, parse=parse_notices)}, lambda _: (), lambda: NOW)
     assert caught.value.code == "config.notices"
 
 
@@ -202,13 +237,13 @@ def test_a_relay_that_answers_anything_is_silent_or_heard_and_never_an_exception
         thread.start()
         host = Host(id=HostId("mi300x-a-1"), pool=POOL, address="127.0.0.1")
         url = f"http://{{address}}:{listening.getsockname()[1]}/notices"
-        found = HostNotices({POOL: NoticeSource(url=url, parse=_parse_notices)}, lambda _: (host,), lambda: NOW).read(POOL)
+        found = HostNotices({POOL: NoticeSource(url=url, parse=parse_notices)}, lambda _: (host,), lambda: NOW).read(POOL)
         thread.join(5)
     assert leaving(found, POOL) is None
 
 
 def test_an_authority_that_is_gone_is_silence(tmp_path: Path) -> None:
-    source = NoticeSource(url="https://{address}:9/notices", parse=_parse_notices, ca=str(tmp_path / "gone.pem"))
+    source = NoticeSource(url="https://{address}:9/notices", parse=parse_notices, ca=str(tmp_path / "gone.pem"))
     host = Host(id=HostId("mi300x-a-1"), pool=POOL, address="127.0.0.1")
     (signal,) = HostNotices({POOL: source}, lambda _: (host,), lambda: NOW).read(POOL)
     assert signal.kind == "notices.silent"
@@ -217,4 +252,4 @@ def test_an_authority_that_is_gone_is_silence(tmp_path: Path) -> None:
 @pytest.mark.parametrize("url", ["http://[", "http://{address}:none/x", "http://{address}:99999/x"])
 def test_an_address_that_is_none_is_refused_before_anything(url: str) -> None:
     with pytest.raises(ConfigInvalid):
-        HostNotices({POOL: NoticeSource(url=url, parse=_parse_notices)}, lambda _: (), lambda: NOW)
+        HostNotices({POOL: NoticeSource(url=url, parse=parse_notices)}, lambda _: (), lambda: NOW)

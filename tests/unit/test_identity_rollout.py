@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -33,7 +34,7 @@ class TellingSimulation(Simulation):
 
     def ports(self) -> TickPorts:
         if not hasattr(self, "told"):
-            self.told = Told(self)
+            self.told: Told = Told(self)
         return replace(super().ports(), identity=lambda _: self.told)
 
 
@@ -69,7 +70,7 @@ def test_a_change_in_mid_migration_freezes_the_weight_until_the_arms_are_alike_a
     assert (s.bp(), s.rollout().phase, s.rollout().hold_reason) == (1000, "canary", "identity.differs")
     assert s.target.splits[s.rollout().cell].lease_until > s.clock.now()
     s.told.canary = ONE
-    s.run(2)
+    s.run(3)
     again = s.rollout().since
     assert began is not None
     assert again is not None
@@ -83,7 +84,7 @@ def test_both_arms_changed_alike_restarts_the_evidence_without_a_hold() -> None:
     s.at("ramp")
     before = s.rollout().since
     s.told.baseline = s.told.canary = replace(ONE, weights="w2")
-    s.run(2)
+    s.run(3)
     after = s.rollout().since
     assert before is not None
     assert after is not None
@@ -130,5 +131,65 @@ def test_arms_that_differ_without_evidence_go_home_as_any_cell_without_it() -> N
     s.at("canary")
     s.told.canary = replace(ONE, weights="w2")
     s.evidence.down = True
+    s.run(160, lambda: bool(s.rollout().ended))
+    assert (s.bp(), s.rollout().ended) == (0, "lost_evidence")
+
+
+class Flapping(Told):
+    """Answers anew every second; from `since` on the canary tells another identity in turns of `turn` answers."""
+
+    def __init__(self, s: Simulation, turn: int) -> None:
+        super().__init__(s)
+        self.turn, self.asked, self.flaps = turn, 0, False
+
+    def arms(self, c: CellId) -> ArmsIdentity | None:
+        self.asked += self.flaps
+        other = self.flaps and (self.asked // self.turn) % 2 == 1
+        return compare_arms(self.baseline, replace(ONE, weights="w2") if other else ONE, self.s.clock.now())
+
+
+@pytest.mark.parametrize("turn", [1, 3, 7])
+def test_an_arm_that_flaps_between_two_identities_is_told_once_gets_no_weight_and_keeps_its_deadline(turn: int) -> None:
+    s = TellingSimulation(of=quick(step_deadline=timedelta(seconds=90)))
+    s.ports()
+    s.told = flapping = Flapping(s, turn)
+    s.begin()
+    s.at("canary")
+    s.run(3)
+    deadline, sent = s.rollout().deadline, len(s.notices.sent)
+    flapping.flaps = True
+    s.run(150)
+    told = [n.kind for n in s.notices.sent[sent:]]
+    assert len(told) == len({n.text for n in s.notices.sent[sent:]}), "each matter is told once"
+    assert told.count("notify.page") == (0 if turn == 1 else 1), "two answers that agree once are a change, the same one again is no news"
+    assert told.count("notify.warning") <= 3
+    assert (s.bp(), s.rollout().phase) == (1000, "canary"), "nobody more is sent there"
+    assert s.rollout().deadline == deadline
+
+
+def test_one_odd_answer_holds_until_the_next_and_restarts_nothing() -> None:
+    s = started()
+    s.at("canary")
+    s.run(3)
+    before = s.rollout().since
+    s.told.canary = replace(ONE, weights="w2")
+    s.run(1)
+    assert s.rollout().hold_reason == "identity.unsure"
+    s.told.canary = ONE
+    s.run(3)
+    assert s.rollout().hold_reason == ""
+    assert s.rollout().since == before, "no evidence is lost"
+    assert not [n for n in s.notices.sent if n.kind == "notify.page"]
+    s.run(300, lambda: bool(s.rollout().ended))
+    assert s.rollout().ended == "complete"
+
+
+def test_an_arm_that_flaps_without_evidence_goes_home_as_any_cell_without_it() -> None:
+    s = TellingSimulation(of=quick())
+    s.ports()
+    s.told = flapping = Flapping(s, 1)
+    s.begin()
+    s.at("canary")
+    flapping.flaps, s.evidence.down = True, True
     s.run(160, lambda: bool(s.rollout().ended))
     assert (s.bp(), s.rollout().ended) == (0, "lost_evidence")

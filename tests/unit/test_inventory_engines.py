@@ -173,3 +173,18 @@ def test_names_and_pages() -> None:
         {"running": 2.0},
         "",
     )
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_server_that_wants_a_key_is_a_credential_that_is_missing(status: int) -> None:
+    no = (status, "who are you?")
+    with json_double({"/metrics": VLLM, "/v1/models": no, "/version": no}) as double:
+        gap, facts = list(EngineDiscovery("e", (double.url,), lambda: datetime.now(UTC)).scan(""))
+    assert isinstance(facts, Facts)
+    assert (facts.values["model"], facts.values["software"]) == ("m", "vllm")
+    assert isinstance(gap, Gap)
+    assert (gap.code, str(status) in gap.reason, "secrets.key" in gap.mend) == ("credentials.engine", True, True)
+    with json_double(dict.fromkeys(("/metrics", "/info", "/v1/models", "/props", "/v2", "/get_model_info"), no)) as double:
+        (gap,) = list(EngineDiscovery("e", (double.url,), lambda: datetime.now(UTC)).scan(""))
+    assert isinstance(gap, Gap)
+    assert gap.code == "credentials.engine"

@@ -20,7 +20,7 @@ from fleetctl.domain.merge import merge
 from fleetctl.domain.people import Facts, Gap
 from fleetctl.domain.scan import PartScan, Scan
 from fleetctl.domain.units import Scalar
-from fleetctl.errors import CredentialsMissing, InventoryFailed, StoreUnavailable
+from fleetctl.errors import CredentialsMissing, InventoryFailed, StoreUnavailable, UsageError
 from fleetctl.formats.example import EXAMPLE_LINEAGE, fleet_text
 from fleetctl.formats.fleet_file import parse_fleet
 from fleetctl.formats.sources import check_source, source_of_text
@@ -235,9 +235,54 @@ def test_numbers_stay_numbers() -> None:
 
 
 def test_sources_of_the_command_line() -> None:
-    assert source_of_text("azure").settings == {}
-    assert source_of_text("prometheus:http://x:9090").settings == {"url": "http://x:9090"}
-    assert source_of_text("people.csv").kind == "table"
-    assert source_of_text("aws:prod").name == "prod"
+    here = Path("/data")
+    assert source_of_text("azure", here).settings == {}
+    assert source_of_text("prometheus:http://x:9090", here).settings == {"url": "http://x:9090"}
+    assert source_of_text("people.csv", here).kind == "table"
+    assert source_of_text("aws:prod", here).name == "prod"
+    for text, said in (("a b's.csv", "'/data/a b'\"'\"'s.csv'"), ("table:x/y.csv", "/data/x/y.csv"), ("table:/z.yaml", "/z.yaml")):
+        assert source_of_text(text, here).settings == {"files": said}
+    assert source_of_text("ansible:../hosts", here).settings == {"inventories": "/data/../hosts"}
+    for bare in ("table", "ansible:", "prometheus", "people.txt", ""):
+        with pytest.raises(UsageError) as failed:
+            source_of_text(bare, here)
+        assert failed.value.code == "usage.source"
+        assert "--from" in failed.value.hint
+
+
+def test_sources_of_the_fleet_file() -> None:
+    for kind, need in (("table", "files"), ("ansible", "inventories"), ("prometheus", "url")):
+        for settings in ({}, {need: " "}):
+            ((place, text),) = check_source(kind, settings, {})
+            assert (place, need in text) == (("settings",), True)
+        assert not list(check_source(kind, {need: "x"}, {}))
+    assert [place for place, _ in check_source("table", {"files": "'x"}, {})] == [("settings", "files")]
+    assert not list(check_source("table", {"files": "'my file.csv' b.csv"}, {}))
+
+
+SECRET = "s3cr3t"
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "address"),
+    [
+        ("prometheus", "url", f"http://ada:{SECRET}@h:9090"),
+        ("engines", "urls", f"h:1 https://{SECRET}@h:2/x"),
+        ("engines", "urls", f"ada:{SECRET}@h:1"),
+        ("aws", "endpoint", f"http://a:{SECRET}@h"),
+        ("azure", "endpoint", f"https://a:{SECRET}@h/@"),
+    ],
+)
+def test_an_address_holds_no_password(kind: str, key: str, address: str) -> None:
+    ((place, text),) = check_source(kind, {key: address}, {})
+    assert (place, SECRET in text, "secrets" in text) == (("settings", key), False, True)
+    assert not list(check_source(kind, {key: "https://h:9/a@b"}, {}))
+    if key != "endpoint":
+        with pytest.raises(UsageError) as failed:
+            source_of_text(f"{kind}:{address}", Path("/"))
+        assert SECRET not in str(failed.value)
+
+
+def test_more_of_the_fleet_file() -> None:
     assert [text for _, text in check_source("azur", {}, {})] != []
     assert [place for place, _ in check_source("aws", {"profil": "x"}, {"token": 1})] == [("settings", "profil"), ("secrets", "token")]

@@ -12,11 +12,11 @@ import pytest
 from fleetctl.analysis.judge import fresh, judge
 from fleetctl.analysis.power import planned_fail, planned_requests
 from fleetctl.domain.evidence import Verdict
-from fleetctl.domain.fleet import Fleet, Policy
+from fleetctl.domain.fleet import Connection, Fleet, Policy
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.plan import LanePlan
 from fleetctl.domain.workload import Guardrail, GuardrailSpec, Lane, ShadowSpec, Traffic, Workload
-from fleetctl.planning.evidence_need import LANE_LIMIT_HOURS, Baseline, Costs, baseline_of
+from fleetctl.planning.evidence_need import LANE_LIMIT_HOURS, Baseline, Costs, baseline_of, probed_of
 from fleetctl.planning.lanes import Asking, Given, assign_lanes, make_groups
 from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.views.plan import render_plan
@@ -270,3 +270,60 @@ def test_other_ladders_are_planned_as_ladders(metric: str) -> None:
     as_latency = planned_requests("latency", 0.1, 0.005, 0.6, 0.5)
     assert planned_requests(metric, 0.1, 0.005, 0.6, 0.5) == as_latency
     assert planned_fail(metric, 0.1, 0.005, 0.6, 0.5) == planned_fail("latency", 0.1, 0.005, 0.6, 0.5)
+
+
+def probed_plan(pairs_per_s: float, per_s: float, *, names: tuple[str, ...] = ("log", "probes"), margin: float = 0.25) -> LanePlan:
+    """The lane of a streaming cell whose times are measured by probes."""
+    guardrails = (Guardrail("errors"), Guardrail("ttft"))
+    made = workload("w", traffic=replace(traffic(per_s), streaming=True), guardrails=guardrails)
+    source = Connection(name="probes", kind="probes", settings={"pairs_per_s": f"{pairs_per_s:g}"})
+    where = replace(cell("c", "w"), evidence=names)
+    at = Asking(cell=where, workload=made, baseline=baseline_of(made, {}), source_sku="lab-nvidia", probed=probed_of(where, (source,)))
+    specs = (
+        GuardrailSpec(name=guardrails[0], margin=0.05, fail_margin=0.0),
+        GuardrailSpec(name=guardrails[1], margin=margin, fail_margin=0.1),
+    )
+    policy = lab_policy()
+    steps = tuple(replace(p, guardrails=specs if p.weight_bp else ()) for p in policy.steps)
+    return assign_lanes((at,), replace(policy, steps=steps), COSTS)[CellId("c")].plan
+
+
+def test_what_probes_measure_comes_at_the_probes_pace_whatever_the_traffic() -> None:
+    hours = [option(probed_plan(2.0, per_s), "own")[1] for per_s in (5.0, 50.0, 500.0)]
+    assert all(h is not None for h in hours)
+    assert max(hours) - min(hours) < 0.01, "ten times the users bring no more pairs"  # type: ignore[operator, type-var]
+    slow, fast = option(probed_plan(0.02, 50.0), "own")[1], option(probed_plan(0.2, 50.0), "own")[1]
+    assert slow is not None
+    assert fast is not None
+    assert slow > 5 * fast
+
+
+def test_too_few_pairs_are_refused_though_users_are_many_and_enough_pairs_carry_a_cell_of_few_users() -> None:
+    refused = probed_plan(0.01, 500.0, margin=0.05)
+    assert (refused.kind, refused.binding.split(" at ")[0]) == ("stay", "ttft")
+    assert refused.needed > refused.arrive > 0
+    assert refused.arrive == int(0.01 * LANE_LIMIT_HOURS * 3600), "pairs, not users"
+    carried = probed_plan(2.0, 0.03)
+    assert carried.kind == "own"
+    assert probed_plan(2.0, 0.03, names=("log",)).kind == "stay", "without probes such a cell has too few requests"
+
+
+def test_a_wave_is_bound_by_what_takes_longest_not_by_the_largest_number_and_the_plan_says_pairs() -> None:
+    from fleetctl.views.plan_evidence import evidence_lines
+
+    made = workload("w", traffic=replace(traffic(50.0), streaming=True), guardrails=(Guardrail("errors"), Guardrail("ttft")))
+    fleet = lab_fleet(workloads=(made,), cells=(replace(cell("c", "w"), evidence=("log", "probes")),))
+    specs = (
+        GuardrailSpec(name=Guardrail("errors"), margin=0.005, fail_margin=0.0),
+        GuardrailSpec(name=Guardrail("ttft"), margin=0.5, fail_margin=0.1),
+    )
+    steps = tuple(replace(p, guardrails=specs if p.weight_bp else (), bake=timedelta(0)) for p in fleet.policy.steps)
+    source = Connection(name="probes", kind="probes", settings={"pairs_per_s": "0.05"})
+    fleet = replace(fleet, policy=replace(fleet.policy, steps=steps), evidence=(source,))
+    plan = plan_of(fleet)
+    step = next(s for s in plan.waves[0].steps if s.phase == "canary")
+    assert step.requests[Guardrail("errors")] > step.requests[Guardrail("ttft")]
+    assert step.binding == "ttft"
+    ttft = next(g for g in step.guardrails if g.guardrail == "ttft")
+    assert step.hours == pytest.approx(ttft.passes[1] / 0.05 / 3600, rel=0.3)
+    assert "in pairs of probes, whatever the traffic: ttft 0.05/s" in "\n".join(evidence_lines(plan, fleet, 120, 40))

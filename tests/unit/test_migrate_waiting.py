@@ -132,7 +132,7 @@ class PlanOf:
     def __init__(self, plan_id: str, target: str) -> None:
         self.id = plan_id
         self.outcomes = (SimpleNamespace(cell=CELL, workload="chat", kind="move", target=target),)
-        self.waves = (SimpleNamespace(index=1, cells=(CELL,)),)
+        self.waves = (SimpleNamespace(index=1, cells=(CELL,), stage=1),)
 
 
 @pytest.mark.parametrize(

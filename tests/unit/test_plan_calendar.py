@@ -89,7 +89,7 @@ def test_a_freeze_binds_advance_alone(begins: datetime, ends: datetime, start: d
     first = calendar_of(plan).waves[0]
     assert (first.start, first.soak) == (start, soak)
     assert ("fair" in first.waits) == (soak != NOW + 4 * H)
-    assert ("waves wait for it" in render_plan(plan, fleet)) == bool(first.waits)
+    assert ("waves wait for it" in " ".join(render_plan(plan, fleet).split())) == bool(first.waits)
 
 
 def test_what_ends_after_the_deadline_is_named_and_still_planned() -> None:
@@ -126,6 +126,30 @@ def test_a_freeze_in_which_hosts_become_ready_holds_the_wave_until_its_end() -> 
     plan = plan_of(fleet_of(window), options=PlanOptions(ready={PoolId("m"): took}))
     first = calendar_of(plan).waves[0]
     assert (first.start, first.waits) == (NOW + 3 * H, ("fair",))
+
+
+@pytest.mark.parametrize(("hours", "size"), [(29, 4), (33, 2), (37, 2), (27, 0)])
+def test_a_deadline_that_is_missed_names_the_wave_size_that_would_meet_it(hours: int, size: int) -> None:
+    """Four cells one by one: each wave takes 4 h to soak and 28 h in all, so n waves are over after 24 + 4 n hours."""
+    works = tuple(workload(f"w{i}", accelerators_per_replica=8) for i in range(4))
+    cells = tuple(cell(f"c{i}", f"w{i}", source="a", lane=SIGNED) for i in range(4))
+    pools = (replace(fleet_of().pools[0], count=4, limit=4), *fleet_of().pools[1:])
+    fleet = fleet_of(workloads=works, cells=cells, pools=pools)
+    fleet = replace(fleet, policy=replace(fleet.policy, wave_cells=1))
+    plan = plan_of(fleet, options=PlanOptions(deadline=NOW + hours * H))
+    calendar = calendar_of(plan)
+    assert len(calendar.waves) == 4
+    text = " ".join(render_plan(plan, fleet).split())
+    if size:
+        assert (calendar.wave_cells, bool(calendar.late)) == (size, True)
+        assert f"it would be met with policy.wave_cells: {size} (now 1)" in text
+        bigger = replace(fleet, policy=replace(fleet.policy, wave_cells=size))
+        assert calendar_of(plan_of(bigger, options=PlanOptions(deadline=NOW + hours * H))).late == ()
+        smaller = replace(fleet, policy=replace(fleet.policy, wave_cells=size - 1))
+        assert calendar_of(plan_of(smaller, options=PlanOptions(deadline=NOW + hours * H))).late
+    else:
+        assert calendar.wave_cells == 0
+        assert "no number of cells a wave would meet it" in text
 
 
 def test_nothing_moves_no_calendar() -> None:

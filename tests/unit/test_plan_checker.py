@@ -17,7 +17,8 @@ from fleetctl.domain.ids import PoolId
 from fleetctl.domain.plan import Plan
 from fleetctl.domain.units import Money
 from fleetctl.errors import ConfigInvalid
-from fleetctl.planning.checker import Ground, check_plan
+from fleetctl.planning.check_facts import Ground
+from fleetctl.planning.checker import check_plan
 from fleetctl.planning.make_plan import make_plan
 from fleetctl.planning.options import PlanOptions
 from fleetctl.planning.speed import Speeds
@@ -96,8 +97,9 @@ def test_too_few_or_too_many_vms_are_refused(planned: tuple[Fleet, Plan, Ground]
     fleet, plan, ground = planned
     target = next(o.target for o in plan.outcomes if o.kind == "move")
     assert target is not None
-    fewer = replace(ground, vms={**ground.vms, target: ground.vms[target] - 1})
-    more = replace(ground, vms={**ground.vms, target: 10_000})
+    last = ground.vms[-1]
+    fewer = replace(ground, vms=(*ground.vms[:-1], {**last, target: last[target] - 1}))
+    more = replace(ground, vms=(*ground.vms[:-1], {**last, target: 10_000}))
     assert "whole VMs" in failed(fleet, plan, fewer)
     assert "whole VMs" in failed(fleet, plan, more)
 
@@ -115,7 +117,7 @@ def test_limits_hold_while_both_sides_run() -> None:
         ({"power_kw": {"elsewhere": 1.0}}, 4),
         ({"power_kw": {"lab": 1.0}}, 0),
     ):
-        plan = plan_of(replace(fleet, policy=replace(fleet.policy, **change)))
+        plan = plan_of(replace(fleet, policy=replace(fleet.policy, **change)), options=PlanOptions(stages=1))
         assert sum(o.kind == "move" for o in plan.outcomes) == moves
         blocked = {o.reason.code for o in plan.outcomes if o.kind == "infeasible"}
         assert blocked == ({f"limit.{next(iter(change))}"} if moves < 4 else set())

@@ -17,6 +17,7 @@ from fleetctl.errors import ConfigInvalid
 from fleetctl.formats.fleet_file import parse_fleet
 from fleetctl.planning.candidates import Choice, sites
 from fleetctl.planning.conflict import Limit, conflict
+from fleetctl.planning.options import PlanOptions
 from fleetctl.views.plan import render_plan
 from tests.cases.planning_fleet import cell, lab_fleet, plan_of, pool, workload
 
@@ -36,7 +37,7 @@ def pinned(limit: int, count: int = 4, **policy: object) -> Fleet:
 
 
 def said(fleet: Fleet) -> str:
-    return next((c.detail for c in plan_of(fleet).checks if c.name == "conflict"), "")
+    return next((c.detail for c in plan_of(fleet, options=PlanOptions(stages=1)).checks if c.name == "conflict"), "")
 
 
 def test_the_lines_of_the_fleet_file_are_named() -> None:

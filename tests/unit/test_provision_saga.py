@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -15,7 +16,7 @@ from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import HostId, PoolId, Token
 from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Plan
-from fleetctl.domain.pool import PoolSpec
+from fleetctl.domain.pool import Host, PoolSpec
 from fleetctl.domain.provision import Progress, Provisioned, ProvisionFailure, ProvisionPlan
 from fleetctl.errors import CapacityUnavailable, CredentialsMissing, LeaseHeld, ProvisionFailed
 from fleetctl.usecases.capacity import POOL_TTL, CapacityPorts, PoolHosts, ProvisionOutcome
@@ -136,7 +137,8 @@ def test_the_tag_is_unique_and_stays_over_reruns(world: Callable[..., World]) ->
     w.run()
     tag = w.intent.tag
     w.run()
-    assert w.intent.tag == tag == "f1-mi300x-a-1"
+    assert w.intent.tag == tag
+    assert re.fullmatch("f1-mi300x-a-1-[0-9a-f]{8}", tag)
     assert {s.intent for s in w.provisioner.tried} == {tag}
 
 
@@ -455,10 +457,11 @@ def test_a_run_whose_lease_was_taken_over_stops_before_it_applies(world: Callabl
 
 
 def test_what_is_left_is_told_with_how_to_remove_it(world: Callable[..., World]) -> None:
-    w = world(TEXT["VMMarketplaceInvalidInput"])
-    w.provisioner.fail = set()
+    w = world(TEXT["VMMarketplaceInvalidInput"], TEXT["VMMarketplaceInvalidInput"])
+    with pytest.raises(ProvisionFailed):
+        w.run()
     w.cloud.remove = lambda one: None  # type: ignore[method-assign]
-    w.cloud.leave("f1-mi300x-a-1", "/vm/half", "machine", "Failed")
+    w.cloud.leave(w.intent.tag, "/vm/half", "machine", "Failed")
     with pytest.raises(ProvisionFailed) as caught:
         w.run()
     assert caught.value.details == (
@@ -538,3 +541,46 @@ def test_the_lease_of_a_living_holder_is_not_taken(world: Callable[..., World], 
 )
 def test_a_plan_s_failure_is_told_under_the_code_of_its_cause(said: str, code: str) -> None:
     assert explained(ProvisionFailed("provision.plan_failed", said)).code == code
+
+
+def test_another_workspace_of_the_same_fleet_never_takes_this_one_s_machines_for_leftovers(tmp_path: Path) -> None:
+    """Both count their leases from 1, and the fleet file, with its lineage, is shared."""
+    ada, grace = World(tmp_path / "a"), World(tmp_path / "g")
+    grace.cloud = grace.provisioner.cloud = ada.cloud
+    grace.clock.advance(timedelta(seconds=1))
+    ada.run()
+    ada.cloud.leave(ada.intent.tag, "/vm/mi300x-a-1", state="Succeeded")
+    grace.run()
+    assert ada.cloud.removed == []
+    assert grace.intent.tag != ada.intent.tag
+
+
+def test_hosts_in_the_state_serve_though_the_records_were_lost_or_are_another_workspace_s(tmp_path: Path) -> None:
+    """Nothing of them may be destroyed for another place, whatever fails first."""
+    ada = World(tmp_path / "a")
+    ada.run()
+    grace = World(tmp_path / "g", spec=replace(SPEC, count=3), keeps=False)
+    grace.provisioner = ada.provisioner
+    ada.provisioner.refusals[:] = [TEXT["RequestLimitExceeded"], TEXT["AllocationFailed"]]
+    with pytest.raises(CapacityUnavailable):
+        grace.run()
+    assert {(s.region, s.zone) for s in ada.provisioner.tried} == {("lab", "1")}, "nowhere else is tried"
+    assert all(s.serves for s in ada.provisioner.tried[1:])
+    assert [h.id for h in ada.provisioner.outputs(POOL)][:2] == ["mi300x-a-1", "mi300x-a-2"]
+
+
+@pytest.mark.parametrize(("said", "kept"), [("f1-mi300x-a-7-0a1b2c3d", True), ("x; rm -rf /", False), ("", False), ("a" * 300, False)])
+def test_hosts_of_a_shared_state_keep_the_tag_that_they_were_made_under(said: str, kept: bool, tmp_path: Path) -> None:
+    ada = World(tmp_path / "a")
+    ada.run()
+    real = ada.provisioner.outputs
+
+    def outputs(pool: PoolId) -> tuple[Host, ...]:
+        return tuple(replace(h, variables=(("cloud_id", "/vm/1"), ("intent", said))) for h in real(pool))
+
+    grace = World(tmp_path / "g")
+    grace.provisioner = ada.provisioner
+    grace.provisioner.outputs = outputs  # type: ignore[method-assign]
+    grace.run()
+    assert (grace.intent.tag == said) is kept
+    assert grace.intent.tag.startswith("f1-mi300x-a-")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from decimal import Decimal
 
 from fleetctl.domain.capacity import Attempt, Candidate, Leftover
 from fleetctl.domain.ids import HostId, PoolId, Sha256
-from fleetctl.domain.people import Diagnostic
+from fleetctl.domain.people import Diagnostic, Signal
 from fleetctl.domain.pool import Host, Pool, PoolSpec
 from fleetctl.domain.provision import CapacityVerdict, Provisioned, ProvisionPlan, ResourceChange
 from fleetctl.usecases.capacity import ProvisionOutcome
 from fleetctl.usecases.oracle import PoolCapacity
-from fleetctl.views.provision import capacity_table, capacity_text, drift_lines, outcome_lines, plan_lines
+from fleetctl.views.provision import capacity_table, capacity_text, drift_lines, notice_lines, outcome_lines, plan_lines
 from tests.fakes.clock import FakeClock
 
 POOL = PoolId("mi300x-eastus2")
@@ -135,3 +136,15 @@ def test_capacity_is_told_place_by_place_with_every_reason_in_full() -> None:
     assert max(len(line) for line in text.splitlines()) <= 80
     assert capacity_table(rows).rows[0][-1] == f"{quota}; closed"
     assert capacity_text(()) == "No pool of this fleet is made by fleetctl."
+
+
+def test_notices_are_told_with_the_time_that_is_left_and_silence_is_told_too() -> None:
+    now = FakeClock().now()
+    goes = Signal(
+        subject=f"{POOL}-1", kind="azure.preempt", severity="critical", seen_at=now, deadline=now + timedelta(seconds=25), pool=POOL
+    )
+    silent = Signal(subject=f"{POOL}-2\x1b[2J", kind="notices.silent", severity="info", seen_at=now, pool=POOL)
+    lines = notice_lines((goes, silent), now)
+    assert lines[0].startswith("  notice: mi300x-eastus2-1 of mi300x-eastus2 goes in 25 s, at ")
+    assert "does not answer" in " ".join(lines)
+    assert all(len(line) <= 80 and line.isprintable() for line in lines)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fleetctl.analysis import signs
-from fleetctl.analysis.answers import Answered, accuracy, embeddings, free_run
+from fleetctl.analysis.answers import Answered, FreeSpec, accuracy, embeddings, free_run
 from fleetctl.analysis.quality import quality_report
 from fleetctl.catalog.quality import quality_texts
 from fleetctl.domain.canonical import canonical, decode
@@ -190,12 +190,21 @@ def answered(text: str, *, finish: str = "stop", valid: bool = True) -> Answered
 def test_free_answers() -> None:
     same = (answered("aaaa"), answered("aaaa"), answered("aaaa"))
     off = (answered("aaaa"), answered("aaaa"), answered("abaaaaaa", finish="length", valid=False))
-    found = free_run([same] * 30 + [off] * 30, 0.125)
+    found = free_run([same] * 30 + [off] * 30, FreeSpec())
+    assert found.kind == "FAIL"
     assert (found.diverged, found.floor, found.invalid, found.invalid_floor) == (0.5, 0.0, 0.5, 0.0)
     assert found.length_ratio == pytest.approx(2**0.5)
     assert found.finish == {"length": (0, 30), "stop": (60, 30)}
     assert found.e_fail > 100
-    assert free_run([same] * 60, 0.125).e_fail == pytest.approx(1.0)
+    alike = free_run([same] * 60, FreeSpec())
+    assert alike.kind == "INCONCLUSIVE"
+    assert alike.e_fail == pytest.approx(1.0)
+    assert alike.missing is not None
+    assert free_run([same] * (60 + alike.missing), FreeSpec()).kind == "PASS"
+    longer = (answered("aaaa"), answered("aaaa"), answered("a" * 1000))
+    assert "as long" in free_run([same] * 380 + [longer] * 20, FreeSpec()).why
+    assert free_run([same] * 5, FreeSpec()).why == "5 of 20 answers"
+    assert free_run([], FreeSpec()).kind == "NO_DATA"
 
 
 def test_texts_beyond_the_prefill_chunk_are_among_the_shipped_ones() -> None:

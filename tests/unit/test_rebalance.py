@@ -11,15 +11,17 @@ import pytest
 from fleetctl.catalog import load_catalog
 from fleetctl.domain.catalog import Catalog
 from fleetctl.domain.fleet import Fleet
-from fleetctl.domain.ids import CellId, PlanId, PoolId
+from fleetctl.domain.ids import CellId, HostId, PlanId, PoolId
 from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Approval, Plan
+from fleetctl.domain.pool import Host
 from fleetctl.domain.rebalance import Limits, RebalanceRun, StandingApproval
 from fleetctl.domain.rollout import Ended
 from fleetctl.errors import LeaseHeld, PlanStale
 from fleetctl.rebalance.hold import left, within
 from fleetctl.rebalance.standing import Measured
-from fleetctl.usecases.migrate import approved_plan
+from fleetctl.usecases.capacity import PoolHosts
+from fleetctl.usecases.migrate import approved_plan, begin
 from fleetctl.usecases.plan import PlanPorts
 from fleetctl.usecases.rebalance import LIMIT, Proposal, propose
 from fleetctl.usecases.rebalance_apply import begin_run, save, sign, standing_approval, take_lease, withdraw
@@ -67,6 +69,11 @@ class World:
         self.store.start(replace(old, ended=""), ())
         lease = self.store.acquire(name, "t", timedelta(seconds=9))
         self.store.record(lease, replace(old, ended=""), old, (), timedelta(hours=1))  # type: ignore[arg-type]
+
+    def made(self, count: int) -> None:
+        """VMs of the target that a provision made."""
+        hosts = tuple(Host(id=HostId(f"a{n}"), pool=PoolId("amd"), address=f"10.0.0.{n}") for n in range(count))
+        self.store.put("amd", PoolHosts(pool=PoolId("amd"), hosts=hosts))
 
     def approval(self, **changes: object) -> StandingApproval:
         terms = StandingApproval(
@@ -166,6 +173,22 @@ def test_a_pinned_cell_is_left_to_an_ordinary_plan() -> None:
     assert [h.reason.code for h in found.run.held] == ["rebalance.pinned"]
 
 
+def test_what_a_plan_under_way_moves_in_a_later_wave_is_left_to_it() -> None:
+    w = World()
+    w.fleet = replace(w.fleet, policy=replace(w.fleet.policy, wave_cells=1))
+    plan = plan_of(w.fleet)
+    assert len(plan.waves) == 3
+    first = plan.waves[0].cells[0]
+    w.store.put(plan.id, plan)
+    begin(plan, w.fleet, (first,), "complete", w.store, w.clock, ANA)
+    found = w.propose()
+    assert targets(found) == {}
+    assert {h.reason.code for h in found.run.held} == {"rebalance.planned"}
+    assert len(found.run.held) == 2
+    w.store.put("r1", replace(found.run, id="r1", plan=plan.id))
+    assert set(targets(w.propose())) == {"c0", "c1", "c2"} - {first}, "a run's own later waves are not held up"
+
+
 def test_where_nothing_is_to_be_had_nothing_is_planned() -> None:
     w = World()
     w.ports = replace(w.ports, capacity=KnownCapacity({"lab-mi300x": 0, "lab-nvidia": 9}))
@@ -192,12 +215,28 @@ def test_a_cell_that_misses_its_slo_on_the_target_is_counted_with_more_replicas_
     assert "misses its SLO" in slow.run.notes[0]
 
 
+def test_a_small_cell_that_has_moved_is_not_sent_back_to_vms_that_are_held_for_it() -> None:
+    """Its two replicas are what kept a second VM there: that VM looks free while it is held, and is not."""
+    w = World(2, amd="40")
+    small = (replace(w.fleet.workloads[0], replicas=2), replace(w.fleet.workloads[1], replicas=1))
+    pools = (replace(w.fleet.pools[0], count=2, limit=2), w.fleet.pools[1])
+    w.fleet = replace(w.fleet, workloads=small, pools=pools)
+    batch = replace(WIDE, classes=("batch",))
+    assert targets(w.propose(batch)) == {"c0": "amd"}
+    w.done("c0")
+    w.made(2)
+    found = w.propose(batch)
+    assert targets(found) == {}
+    assert found.run.cost_now.amount == Decimal("178.32")
+
+
 def test_to_and_fro_never_adds_a_replica() -> None:
     """Three replicas at 0.9 of the speed are four there; back home they are three again."""
     w = World(1, amd="140")
     slower = replace(w.fleet.workloads[0], replicas=3)
     w.fleet = replace(w.fleet, workloads=(slower,))
     w.done("c0")
+    w.made(2)
     plan = w.store.get(Plan, "p-old")
     assert plan is not None
     moved = replace(plan.outcomes[0], kind="move", target=PoolId("amd"), target_replicas=4)

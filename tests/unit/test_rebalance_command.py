@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.adapters.timer import TimerJob, install_cron, install_systemd, unit_texts
+from fleetctl.adapters.timer import TimerJob, install_cron, install_systemd, remove_cron, remove_systemd, unit_texts
 from fleetctl.adapters.timer.install import Every, cron_line
 from fleetctl.cli.main import main
 from fleetctl.domain.rebalance import Limits
@@ -110,6 +110,12 @@ def test_a_timer_is_written_and_enabled_and_again_changes_nothing(tmp_path: Path
     asked = (tmp_path / "calls").read_text().splitlines()
     assert asked[0].endswith("daemon-reload")
     assert asked[1].endswith("enable --now fleetctl-rebalance-x.timer")
+    gone = remove_systemd(job(tmp_path), units=units)
+    assert sorted(Path(g).name for g in gone) == sorted(before)
+    assert list(units.iterdir()) == []
+    told = (tmp_path / "calls").read_text().splitlines()[len(asked) :]
+    assert [line.split()[-1] for line in told] == ["fleetctl-rebalance-x.timer", "daemon-reload"]
+    assert remove_systemd(job(tmp_path), units=units) == ()
 
 
 def test_one_crontab_line_whatever_stood_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +129,9 @@ def test_one_crontab_line_whatever_stood_there(tmp_path: Path, monkeypatch: pyte
     assert lines[0] == "5 5 * * * other"
     assert len(lines) == 2
     assert lines[1].startswith("0 3 * * * cd ")
+    assert remove_cron(job(tmp_path)) == (lines[1],)
+    assert table.read_text() == "5 5 * * * other\n"
+    assert remove_cron(job(tmp_path)) == ()
 
 
 def test_what_cannot_be_scheduled_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,6 +151,52 @@ def test_a_dry_run_of_the_timer_shows_it(workspace: Path, capsys: pytest.Capture
     assert "rebalance" in capsys.readouterr().out
     assert run(workspace, "rebalance", "--install-timer", "cron", "--every", "daily", "--dry-run") == 0
     assert "0 3 * * * cd" in capsys.readouterr().out
+    limits = ("--moves", "3", "--share", "12.5%", "--window", "2d", "--class", "batch", "--min-saving", "0.5")
+    assert run(workspace, "rebalance", "--install-timer", "cron", *limits, "--dry-run") == 0
+    said = "rebalance --apply --moves 3 --share 12.5% --window 172800s --min-saving 0.5 --class batch"
+    assert said.replace("%", "\\%") in capsys.readouterr().out
+    assert run(workspace, "rebalance", "--remove-timer", "systemd", "--dry-run") == 0
+    assert "Nothing was changed." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("--apply", "--approve", "--until", "2999-01-01"),
+        ("--withdraw", "s1", "--apply"),
+        ("--until", "2999-01-01"),
+        ("--window", "0s"),
+        ("--payback", "1s"),
+        ("--share", "0%"),
+        ("--share", "101%"),
+        ("--min-saving", "nan"),
+        ("--min-saving", "inf"),
+        ("--min-saving", "-1"),
+        ("--moves", "0"),
+        ("--dwell", "5"),
+        ("--approve", "--until", "2001-01-01"),
+        ("--class", "all"),
+    ],
+)
+def test_wishes_that_contradict_or_limit_nothing_are_refused(
+    workspace: Path, argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(workspace, "rebalance", *argv) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "error" in told.err.lower()
+
+
+def test_what_was_not_asked_for_is_the_approvals(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A timer gives no limits of its own: those that people signed are what it acts within."""
+    assert run(workspace, "rebalance", "--standing", "s00000000000") == 7
+    assert "s00000000000" in capsys.readouterr().err
+    assert run(workspace, "rebalance", "--approve", "--until", "2999-01-01", "--moves", "3", "--share", "50%", "--class", "batch") == 0
+    capsys.readouterr()
+    assert run(workspace, "rebalance") == 0
+    assert "limits: 3 cells and 50.0% of the GPUs in 7.0 d, of batch" in capsys.readouterr().out
+    assert run(workspace, "rebalance", "--moves", "9", "--share", "10%", "--class", "online") == 0
+    assert "limits: 3 cells and 10.0% of the GPUs in 7.0 d, of no class" in capsys.readouterr().out
 
 
 def tools(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> None:
@@ -161,7 +216,7 @@ def test_the_catalogue_is_listed_shown_checked_and_imported(tmp_path: Path, caps
     assert run(tmp_path, "catalog", "list", "skus", "MI325X", "-o", "name") == 0
     assert capsys.readouterr().out == "tensorwave-mi325x-8\n"
     assert run(tmp_path, "catalog", "show", "BM.GPU.MI300X.8") == 0
-    assert "source:" in capsys.readouterr().out
+    assert "vendor: skypilot-org" in capsys.readouterr().out
     assert run(tmp_path, "catalog", "show", "nothing") == 2
     assert run(tmp_path, "catalog", "check") == 0
     assert "0 errors" in capsys.readouterr().out

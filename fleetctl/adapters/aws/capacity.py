@@ -85,6 +85,11 @@ class AwsCapacity:
         return tuple(rows)
 
 
+def ec2_client(region: str) -> Any:
+    """Return a boto3 client of EC2 that does not wait for long."""
+    return _boto3_client("ec2", region)
+
+
 def _boto3_client(service: str, region: str) -> Any:
     import boto3
     from botocore.config import Config

@@ -64,8 +64,8 @@ class AwsApi:
                 self._session = boto3.Session(profile_name=self._access.profile or None)
             return self._session
 
-    def client(self, service: str, region: str) -> Any:
-        """Return a client of one service in one region."""
+    def client(self, service: str, region: str, wait_s: float = 60) -> Any:
+        """Return a client of one service in one region; a short wait (seconds) is for calls that must not wait, and is not repeated."""
         from botocore.config import Config
 
         session = self.session
@@ -75,7 +75,10 @@ class AwsApi:
                 region_name=region,
                 endpoint_url=self._access.endpoint or None,
                 config=Config(
-                    retries={"mode": "adaptive", "max_attempts": RETRIES}, connect_timeout=5, read_timeout=60, user_agent_extra="fleetctl"
+                    retries={"mode": "adaptive", "max_attempts": RETRIES} if wait_s >= 60 else {"max_attempts": 0},
+                    connect_timeout=min(5, wait_s),
+                    read_timeout=wait_s,
+                    user_agent_extra="fleetctl",
                 ),
             )
 

@@ -7,6 +7,7 @@ Big lists are read as JSON through Azure's own pipeline (azure-mgmt-core), small
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 PUBLIC = "https://management.azure.com"
 COMPUTE_VERSION = "2024-11-01"
 """Version of the two big lists. Source: specification/compute/resource-manager/Microsoft.Compute/ComputeRP/stable."""
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9/_-]+")
 TIMEOUT_S = 60
 SIGN_IN = "Run: az login (or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET)"
 
@@ -77,6 +79,8 @@ class AzureApi:
         from azure.core.exceptions import HttpResponseError
         from azure.core.rest import HttpRequest
 
+        if not _PLAIN_PATH.fullmatch(path):
+            raise InventoryFailed("inventory.azure", f"{path[:80]!r} is no list of Microsoft.Compute.", hint="Mend: settings.regions")
         url = f"{self._access.endpoint.rstrip('/')}/subscriptions/{self.subscription}/providers/Microsoft.Compute/{path}"
         params: dict[str, str] | None = {"api-version": COMPUTE_VERSION, **query}
         seen = set()

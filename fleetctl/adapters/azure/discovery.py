@@ -6,6 +6,7 @@ comes from one list of the subscription (statusOnly), read once and shared by it
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,8 +16,10 @@ from fleetctl.adapters.azure.client import AzureAccess, AzureApi, credential_of,
 from fleetctl.domain.people import Facts, Gap
 from fleetctl.domain.tags import short, tag_facts
 from fleetctl.domain.units import Instant, Scalar
-from fleetctl.errors import CredentialsMissing, FleetctlError
+from fleetctl.errors import CredentialsMissing, FleetctlError, InventoryFailed
 
+_SUBSCRIPTION = re.compile(r"[0-9A-Za-z-]{1,64}")
+"""What may stand in a path; a subscription's id is a UUID."""
 WHOLE = "all regions"
 """The part of a subscription that holds what Azure lists without a region: scale sets and reservations."""
 
@@ -59,6 +62,10 @@ class AzureDiscovery:
             raise CredentialsMissing(
                 "credentials.azure", "no Azure subscription is named.", hint="Set: AZURE_SUBSCRIPTION_ID, or settings.subscriptions"
             )
+        for subscription in self._access.subscriptions:
+            if not _SUBSCRIPTION.fullmatch(subscription):
+                text = f"{subscription[:60]!r} is no id of a subscription."
+                raise InventoryFailed("inventory.azure", text, hint="Look: az account list --output table")
         out = []
         for subscription in self._access.subscriptions:
             regions = self._regions or self._selling(subscription)

@@ -47,20 +47,26 @@ class EngineDiscovery:
     def scan(self, scope: str) -> Iterator[Facts | Gap]:
         """Yield what one server says, or all of them; one that is silent is a gap."""
         for url in [scope] if scope else self.parts():
-            yield self._look(url)
+            yield from self._look(url)
 
-    def _look(self, url: str) -> Facts | Gap:
+    def _look(self, url: str) -> Iterator[Facts | Gap]:
         try:
             headers = {"Authorization": f"Bearer {self._key()}"} if self._key else {}
             server = Server(url, ca_file=self._ca_file, headers=headers)
             values = self._values(server)
         except (ValueError, Silent) as e:
-            return Gap(scope=url, reason=f"the server does not answer: {e}", source=self.name, code="inventory.engine")
+            yield Gap(scope=url, reason=f"the server does not answer: {e}", source=self.name, code="inventory.engine")
+            return
+        if server.refused:
+            text = f"the server answers {server.refused}: the key is missing, expired or has too few rights"
+            yield Gap(scope=url, reason=text, source=self.name, code="credentials.engine", mend="Set: the source's secrets.key")
+        elif not values:
+            yield Gap(scope=url, reason="no inference server that fleetctl knows answers there", source=self.name, code="inventory.engine")
         if not values:
-            return Gap(scope=url, reason="no inference server that fleetctl knows answers there", source=self.name, code="inventory.engine")
+            return
         first: dict[str, Scalar] = {"engine": engine_id(url), "address": base_of(url)[1]}
         kept = {k: v for k, v in values.items() if v is not None and v != ""}
-        return Facts(values={**first, **kept}, source=self.name, seen_at=self._now())
+        yield Facts(values={**first, **kept}, source=self.name, seen_at=self._now())
 
     def _values(self, server: Server) -> dict[str, Scalar]:
         status, body = server.get("/metrics")

@@ -95,6 +95,29 @@ def _from_answer(answer: ContractAnswer) -> Choice | None:
     return _choice([(str(k), v) for k, v in row.items() if isinstance(v, (int, float))]) if isinstance(row, Mapping) else None
 
 
+def choices_of(answer: ContractAnswer) -> tuple[Choice, ...]:
+    """Return a whole answer's choices token by token, in both of the API's shapes; () where no log-probabilities were told."""
+    content = lookup(answer.body, "choices.0.logprobs.content")
+    if isinstance(content, list):
+        found = [_entry(row) for row in content]
+        return tuple(c for c in found if c is not None) if all(c is not None for c in found) else ()
+    rows, said = lookup(answer.body, "choices.0.logprobs.top_logprobs"), lookup(answer.body, "choices.0.logprobs.tokens")
+    if not isinstance(rows, list) or not isinstance(said, list) or len(rows) != len(said):
+        return ()
+    plain = [[(str(k), v) for k, v in row.items() if isinstance(v, (int, float))] if isinstance(row, Mapping) else [] for row in rows]
+    return tuple(c for row in plain if (c := _choice(row)) is not None)
+
+
+def _entry(row: object) -> Choice | None:
+    """Read one token of an answer: it was the likeliest one, and `top` holds what else was likely."""
+    if not isinstance(row, Mapping) or not isinstance(row.get("logprob"), (int, float)):
+        return None
+    tops = row.get("top_logprobs")
+    named = [(_name(t), t.get("logprob")) for t in tops if isinstance(t, Mapping)] if isinstance(tops, list) else []
+    top = tuple((name, float(p)) for name, p in named if isinstance(p, (int, float)))
+    return Choice(token=_name(row), logprob=float(row["logprob"]), top=top or ((_name(row), float(row["logprob"])),))
+
+
 def _from_prompt(row: Any) -> Choice | None:
     if not isinstance(row, Mapping):
         return None

@@ -13,30 +13,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleetctl.adapters.engines.api import Api
-from fleetctl.domain.identity import Identity
+from fleetctl.domain.identity import FLAGS, Identity
 
 TEXTS = ("Straße, café, 東京, 🙂, русский", "def f(x):\n    return x + 1\n\n\tif True:\n", "31415926535 8979323846 2,643,383.2795")
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Say hello."}]
 ASK_S = 1.0
 """For all pages of one server together."""
-MATTER = [
-    "max_model_len",
-    "context_length",
-    "max_total_tokens",
-    "n_ctx",
-    "quantization",
-    "quant",
-    "dtype",
-    "weight_type",
-    "tool_call_parser",
-    "reasoning_parser",
-    "speculative_algorithm",
-    "generation_config",
-    "trust_remote_code",
-    "rope_scaling",
-    "sampling_defaults",
-]
-"""Flags that change what is answered; those of `MAY_DIFFER` are shown: the quality gate judges what they do."""
 MAY_DIFFER = [
     "kv_cache_dtype",
     "attention_backend",
@@ -46,6 +28,7 @@ MAY_DIFFER = [
     "chunked_prefill_size",
     "max_running_requests",
 ]
+"""Flags that are shown and may differ; those that may not are `FLAGS`."""
 _SAMPLING = ["temperature", "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty"]
 
 
@@ -143,7 +126,7 @@ def _template(api: _Pages, model: str, props: Mapping[str, Any]) -> str:
 
 
 def _flags(base: Mapping[str, Any], props: Mapping[str, Any], server: Mapping[str, Any]) -> dict[str, str]:
-    told = {k: str(server[k])[:80] for k in MATTER if server.get(k) is not None}
+    told = {k: str(server[k])[:80] for k in FLAGS if server.get(k) is not None}
     if base.get("max_model_len") is not None:
         told["max_model_len"] = str(base["max_model_len"])
     settings = _mapping(props.get("default_generation_settings"))

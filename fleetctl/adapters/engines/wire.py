@@ -50,12 +50,15 @@ class Server:
 
     Args:
         url: its address; deadline_s: for all of its answers together.
+
+    `refused` is the last 401 or 403 that it answered, 0 for none.
     """
 
     def __init__(self, url: str, *, deadline_s: float = 6.0, ca_file: str = "", headers: dict[str, str] | None = None) -> None:
         self._scheme, self._host, self._port = base_of(url)
         self._end = time.monotonic() + deadline_s
         self._ca_file = ca_file
+        self.refused = 0
         self._headers = {"Accept": "*/*", "User-Agent": "fleetctl", **(headers or {})}
 
     def get(self, path: str, method: str = "GET") -> tuple[int, bytes]:
@@ -80,6 +83,7 @@ class Server:
                 if not chunk and answer.length:
                     raise Silent("its answer is cut off or too slow")
                 if not chunk:
+                    self.refused = answer.status if answer.status in (401, 403) else self.refused
                     return answer.status, bytes(body)
                 body += chunk
             raise Silent("its answer is too long or too slow")

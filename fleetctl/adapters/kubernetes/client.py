@@ -28,9 +28,13 @@ class ClusterAccess:
 
 
 class ClusterApi:
-    """Reads of one cluster, as plain JSON: the client's models take many times longer to build than an inventory needs."""
+    """Reads of one cluster, as plain JSON: the client's models take many times longer to build than an inventory needs.
 
-    def __init__(self, access: ClusterAccess) -> None:
+    Args:
+        retries: of a call that the cluster cannot answer now; 0 for calls that must not wait.
+    """
+
+    def __init__(self, access: ClusterAccess, retries: int = RETRIES) -> None:
         try:
             import kubernetes.client
             import kubernetes.config
@@ -51,7 +55,7 @@ class ClusterApi:
             text = f"no cluster can be reached: {str(e)[:200]}."
             raise CredentialsMissing("credentials.kubernetes", text, hint="Set: KUBECONFIG, or settings.kubeconfig and context") from e
         settings.retries = Retry(
-            total=RETRIES,
+            total=retries,
             backoff_factor=0.5,
             backoff_jitter=0.5,
             status_forcelist=(429, 500, 502, 503, 504),

@@ -67,7 +67,7 @@ class HostNotices:
         for pool, source in sources.items():
             if not _is_address(source.url):
                 text = f"pool.{pool}.notices: {source.url[:80]!r} is no address."
-                raise ConfigInvalid("config.notices", text, hint="Set: http://{address}:PORT/PATH")
+                raise ConfigInvalid("config.notices", text, hint="Set: http://{address}:PORT/PATH, aws, kubernetes:LABEL=VALUE, or no")
         self._sources = dict(sources)
         self._hosts = hosts
         self._now = now
@@ -86,7 +86,7 @@ class HostNotices:
         if kept is not None and time.monotonic() < kept[0]:
             return kept[1]
         hosts = tuple(self._hosts(pool))
-        names: dict[str, str] = {str(h.id): str(h.id) for h in hosts}
+        names: dict[str, str] = {name: str(h.id) for h in hosts for name in (_cloud_name(h), str(h.id))}
         found: dict[tuple[str, str], Signal] = {}
         pool_of_threads = ThreadPoolExecutor(max_workers=min(_AT_ONCE, len(hosts) or 1), thread_name_prefix="notices")
         asked = {pool_of_threads.submit(_ask, source, h): h for h in hosts}
@@ -108,6 +108,11 @@ def _is_address(url: str) -> bool:
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a bracket left open, a port that is none
         return False
+
+
+def _cloud_name(h: Host) -> str:
+    """Return what the cloud calls a host: the last part of its id there, else our own id."""
+    return dict(h.variables).get("cloud_id", "").rpartition("/")[2] or str(h.id)
 
 
 def _of_pool(s: Signal, pool: PoolId) -> Signal:
@@ -156,4 +161,5 @@ def _ask(source: NoticeSource, host: Host) -> object:
         return {} if e.code == 404 else None
     except (OSError, ValueError, OverflowError, RecursionError, http.client.HTTPException):
         return None
-    return found if isinstance(found, dict) else None
+    rows = isinstance(found, list) and all(isinstance(row, dict) for row in found)  # AWS's maintenance document is a list
+    return found if rows or isinstance(found, dict) else None

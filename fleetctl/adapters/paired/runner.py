@@ -13,17 +13,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from math import inf
+from typing import Any
 
-from fleetctl.adapters.paired.prompts import body_of, pick
+from fleetctl.adapters.paired.prompts import LENGTHS, body_of, pick
+from fleetctl.adapters.paired.replay import replay_body
 from fleetctl.adapters.paired.stream import Answer, Api, Side, ask
 from fleetctl.analysis.faults import is_hard
 from fleetctl.domain.evidence import ARMS, Arm
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.records import Attempt
+from fleetctl.formats.replay import ReplayRequest
 
 IDLE_S = 60.0
 MOST_OPEN = 8
 """Pairs that may be on their way at a time."""
+_TURN = 2 * len(LENGTHS)
+"""Pairs in which every length and either order of sending came once; then the next model name has its turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +41,8 @@ class PairSpec:
         per_s: pairs per second, above 0; max_tokens: of an answer, at least 2 so that time per token can be told.
         limit_s: longest wait for an answer; prompts: of the fleet file's own, () for the built-in ones.
         logprobs: ask for them.
+        requests: users' recorded ones, sent in turn instead of prompts; until_s: epoch seconds after which nothing is sent any more,
+            since they have expired. models: names that may be asked for, adapter models among them; prompts ask each in turn.
     """
 
     sides: Mapping[Arm, tuple[Side, ...]]
@@ -45,6 +53,20 @@ class PairSpec:
     limit_s: float = 30.0
     prompts: Sequence[str] = ()
     logprobs: bool = True
+    requests: Sequence[ReplayRequest] = ()
+    models: Sequence[str] = ()
+    until_s: float = inf
+
+    def body(self, seed: int, index: int, *, logprobs: bool) -> tuple[Api, dict[str, Any]]:
+        """Return what a pair asks, and by which of the two interfaces."""
+        if not self.requests:
+            prompt = pick(self.prompts, seed, index)
+            model = self.models[index // _TURN % len(self.models)] if self.models else self.model
+            return self.api, body_of(prompt, self.api, model=model, max_tokens=self.max_tokens, logprobs=logprobs)
+        r = self.requests[index % len(self.requests)]
+        mark = f"[{seed}.{index}]"
+        body = replay_body(r, mark, models=self.models, model=self.model, max_tokens=self.max_tokens, logprobs=logprobs)
+        return "chat" if r.path == "chat/completions" else "completions", body
 
 
 @dataclass(slots=True)
@@ -97,7 +119,9 @@ class PairedProbes:
         """Say what is sent."""
         spec, running = self._specs(c), self._running.get(c)
         sent = f", {running.sent} sent, {running.left_out} left out" if running is not None else ""
-        return f"paired probes, {spec.per_s:g}/s, {spec.api}, max_tokens {spec.max_tokens}, temperature 0, streamed{sent}"
+        what = f"replay of {len(spec.requests):,} recorded requests" if spec.requests else "paired probes"
+        how = "" if spec.requests else f"{spec.api}, "
+        return f"{what}, {spec.per_s:g}/s, {how}max_tokens {spec.max_tokens}, temperature 0, streamed{sent}"
 
     def _run(self, c: CellId, spec: PairSpec) -> None:
         running = self._running[c]
@@ -105,7 +129,8 @@ class PairedProbes:
         due = time.monotonic()
         with ThreadPoolExecutor(2 * MOST_OPEN, thread_name_prefix=f"probe {c}") as pool:
             for index in itertools.count():
-                if running.stop.wait(max(0.0, due - time.monotonic())) or time.monotonic() - running.asked_at > self._idle_s:
+                is_over = running.stop.wait(max(0.0, due - time.monotonic())) or time.time() >= spec.until_s
+                if is_over or time.monotonic() - running.asked_at > self._idle_s:
                     running.stop.set()
                     return
                 due = max(due + 1 / spec.per_s, time.monotonic() - 1.0)
@@ -119,14 +144,14 @@ class PairedProbes:
         """Send both sides at once; the later one hands both records on."""
         running = self._running[c]
         has_logprobs = spec.logprobs and running.logprobs
-        prompt = pick(spec.prompts, self._seed, index)
-        body = body_of(prompt, spec.api, model=spec.model, max_tokens=spec.max_tokens, logprobs=has_logprobs)
+        api, body = spec.body(self._seed, index, logprobs=has_logprobs)
+        adapter = "" if body["model"] == spec.model else str(body["model"])
         both: dict[Arm, Answer] = {}
         lock = threading.Lock()
 
         def one(arm: Arm) -> None:
             sides = spec.sides[arm]
-            answer = ask(sides[index % len(sides)], body, spec.api, limit_s=spec.limit_s)
+            answer = ask(sides[index % len(sides)], body, api, limit_s=spec.limit_s)
             with lock:
                 both[arm] = answer
                 is_whole = len(both) == len(ARMS)
@@ -136,7 +161,7 @@ class PairedProbes:
                 if has_logprobs and all(a.why in ("status 400", "status 422") for a in both.values()):
                     running.logprobs = False  # neither server knows them: the pair is no evidence of anything else
                 else:
-                    self._add([record_of(both[a], c, a, (self._seed << 24) + index) for a in ARMS])
+                    self._add([record_of(both[a], c, a, (self._seed << 24) + index, model=adapter) for a in ARMS])
             finally:
                 gate.release()
 
@@ -144,7 +169,7 @@ class PairedProbes:
             pool.submit(one, arm)
 
 
-def record_of(a: Answer, c: CellId, arm: Arm, pair: int) -> Attempt:
+def record_of(a: Answer, c: CellId, arm: Arm, pair: int, *, model: str = "") -> Attempt:
     """Return a probe's record."""
     gaps = a.tokens - 1
     token_ms = 1_000 * (a.last_s - (a.first_s or 0.0)) / gaps if not a.failed and gaps > 0 and a.first_s is not None else None
@@ -164,4 +189,5 @@ def record_of(a: Answer, c: CellId, arm: Arm, pair: int) -> Attempt:
         finish=a.finish if not a.failed else "",
         pair=pair,
         fault=a.fault if is_hard(a.fault) else "",
+        model=model,
     )

@@ -37,9 +37,11 @@ class AwsPriceList:
             for sku in skus:
                 wanted = [{"Type": "TERM_MATCH", "Field": k, "Value": v} for k, v in {**FILTERS, "instanceType": sku}.items()]
                 for page in client.get_paginator("get_products").paginate(ServiceCode="AmazonEC2", Filters=wanted):
-                    for text in page.get("PriceList", ()):
+                    if "PriceList" not in page:
+                        raise _nonsense()
+                    for text in page["PriceList"]:
                         yield from self._of(text, sku)
-        except (BotoCoreError, ClientError) as e:
+        except (BotoCoreError, ClientError, ValueError) as e:
             text = f"{NAME} cannot be read: {str(e)[:200]}."
             raise InventoryFailed("catalog.feed", text, hint="The dated rows that are here still count: fleetctl catalog check") from e
 
@@ -50,7 +52,7 @@ class AwsPriceList:
             terms = row["terms"].get("OnDemand", {})
             dimensions = [d for t in terms.values() for d in t["priceDimensions"].values()]
         except (ValueError, KeyError, TypeError, AttributeError) as e:
-            raise InventoryFailed("catalog.feed", f"{NAME} answered something else than a price.", hint="Try again later") from e
+            raise _nonsense() from e
         if attributes.get("instanceType") != sku:
             return
         for d in dimensions:
@@ -69,3 +71,7 @@ class AwsPriceList:
                 source=f"{NAME}: {str(d.get('rateCode', ''))[:80]}",
                 as_of=self._today,
             )
+
+
+def _nonsense() -> InventoryFailed:
+    return InventoryFailed("catalog.feed", f"{NAME} answered something else than prices.", hint="The dated rows that are here still count")

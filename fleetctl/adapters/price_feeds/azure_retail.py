@@ -41,7 +41,12 @@ class AzureRetail:
         url = f"{self._endpoint}/api/retail/prices?$filter={quote(wanted)}"
         for _ in range(MOST_PAGES):
             page = get_json(url, NAME)
-            for item in page.get("Items") or ():
+            items = page.get("Items")
+            if not isinstance(items, list):
+                raise InventoryFailed(
+                    "catalog.feed", f"{NAME} answered no list of prices.", hint="The dated rows that are here still count"
+                )
+            for item in items:
                 if isinstance(item, dict) and (found := self._quote(item, sku)) is not None:
                     yield found
             url = str(page.get("NextPageLink") or "")

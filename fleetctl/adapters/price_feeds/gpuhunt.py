@@ -9,7 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import zipfile
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
@@ -35,35 +36,37 @@ class Gpuhunt:
     def quotes(self, skus: Sequence[str]) -> Iterator[Quote]:
         """Yield the quotes of these SKUs."""
         wanted = set(skus)
+        tables = 0
         try:
             data = get(self._place, NAME) if "://" in self._place else Path(self._place).read_bytes()
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 if sum(i.file_size for i in archive.infolist()) > MOST_TEXT:
                     raise InventoryFailed("catalog.feed", f"{NAME}'s catalogue is too large.", hint="Name another file")
                 for info in archive.infolist():
-                    if info.filename.endswith(".csv"):
-                        yield from self._of(archive.read(info).decode("utf-8"), info.filename, wanted)
-        except (OSError, zipfile.BadZipFile, UnicodeDecodeError) as e:
+                    if not info.filename.endswith(".csv"):
+                        continue
+                    reader = csv.DictReader(archive.read(info).decode("utf-8").splitlines())
+                    if set(reader.fieldnames or ()) >= COLUMNS:
+                        tables += 1
+                        yield from (self._quote(row, info.filename) for row in reader if row["instance_name"] in wanted)
+        except (OSError, zipfile.BadZipFile, UnicodeDecodeError, csv.Error, zlib.error, RuntimeError) as e:
             raise InventoryFailed("catalog.feed", f"{NAME}'s catalogue cannot be read: {e}.", hint="Name another file or URL") from e
+        if not tables:
+            text = f"{NAME}'s catalogue has no table with {', '.join(sorted(COLUMNS))}."
+            raise InventoryFailed("catalog.feed", text, hint="Name another file or URL")
 
-    def _of(self, text: str, name: str, wanted: set[str]) -> Iterator[Quote]:
-        reader = csv.DictReader(text.splitlines())
-        if not set(reader.fieldnames or ()) >= COLUMNS:
-            return
-        for row in reader:
-            if row["instance_name"] not in wanted:
-                continue
-            try:
-                amount = Decimal(row["price"] or "0")
-            except InvalidOperation:
-                amount = Decimal(0)
-            yield Quote(
-                book="spot" if row["spot"].lower() == "true" else "list",
-                sku=row["instance_name"],
-                region=row["location"],
-                amount=amount,
-                currency="USD",
-                unit="1 Hour",
-                source=f"{NAME}: {name[:60]}",
-                as_of=self._today,
-            )
+    def _quote(self, row: Mapping[str, str | None], name: str) -> Quote:
+        try:
+            amount = Decimal(row["price"] or "0")
+        except InvalidOperation:
+            amount = Decimal(0)
+        return Quote(
+            book="spot" if (row["spot"] or "").lower() == "true" else "list",
+            sku=row["instance_name"] or "",
+            region=row["location"] or "",
+            amount=amount,
+            currency="USD",
+            unit="1 Hour",
+            source=f"{NAME}: {name[:60]}",
+            as_of=self._today,
+        )

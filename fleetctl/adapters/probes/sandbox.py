@@ -1,4 +1,5 @@
-"""Assess, adapter layer: one child with limits: CPU, memory, file size, wall time, no network, files read-only but its own scratch.
+"""Assess, adapter layer: one child with limits: CPU, memory and file size of each process, wall time of all, no network, no sight of other
+processes, files read-only but its own scratch.
 
 Never a shell; its environment is made new. Where the kernel has no namespaces or Landlock for us, the limits still hold.
 """

@@ -29,8 +29,8 @@ def main() -> None:
     """Compile each kernel and print one JSON line."""
     with open("plan.json", encoding="utf-8") as stream:
         plan = json.load(stream)
-    from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found, unused-ignore]
-    from triton.compiler import ASTSource  # type: ignore[import-not-found, unused-ignore]
+    from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    from triton.compiler import ASTSource  # type: ignore[import-not-found, import-untyped, unused-ignore]
     from triton.compiler import compile as compile_kernel
 
     spec = importlib.util.spec_from_file_location("kernels", "kernels.py")

@@ -1,16 +1,18 @@
 """Migrate, adapters layer: a process that gets copies of requests, asks both sides and writes what differs.
 
-It keeps no text and is never in a client's path.
+It keeps no text, but where a workload's owner opted in to a replay, and is never in a client's path.
 
 Run as `python -m fleetctl.adapters.shadow.collector --config FILE`. It prints one JSON line when it listens, `{"port": n}`.
 
     POST /shadow/<cell>   a copy of a request body; 202 queued, 429 dropped (queue full), 422 refused, 404 unknown cell
+    POST anything         the same, of the cell that the header x-fleetctl-shadow names (a router's own mirror)
     GET  /status          counters as JSON
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -22,7 +24,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-from fleetctl.adapters.shadow.copies import Copy, Refused, class_of, make_copy, read_choices
+from fleetctl.adapters.shadow.copies import Copy, class_of, make_copy, read_choices
+from fleetctl.adapters.shadow.kept import KeepTerms, KeptRequests
 from fleetctl.adapters.shadow.wire import MOST_HEAD, BadMessage, Message, answer, post, read_message
 from fleetctl.analysis.shadow import compare
 from fleetctl.domain.canonical import canonical
@@ -30,13 +33,17 @@ from fleetctl.domain.evidence import Pair
 from fleetctl.domain.ids import is_id
 from fleetctl.domain.quality import Choice
 from fleetctl.errors import ConfigInvalid, CredentialsMissing, FleetctlError
+from fleetctl.formats.request_copy import Refused
 
 MOST_COPY = 16_384
 MOST_ANSWER = 1 << 20
 READ_S = 10.0
+PURGE_S = 60.0
 MOST_OPEN = 64
 """Connections served at a time; further ones wait."""
 REASONS = {200: "OK", 202: "Accepted", 400: "Bad Request", 404: "Not Found", 422: "Unprocessable Content", 429: "Too Many Requests"}
+MIRRORED = "x-fleetctl-shadow"
+"""Names the cell of a request that a router mirrors whole, under the request's own path."""
 PIN, SERVER = "x-fleetctl-pin", "x-fleetctl-server"
 FIRST_LETTER = {"baseline": "b", "canary": "c"}
 
@@ -53,6 +60,7 @@ class CollectorConfig:
         cells: those that may be compared, with whether their clients stream (copies never do).
         near_tie_nat: log-probability gap under which two tokens count as tied.
         queue: copies that may wait per cell; timeout_s: longest wait for one answer.
+        keep: terms under which requests of a cell are kept for a replay; nothing is kept of any other.
     """
 
     port: int
@@ -63,13 +71,14 @@ class CollectorConfig:
     near_tie_nat: float = 0.2
     queue: int = 64
     timeout_s: float = 30.0
+    keep: Mapping[str, KeepTerms] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
             raise ValueError(f"port {self.port} is not 0 to 65535")
         if urlsplit(self.router_url).scheme != "http" or not urlsplit(self.router_url).hostname:
             raise ValueError(f"router_url {self.router_url!r} is no http:// address")
-        bad = [c for c in self.cells if not is_id(c)]
+        bad = [c for c in (*self.cells, *self.keep) if not is_id(c)]
         if bad:
             raise ValueError(f"{bad[0]!r} is no cell's name")
         if not (self.queue >= 1 and self.timeout_s > 0 and self.near_tie_nat >= 0):
@@ -84,7 +93,9 @@ def read_config(path: str) -> CollectorConfig:
     """
     try:
         with open(path, "rb") as f:
-            return CollectorConfig(**json.load(f))
+            given = json.load(f)
+            terms = {cell: KeepTerms(**row) for cell, row in given.pop("keep", {}).items()}
+            return CollectorConfig(**given, keep=terms)
     except (OSError, ValueError, TypeError, AttributeError) as e:
         raise ConfigInvalid("config.shadow", f"{path}: {e}.", hint="Run: fleetctl lab up") from e
 
@@ -136,6 +147,7 @@ class Collector:
         self._queues: dict[str, asyncio.Queue[Copy]] = {c: asyncio.Queue(config.queue) for c in config.cells}
         self._open = asyncio.Semaphore(MOST_OPEN)
         self._repaired: set[str] = set()
+        self.kept = KeptRequests(config.folder, config.keep)
 
     def take(self, cell: str, body: bytes) -> tuple[int, str]:
         """Queue a copy, or count why not; return an HTTP status and one word."""
@@ -149,6 +161,8 @@ class Collector:
         except Refused as e:
             counts.refused[str(e)] += 1
             return 422, str(e)
+        with contextlib.suppress(OSError):
+            self.kept.add(cell, body, datetime.now(UTC))
         try:
             self._queues[cell].put_nowait(copy)
         except asyncio.QueueFull:
@@ -169,6 +183,7 @@ class Collector:
                 "compared": n.compared,
                 "failed": n.failed,
                 "unwritten": n.unwritten,
+                "kept": self.kept.count(c),
                 "streaming": bool(self._config.cells[c].get("streaming", False)),
             }
             for c, n in self.counts.items()
@@ -186,6 +201,14 @@ class Collector:
                 self._append(cell, pair)
             except OSError:
                 self.counts[cell].unwritten += 1
+
+    async def forget(self) -> None:
+        """Remove kept requests when their time is over, for ever."""
+        self.kept.look(datetime.now(UTC))
+        while True:
+            await asyncio.sleep(PURGE_S)
+            with contextlib.suppress(OSError):
+                self.kept.purge(datetime.now(UTC))
 
     async def compare(self, cell: str, copy: Copy) -> Pair:
         """Ask both sides at once and compare; a side that fails is named in the pair's error."""
@@ -277,6 +300,9 @@ class Collector:
         if method == "POST" and path.startswith("/shadow/"):
             status, why = self.take(path.removeprefix("/shadow/"), m.body)
             return status, {"why": why}
+        if method == "POST" and MIRRORED in m.headers:
+            status, why = self.take(m.headers[MIRRORED], m.body)
+            return status, {"why": why}
         return 404, {"why": "unknown_path"}
 
 
@@ -288,6 +314,7 @@ async def run(config: CollectorConfig, pin_key: str) -> None:
     server = await asyncio.start_server(collector.serve, "127.0.0.1", config.port, limit=MOST_HEAD)
     print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
     workers = [asyncio.create_task(collector.work(c)) for c in config.cells]
+    workers.append(asyncio.create_task(collector.forget()))
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait([*workers, stopped], return_when=asyncio.FIRST_COMPLETED)
     server.close()

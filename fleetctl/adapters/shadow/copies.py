@@ -7,18 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetctl.domain.quality import Choice
+from fleetctl.formats.request_copy import Refused, asked_tokens, safe_body
 
 MOST_TOKENS = 16
 TOP = 5
-KEPT = frozenset({"model", "messages", "prompt", "stop", "seed", "frequency_penalty", "presence_penalty", "logit_bias"})
-"""All else of a body (user, metadata, store, keys, extensions) is left out."""
-ACTS = frozenset({"tools", "tool_choice", "functions", "function_call", "web_search_options", "mcp_servers", "plugins"})
-"""A call that may act on the world is not repeated."""
 CLASS_EDGES = (64, 256, 1024, 4096)
-
-
-class Refused(Exception):
-    """This copy may not be sent again; the text is one of a few fixed words, for counting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,38 +41,10 @@ def make_copy(body: bytes) -> Copy:
         data = json.loads(body)
     except (ValueError, RecursionError) as e:
         raise Refused("not_json") from e
-    if not isinstance(data, dict):
-        raise Refused("not_json")
-    if any(data.get(key) for key in ACTS):
-        raise Refused("tools")
-    if data.get("n", 1) not in (1, None) or data.get("best_of", 1) not in (1, None):
-        raise Refused("several_answers")
-    is_chat = "messages" in data
-    if is_chat:
-        _check_messages(data["messages"])
-    elif not isinstance(data.get("prompt"), str):
-        raise Refused("not_text" if "prompt" in data else "no_prompt")
-    kept = {k: v for k, v in data.items() if k in KEPT}
-    asked = [data.get(k) for k in ("max_tokens", "max_completion_tokens")]
-    limit = min([MOST_TOKENS, *(a for a in asked if type(a) is int and a > 0)])
-    kept |= {"temperature": 0, "max_tokens": limit, "stream": False}
-    kept |= {"logprobs": True, "top_logprobs": TOP} if is_chat else {"logprobs": TOP}
-    return Copy(path="chat/completions" if is_chat else "completions", body=json.dumps(kept, ensure_ascii=False).encode())
-
-
-def _check_messages(messages: Any) -> None:
-    if not isinstance(messages, list) or not messages:
-        raise Refused("no_prompt")
-    for m in messages:
-        if not isinstance(m, dict):
-            raise Refused("no_prompt")
-        if m.get("tool_calls") or m.get("function_call") or m.get("role") in ("tool", "function"):
-            raise Refused("tools")
-        content = m.get("content")
-        parts = content if isinstance(content, list) else [content]
-        for part in parts:  # a picture's address would be fetched again by the server
-            if not isinstance(part, str) and not (isinstance(part, dict) and part.get("type") == "text"):
-                raise Refused("not_text")
+    path, kept = safe_body(data)
+    kept |= {"temperature": 0, "max_tokens": asked_tokens(data, MOST_TOKENS), "stream": False}
+    kept |= {"logprobs": True, "top_logprobs": TOP} if path == "chat/completions" else {"logprobs": TOP}
+    return Copy(path=path, body=json.dumps(kept, ensure_ascii=False).encode())
 
 
 def read_choices(body: bytes) -> tuple[tuple[Choice, ...], int]:

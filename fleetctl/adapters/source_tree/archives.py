@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from fleetctl.adapters.source_tree.blob import Blob, MemoryBlob
 from fleetctl.adapters.source_tree.bounds import Bounds, OverBound, Spent
-from fleetctl.adapters.source_tree.classify import TAR, TORCH, ZIP, classify, is_header_name, is_text_name
+from fleetctl.adapters.source_tree.classify import CLOSED, PACKAGE_LIST, TAR, TORCH, ZIP, classify, is_header_name, is_text_name
 from fleetctl.adapters.source_tree.elf import MAGIC, marks_elf
 from fleetctl.adapters.source_tree.packed import CHUNK, Member, Stream, members, safe_name
 from fleetctl.domain.portability import ModelFile, Read, Skipped
@@ -29,7 +29,7 @@ def read_tar(path: str, stream: Stream, bounds: Bounds, spent: Spent, *, wanted:
                 continue
             name = safe_name(member.name)
             if name is None:
-                yield Skipped(path=path, reason="a member's name leaves the archive")
+                yield Skipped(path=path, reason="a member's name leaves the archive", hides=True)
                 continue
             if wanted(name):
                 yield from _member(f"{path}!{name}", name, member, stream, bounds, spent, system(name), depth)
@@ -41,19 +41,24 @@ def _member(
     path: str, name: str, member: Member, stream: Stream, bounds: Bounds, spent: Spent, installed: bool, depth: int
 ) -> Iterator[Read]:
     lower = name.lower()
-    if is_text_name(lower):
+    if CLOSED.search(lower):
+        if not installed:
+            yield Skipped(path=path, reason="a package or disk of a kind that is not opened", hides=True)
+    elif is_text_name(lower) or PACKAGE_LIST.search(lower):
         if member.size <= bounds.text:
             yield from classify(path, MemoryBlob(stream.read(member.size)), bounds, installed=installed)
-        elif not lower.endswith((".json", ".txt")):
-            yield Skipped(path=path, reason="larger than text may be")
+        elif not lower.endswith((".json", ".txt")) and not installed:
+            yield Skipped(path=path, reason="larger than text may be", hides=True)
     elif is_header_name(lower):
         kept = stream.read(min(member.size, bounds.spool))
         if kept[:4] == MAGIC and member.size > len(kept):
             yield marks_elf(path, kept + _rest(stream, member.size - len(kept)), installed=installed)
         else:
             yield from classify(path, MemoryBlob(kept, member.size), bounds, installed=installed)
-    elif (ZIP.search(lower) or TAR.search(lower)) and depth < bounds.nesting:
-        if member.size > bounds.spool:
+    elif (ZIP.search(lower) or TAR.search(lower)) and not installed:
+        if depth >= bounds.nesting:
+            yield Skipped(path=path, reason="archives nested too deeply", hides=True)
+        elif member.size > bounds.spool:
             yield Skipped(path=path, reason="an archive inside an archive, larger than is kept", hides=True)
         else:
             yield from read_archive(path, MemoryBlob(stream.read(member.size)), bounds, spent, depth + 1)
@@ -139,7 +144,7 @@ def _zip(path: str, blob: Blob, bounds: Bounds, spent: Spent, depth: int) -> Ite
                     continue
                 name = safe_name(entry.filename)
                 if name is None:
-                    yield Skipped(path=path, reason="a member's name leaves the archive")
+                    yield Skipped(path=path, reason="a member's name leaves the archive", hides=True)
                     continue
                 yield from _entry(archive, entry, f"{path}!{name}", name, bounds, spent, depth, before + most)
     except OverBound as e:
@@ -160,6 +165,8 @@ def _entry(
 ) -> Iterator[Read]:
     lower = name.lower()
     nested = ZIP.search(lower) or TAR.search(lower)
+    if CLOSED.search(lower):
+        yield Skipped(path=path, reason="a package or disk of a kind that is not opened", hides=True)
     if not (is_text_name(lower) or is_header_name(lower) or nested):
         return
     try:

@@ -19,6 +19,12 @@ MOST_SECTIONS, MOST_NEEDED, MOST_ENTRIES = 2000, 200, 500
 MOST_BUNDLE = 8 * 2**20
 _GFX = re.compile(rb"(?:hipv4|hip)-amdgcn-amd-amdhsa--?(gfx[0-9a-f]{3,5})")
 _LIBRARY = re.compile(rb"lib[A-Za-z0-9_+.-]{1,60}\.so(?:\.[0-9]{1,4}){0,3}")
+_OPENED = re.compile(
+    rb"(?:lib(?:cuda|cudart|cublas|cublasLt|cudnn\w{0,20}|nvrtc|nccl|nvinfer\w{0,20}|nvonnxparser|nvidia-ml|nvidia-encode|nvcuvid|amdhip64|hipblas|rccl|hsa-runtime64)"
+    rb"\.so(?:\.[0-9]{1,4}){0,3}|nvcuda\.dll|cudart64_[0-9]{1,4}\.dll|nvinfer\w{0,20}\.dll)"
+)
+_PTX = re.compile(rb"\.target[ \t]+sm_[0-9]{2,3}")
+MOST_CONSTANTS = 32 * 2**20
 _FATBIN_MAGIC = 0xBA55ED50
 _KIND_PTX, _KIND_ELF = 1, 2
 _MARKS = (b".nv_fatbin", b".nvFatBinSegment", b"__nv_module_id", b".hip_fatbin")
@@ -57,6 +63,8 @@ def read_elf(path: str, blob: Blob, *, installed: bool) -> ElfFile | ModelFile:
         raise NotElf("its section table lies beyond its end") from None
     by_name = {s.name: s for s in sections}
     sm, has_ptx = _fatbin(blob, by_name.get(".nv_fatbin"), order)
+    data = b"" if installed else _constants(blob, sections)
+    has_ptx = has_ptx or _PTX.search(data) is not None
     return ElfFile(
         path=path,
         needed=_needed(blob, sections, order, is_64),
@@ -64,8 +72,19 @@ def read_elf(path: str, blob: Blob, *, installed: bool) -> ElfFile | ModelFile:
         gfx=_gfx(blob, by_name.get(".hip_fatbin")),
         sm=sm,
         has_ptx=has_ptx,
+        opens=_opened(data),
         installed=installed,
     )
+
+
+def _constants(blob: Blob, sections: list[_Section]) -> bytes:
+    """Return the constant data of a program, where it keeps the names of what it opens."""
+    found = [s for s in sections if s.name.startswith((".rodata", ".data"))][:20]
+    return b"".join(blob.read(s.offset, min(s.size, MOST_CONSTANTS)) for s in found)[:MOST_CONSTANTS]
+
+
+def _opened(data: bytes) -> tuple[str, ...]:
+    return tuple(sorted({m.decode() for m in _OPENED.findall(data)}))[:MOST_NEEDED]
 
 
 def marks_elf(path: str, data: bytes, *, installed: bool) -> ElfFile:
@@ -74,6 +93,7 @@ def marks_elf(path: str, data: bytes, *, installed: bool) -> ElfFile:
         path=path,
         needed=tuple(sorted({m.decode() for m in _LIBRARY.findall(data)}))[:MOST_NEEDED],
         sections=tuple(m.decode() for m in _MARKS if m in data),
+        has_ptx=_PTX.search(data) is not None,
         gfx=tuple(sorted({m.decode() for m in _GFX.findall(data)})),
         installed=installed,
     )

@@ -18,12 +18,18 @@ from fleetctl.adapters.source_tree.packed import Stream
 from fleetctl.domain.portability import ImageFacts, Read, Skipped, TextFile
 
 MOST_LAYERS = 200
+MOST_IMAGES = 20
 MOST_CONFIG = 4 * 2**20
 SYSTEM = re.compile(
-    r"(?:usr/(?:include|lib|lib64|libexec|share|src|bin|sbin)|lib|lib64|bin|sbin|usr/local/(?:cuda[^/]*|lib/python[^/]*|share|include)"
+    r"(?:usr/(?:include|lib|lib64|libexec|share|bin|sbin|src/(?:linux|cudnn_samples|tensorrt|python)[^/]*)|lib|lib64|bin|sbin"
+    r"|usr/local/(?:cuda[^/]*|lib/python[^/]*|share|include)"
     r"|opt/(?:conda|rocm[^/]*|nvidia|venv)|root/\.cache|var/(?:lib|cache)|proc|sys|boot|etc(?!/os-release))/"
 )
-DISTRIBUTION = re.compile(r"(?:^|/)(?:site|dist)-packages/[^/]+\.dist-info/METADATA\Z")
+DISTRIBUTION = re.compile(
+    r"(?:^|/)(?:site|dist)-packages/[^/]+\.(?:dist-info/METADATA|egg-info/PKG-INFO)\Z|(?:^|/)var/lib/dpkg/status(?:\.d/[^/]+)?\Z"
+)
+PROGRAM = re.compile(r"(?:usr/)?s?bin/[^/.]+\Z")
+"""Programs: a person's own may lie among the system's."""
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})\Z")
 Open = Callable[[str], Blob | None]
 
@@ -36,40 +42,62 @@ def read_layout(path: str, open_: Open, bounds: Bounds, spent: Spent) -> Iterato
     """
     index = _json(open_("index.json"))
     seen = 0
-    for manifest in _manifests(index, open_, 0):
+    missing: list[str] = []
+    for manifest in _manifests(index, open_, 0, missing):
         seen += 1
-        config = _json(_blob(manifest.get("config"), open_))
-        if isinstance(config, dict):
-            yield _facts(path, config, ())
-        layers = [entry for entry in _list(manifest.get("layers")) if isinstance(entry, dict)]
-        yield from _layers(path, [_blob(e, open_) for e in layers], [str(e.get("digest")) for e in layers], bounds, spent)
+        yield from _image(path, manifest, _json(_blob(manifest.get("config"), open_)), open_, bounds, spent)
     if not seen:
         yield Skipped(path=path, reason="image layout: it names no image that is there", hides=True)
+    elif missing:
+        yield Skipped(path=path, reason=f"image layout: {len(missing)} of its images are not there", hides=True)
+
+
+def _image(path: str, manifest: dict[str, Any], config: Any, open_: Open, bounds: Bounds, spent: Spent) -> Iterator[Read]:
+    if isinstance(config, dict):
+        yield _facts(path, config, ())
+    else:
+        yield Skipped(path=path, reason="image: its configuration is not there", hides=True)
+    layers = [entry for entry in _list(manifest.get("layers")) if isinstance(entry, dict)]
+    yield from _layers(path, [_blob(e, open_) for e in layers], [str(e.get("digest")) for e in layers], bounds, spent)
 
 
 def read_saved(path: str, open_: Open, bounds: Bounds, spent: Spent) -> Iterator[Read]:
     """Yield what the images of a `docker save` archive say."""
-    images = _json(open_("manifest.json"))
-    for image in _list(images)[:20]:
+    seen = 0
+    for image in _list(_json(open_("manifest.json")))[:MOST_IMAGES]:
         if not isinstance(image, dict):
             continue
+        seen += 1
         config = _json(open_(str(image.get("Config"))))
         if isinstance(config, dict):
             yield _facts(path, config, tuple(str(t) for t in _list(image.get("RepoTags")))[:10])
+        else:
+            yield Skipped(path=path, reason="image: its configuration is not there", hides=True)
         names = [str(n) for n in _list(image.get("Layers"))]
         digests = [f"sha256:{n.rpartition('/')[2]}" if n.startswith("blobs/sha256/") else "" for n in names]
         yield from _layers(path, [open_(n) for n in names], digests, bounds, spent)
+    if not seen:
+        yield Skipped(path=path, reason="image archive: it names no image", hides=True)
 
 
-def _manifests(index: Any, open_: Open, depth: int) -> Iterator[dict[str, Any]]:
-    for entry in _list(index.get("manifests") if isinstance(index, dict) else None)[:20]:
+def _manifests(index: Any, open_: Open, depth: int, missing: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield the manifests of images; those of a platform that the layout left out, and attestations, are no images of it."""
+    for entry in _list(index.get("manifests") if isinstance(index, dict) else None)[:MOST_IMAGES]:
         found = _json(_blob(entry, open_))
         if not isinstance(found, dict):
-            continue
-        if "manifests" in found and depth < 3:
-            yield from _manifests(found, open_, depth + 1)
-        elif "layers" in found:
+            platform = entry.get("platform") if isinstance(entry, dict) else None
+            if not isinstance(platform, dict) or platform.get("architecture") == "amd64":
+                missing.append(str(entry)[:80])
+        elif "manifests" in found and depth < 3:
+            yield from _manifests(found, open_, depth + 1, missing)
+        elif not _is_attestation(found):
             yield found
+
+
+def _is_attestation(manifest: dict[str, Any]) -> bool:
+    """Tell whether a manifest holds signatures or provenance and no files. Source: BuildKit's in-toto and cosign's media types."""
+    types = [str(e.get("mediaType")) for e in _list(manifest.get("layers")) if isinstance(e, dict)]
+    return bool(types) and all("in-toto" in t or "cosign" in t or "sbom" in t for t in types)
 
 
 def _blob(descriptor: Any, open_: Open) -> Blob | None:
@@ -110,6 +138,8 @@ def _facts(path: str, config: dict[str, Any], tags: tuple[str, ...]) -> ImageFac
 def _layers(path: str, blobs: list[Blob | None], digests: list[str], bounds: Bounds, spent: Spent) -> Iterator[Read]:
     seen: set[str] = set()
     hidden: set[str] = set()
+    if not blobs:
+        yield Skipped(path=path, reason="image: it has no layers", hides=True)
     if len(blobs) > MOST_LAYERS:
         yield Skipped(path=path, reason=f"image: more than {MOST_LAYERS} layers", hides=True)
     for blob, digest in list(zip(blobs, digests, strict=True))[-MOST_LAYERS:][::-1]:
@@ -141,7 +171,7 @@ class _Above:
         if name in self._seen or self._is_hidden(name):
             return False
         self.mine.add(name)
-        return DISTRIBUTION.search(name) is not None or not SYSTEM.match(name)
+        return DISTRIBUTION.search(name) is not None or PROGRAM.match(name) is not None or not SYSTEM.match(name)
 
     def _is_hidden(self, name: str) -> bool:
         while name:

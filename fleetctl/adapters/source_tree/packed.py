@@ -210,7 +210,9 @@ def members(stream: Stream, bounds: Bounds, spent: Spent) -> Iterator[Member]:
     while True:
         block = stream.read(512)
         position += len(block)
-        if len(block) < 512 or not block.strip(b"\0"):
+        if len(block) < 512:
+            raise OverBound("cut off before its end")
+        if not block.strip(b"\0"):
             return
         if not _checks(block):
             raise OverBound("not a tar archive, or damaged")

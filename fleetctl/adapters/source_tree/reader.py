@@ -11,15 +11,17 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from fleetctl.adapters.source_tree.archives import read_archive
-from fleetctl.adapters.source_tree.blob import Blob, FdBlob, FileBlob
+from fleetctl.adapters.source_tree.blob import Blob, FdBlob, FileBlob, MemoryBlob
 from fleetctl.adapters.source_tree.bounds import Bounds, OverBound, Spent
-from fleetctl.adapters.source_tree.classify import TAR, TORCH, ZIP, classify, is_header_name, is_text_name
+from fleetctl.adapters.source_tree.classify import CLOSED, TAR, TORCH, ZIP, classify, is_header_name, is_text_name
 from fleetctl.adapters.source_tree.images import read_layout, read_saved
 from fleetctl.adapters.source_tree.packed import CHUNK, ZSTD, Stream, members, safe_name
 from fleetctl.domain.portability import Read, Skipped
 
 NOT_LOOKED_INTO = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".tox", ".mypy_cache", ".ruff_cache", ".fleetctl"})
 MOST_INDEXED = 20_000
+PARTS_OF_LAYOUT = frozenset({"oci-layout", "index.json", "blobs"})
+PACKED = (".gz", ".bz2", ".xz", ".zst")
 _OF_IMAGE = re.compile(r"(?:blobs/|(?:manifest|index)\.json\Z|oci-layout\Z|repositories\Z|[0-9a-f]{64}(?:\.json\Z|/))")
 """Names that an image archive begins with, in whichever order its writer puts them."""
 
@@ -36,6 +38,22 @@ class _Part:
         return self._blob.read(self._start + offset, min(count, self.size - offset))
 
 
+def is_layout(names: set[str]) -> bool:
+    """Tell whether a folder with these names is an image layout: two of the three names that a layout has, whatever is in them."""
+    return len(PARTS_OF_LAYOUT & names) >= 2
+
+
+def inner_name(name: str) -> str:
+    """Return the name of what a packed file holds: its own without the last ending."""
+    ending = next((e for e in PACKED if name.lower().endswith(e)), "")
+    return name[: len(name) - len(ending)]
+
+
+def is_worth_reading(lower: str) -> bool:
+    """Tell whether a file of this name says something about a move."""
+    return is_text_name(lower) or is_header_name(lower) or bool(TAR.search(lower) or ZIP.search(lower) or TORCH.search(lower))
+
+
 class SourceTreeReader:
     """Reads what a person points at; implements the port SourceTree."""
 
@@ -47,17 +65,16 @@ class SourceTreeReader:
         spent = Spent()
         root = os.path.realpath(path)
         if os.path.isdir(root):
-            if os.path.isfile(os.path.join(root, "oci-layout")):
-                yield from self._layout(root, spent)
-            else:
-                yield from self._folder(root, spent)
+            yield from self._folder(root, spent)
         else:
-            yield from self._file(root, os.path.basename(root), spent, alone=True)
+            name = os.path.basename(root)
+            shown = name.encode("utf-8", "replace").decode("utf-8")
+            yield from self._file(root, shown, spent, alone=True, keep=shown == name)
 
     def _folder(self, root: str, spent: Spent) -> Iterator[Read]:
-        waiting: list[tuple[str, str, int]] = [(root, "", 0)]
+        waiting: list[tuple[str, str, int, bool]] = [(root, "", 0, True)]
         while waiting:
-            folder, shown, depth = waiting.pop()
+            folder, shown, depth, is_exact = waiting.pop()
             if depth > self._bounds.depth:
                 yield Skipped(path=shown, reason="folders nested too deeply", hides=True)
                 continue
@@ -67,40 +84,71 @@ class SourceTreeReader:
             except OSError as e:
                 yield Skipped(path=shown or ".", reason=f"folder cannot be read: {e.strerror}", hides=True)
                 continue
+            of_image: frozenset[str] = frozenset()
+            if is_layout({e.name for e in entries}):
+                of_image = PARTS_OF_LAYOUT
+                yield from self._layout(folder, shown or os.path.basename(root), spent)
             for entry in entries:
+                if entry.name in of_image:
+                    continue
                 name = f"{shown}/{entry.name}" if shown else entry.name
-                name = name.encode("utf-8", "replace").decode("utf-8", "replace")
+                exact = is_exact and name == name.encode("utf-8", "replace").decode("utf-8")
+                name = name.encode("utf-8", "replace").decode("utf-8")
                 try:
                     is_link, is_folder = entry.is_symlink(), entry.is_dir(follow_symlinks=False)
                 except OSError as e:
-                    yield Skipped(path=name, reason=f"cannot be looked at: {e.strerror}")
+                    yield Skipped(path=name, reason=f"cannot be looked at: {e.strerror}", hides=True)
                     continue
                 if is_link:
-                    if is_text_name(name.lower()):
-                        yield Skipped(path=name, reason="a symbolic link, not followed")
+                    yield from self._link(entry, name, root)
                 elif is_folder:
                     if entry.name not in NOT_LOOKED_INTO:
-                        waiting.append((entry.path, name, depth + 1))
+                        waiting.append((entry.path, name, depth + 1, exact))
                 else:
                     spent.files += 1
                     if spent.files > self._bounds.files:
                         yield Skipped(path=shown or ".", reason=f"more than {self._bounds.files} files", hides=True)
                         return
-                    yield from self._file(entry.path, name, spent, alone=False)
+                    yield from self._file(entry.path, name, spent, keep=exact)
 
-    def _file(self, path: str, shown: str, spent: Spent, *, alone: bool) -> Iterator[Read]:
+    @staticmethod
+    def _link(entry: os.DirEntry[str], name: str, root: str) -> Iterator[Read]:
+        """Yield a link that leads out of what is read; what it leads to inside is read where it lies."""
+        target = os.path.realpath(entry.path)
+        lower = name.lower()
+        if target == root or target.startswith(f"{root}{os.sep}"):
+            if os.path.exists(target):
+                if is_worth_reading(lower) and not os.path.isdir(target):
+                    yield Skipped(path=name, reason="a symbolic link to what is read where it lies", elsewhere=True)
+                return
+        elif os.path.isdir(target) or is_worth_reading(lower):
+            yield Skipped(path=name, reason="a symbolic link that leads out, not followed", hides=True)
+            return
+        if is_worth_reading(lower):
+            yield Skipped(path=name, reason="a symbolic link to nothing")
+
+    def _file(self, path: str, shown: str, spent: Spent, *, alone: bool = False, keep: bool) -> Iterator[Read]:
         lower = shown.lower()
-        is_archive = bool(TAR.search(lower) or ZIP.search(lower) or TORCH.search(lower))
-        if not (alone or is_archive or is_text_name(lower) or is_header_name(lower)):
+        is_archive = bool(TAR.search(lower) or ZIP.search(lower))
+        if CLOSED.search(lower):
+            yield Skipped(path=shown, reason="a package or disk of a kind that is not opened", hides=True)
+            return
+        if not (alone or is_worth_reading(lower) or lower.endswith(PACKED)):
             return
         try:
             with FileBlob(path) as blob:
-                if is_archive or (alone and self._is_packed(blob)):
+                if is_archive or (TORCH.search(lower) and blob.read(0, 2) == b"PK") or self._may_be_packed(lower, blob, alone=alone):
                     yield from self._archive(shown, blob, spent)
                 else:
-                    yield from classify(shown, blob, self._bounds)
+                    yield from classify(shown, blob, self._bounds, keep=keep)
         except OSError as e:
             yield Skipped(path=shown, reason=f"cannot be read: {e.strerror}", hides=True)
+
+    def _may_be_packed(self, lower: str, blob: Blob, *, alone: bool) -> bool:
+        """Tell whether a file whose name does not say so is an archive: all that a person names, and blobs without an ending."""
+        if alone or lower.endswith(PACKED):
+            return self._is_packed(blob)
+        return "." not in lower.rpartition("/")[2] and self._is_packed(blob)
 
     @staticmethod
     def _is_packed(blob: Blob) -> bool:
@@ -114,6 +162,12 @@ class SourceTreeReader:
         )
 
     def _archive(self, shown: str, blob: Blob, spent: Spent) -> Iterator[Read]:
+        lower = shown.lower()
+        if not (TAR.search(lower) or ZIP.search(lower) or TORCH.search(lower)):
+            is_data = lower.endswith(PACKED) and not is_worth_reading(inner_name(lower))
+            if self._holds_one_file(blob, unless_damaged=is_data):
+                yield from self._packed_file(shown, blob, spent)
+                return
         if self._is_packed_image(blob):
             yield from self._packed_image(shown, blob, spent)
             return
@@ -122,6 +176,26 @@ class SourceTreeReader:
             yield from read_archive(shown, blob, self._bounds, spent)
             return
         yield from self._image(shown, blob, index, spent)
+
+    def _holds_one_file(self, blob: Blob, *, unless_damaged: bool) -> bool:
+        """Tell whether this is one packed file and no packed archive."""
+        try:
+            stream = Stream(blob, self._bounds, Spent())
+            return stream.is_packed and stream.read(512)[257:262] != b"ustar"
+        except OverBound:
+            return unless_damaged
+
+    def _packed_file(self, shown: str, blob: Blob, spent: Spent) -> Iterator[Read]:
+        """Read one packed file, where its name without the last ending says that it matters."""
+        inner = inner_name(shown)
+        if inner == shown or not is_worth_reading(inner.lower()):
+            return
+        try:
+            data = Stream(blob, self._bounds, spent).read(self._bounds.spool)
+        except OverBound as e:
+            yield Skipped(path=shown, reason=f"packed file: {e}", hides=True)
+            return
+        yield from classify(f"{shown}!{inner.rpartition('/')[2]}", MemoryBlob(data), self._bounds)
 
     def _is_packed_image(self, blob: Blob) -> bool:
         """Tell whether this is a compressed tar archive whose first file belongs to an image."""
@@ -185,7 +259,7 @@ class SourceTreeReader:
             return None
         return found if "manifest.json" in found or "oci-layout" in found else None
 
-    def _layout(self, root: str, spent: Spent) -> Iterator[Read]:
+    def _layout(self, folder: str, shown: str, spent: Spent) -> Iterator[Read]:
         with ExitStack() as stack:
 
             def open_(name: str) -> Blob | None:
@@ -193,8 +267,8 @@ class SourceTreeReader:
                 if inner is None:
                     return None
                 try:
-                    return stack.enter_context(FileBlob(os.path.join(root, inner)))
+                    return stack.enter_context(FileBlob(os.path.join(folder, inner)))
                 except OSError:
                     return None
 
-            yield from read_layout(os.path.basename(root), open_, self._bounds, spent)
+            yield from read_layout(shown, open_, self._bounds, spent)

@@ -103,5 +103,17 @@ CREATE INDEX look_cell ON look (cell, at_us, id);
 CREATE INDEX look_newest ON look (rollout, id);
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST,)
+_PACKED_LOOKS = """
+CREATE TABLE look_pack (                -- older looks of a cell, each as it was, many in one
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  cell TEXT NOT NULL,
+  first_us INTEGER NOT NULL,
+  last_us INTEGER NOT NULL,
+  looks INTEGER NOT NULL,
+  body BLOB NOT NULL                    -- zlib of a JSON list of [at_us, id, body]
+) STRICT;
+CREATE INDEX look_pack_cell ON look_pack (cell, last_us, id);
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _PACKED_LOOKS)
 """Number n (from 1) takes a file of version n - 1 to n; the version is SQLite's user_version."""

@@ -6,9 +6,9 @@ A light reader for status lines, which imports none of this, is in `fleetctl.ada
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import sqlite3
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -16,10 +16,11 @@ from typing import TypeVar
 
 from fleetctl.adapters.store.chains import Fault, append_anchor, append_events, find_faults, read_events
 from fleetctl.adapters.store.database import NOW_MS, Database
+from fleetctl.adapters.store.looks import add_look, next_looks
 from fleetctl.adapters.store.status import StatusRow, read_status
 from fleetctl.domain.canonical import canonical, decode
 from fleetctl.domain.event import Event
-from fleetctl.domain.evidence import LookRow, Verdict
+from fleetctl.domain.evidence import LookRow
 from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.people import Actor
 from fleetctl.domain.rollout import ROLLOUT_FORMAT, Order, Rollout
@@ -131,13 +132,13 @@ class SqliteStore:
             append_events(q, events)
 
     def due(self, limit: int) -> tuple[CellId, ...]:
-        """Return cells whose look_again has passed and that nobody holds, oldest first; an ended one only with an open order."""
+        """Return cells whose look_again has passed and nobody holds, oldest first; ended ones if they completed or have an open order."""
         with self._db.read() as q:
             now = _now_ms(q)
             rows = q.execute(
                 "SELECT r.cell FROM rollout r LEFT JOIN lease l ON l.scope = r.cell"
                 " WHERE r.is_current = 1 AND r.look_at_ms <= ?"
-                " AND (r.ended = '' OR EXISTS (SELECT 1 FROM wish w WHERE w.cell = r.cell AND w.closed_ms IS NULL))"
+                " AND (r.ended IN ('', 'complete') OR EXISTS (SELECT 1 FROM wish w WHERE w.cell = r.cell AND w.closed_ms IS NULL))"
                 " AND (l.scope IS NULL OR l.holder = '' OR l.until_ms <= ?)"
                 " ORDER BY r.look_at_ms, r.id LIMIT ?",
                 (now, now, limit),
@@ -256,22 +257,19 @@ class SqliteStore:
 
     def add(self, row: LookRow) -> None:
         """Append one look."""
-        notes = json.dumps([_note(v) for v in row.verdicts], separators=(",", ":"), allow_nan=False)
         with self._db.write() as q:
-            q.execute(
-                "INSERT INTO look (cell, rollout, at_us, phase, target_bp, served_bp, verdicts, why, body)"
-                " VALUES (?, (SELECT id FROM rollout WHERE cell = ? AND is_current = 1), ?, ?, ?, ?, ?, ?, ?)",
-                (row.cell, row.cell, _us(row.at), row.phase, row.target_bp, row.served_bp, notes, row.why, canonical(row).decode()),
-            )
+            add_look(q, row, _us(row.at))
 
     def rows(self, c: CellId, since: Instant | None) -> Iterator[LookRow]:
         """Yield the looks of a cell after `since` (all where None), oldest first."""
         after = (-(2**62) if since is None else _us(since), 2**62)
         while True:
-            with self._db.read() as q:
-                page = q.execute(
-                    "SELECT at_us, id, body FROM look WHERE cell = ? AND (at_us, id) > (?, ?) ORDER BY at_us, id LIMIT 500", (c, *after)
-                ).fetchall()
+            try:
+                with self._db.read() as q:
+                    page = next_looks(q, c, after)
+            except (zlib.error, ValueError, TypeError) as e:
+                text = f"packed looks at {c} in {self.path} cannot be read: {e}."
+                raise StoreUnavailable("store.unreachable", text, hint="Run: fleetctl audit verify") from e
             for _, _, body in page:
                 yield self._decoded(LookRow, body, f"a look at {c}")
             if not page:
@@ -349,10 +347,6 @@ def _columns(r: Rollout) -> dict[str, str | int]:
         "format_version": r.format_version,
         "body": canonical(dataclasses.replace(r, orders=())).decode(),
     }
-
-
-def _note(v: Verdict) -> tuple[str, str, float, float, float, float, int | None, str]:
-    return (v.guardrail, v.kind, v.e_value, v.fail_bound, v.pass_e_value, v.pass_bound, v.missing, v.detail)
 
 
 def _ms(span: timedelta) -> int:

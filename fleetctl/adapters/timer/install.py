@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -36,10 +37,16 @@ class TimerJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """What was written, and how to look at it."""
+    """What was written, how to look at it, and what else a person must do."""
 
     files: tuple[str, ...]
     look: str
+    notes: tuple[str, ...] = ()
+
+
+def is_system() -> bool:
+    """Tell whether a timer is the system's: root installs it, anybody else has one of their own."""
+    return os.geteuid() == 0
 
 
 def unit_texts(job: TimerJob, *, system: bool) -> dict[str, str]:
@@ -83,6 +90,35 @@ def unit_texts(job: TimerJob, *, system: bool) -> dict[str, str]:
     }
 
 
+def guard_unit(argv: Sequence[str], folder: Path, path: str) -> str:
+    """Return the unit of a service that runs a command all the time and is started again whenever it ends.
+
+    Raises:
+        FleetctlError: timer.text, a path or argument with a line break.
+    """
+    job = TimerJob(name="fleetctl-guard", argv=tuple(argv), folder=folder, every="hourly", path=path)
+    _plain(job)
+    lines = [
+        "[Unit]",
+        "Description=fleetctl: takes a weight home that nobody renews",
+        "Wants=network-online.target",
+        "After=network-online.target",
+        "",
+        "[Service]",
+        f"WorkingDirectory={_specifier(str(folder))}",
+        f"Environment={_word(f'PATH={path}')}",
+        f"ExecStart={' '.join(_word(a) for a in job.argv)}",
+        "Restart=always",
+        "RestartSec=2",
+        "UMask=0077",
+        "NoNewPrivileges=yes",
+        "",
+        "[Install]",
+        "WantedBy=multi-user.target",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def install_systemd(job: TimerJob, *, units: Path | None = None) -> Installed:
     """Write the units and enable the timer: for the system as root, else for this user.
 
@@ -92,12 +128,9 @@ def install_systemd(job: TimerJob, *, units: Path | None = None) -> Installed:
     Raises:
         ToolMissing: timer.no_systemd; FleetctlError: timer.failed, timer.text.
     """
-    program = shutil.which("systemctl")
-    if program is None:
-        raise ToolMissing("timer.no_systemd", "there is no systemctl here.", hint="Use: fleetctl rebalance --install-timer cron")
-    system = os.geteuid() == 0
-    scope = () if system else ("--user",)
-    folder = units or (SYSTEM_UNITS if system else Path.home() / ".config" / "systemd" / "user")
+    program = _systemctl()
+    system = is_system()
+    folder = units or _units(system)
     texts = unit_texts(job, system=system)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -105,10 +138,47 @@ def install_systemd(job: TimerJob, *, units: Path | None = None) -> Installed:
             _replace(folder / name, text)
     except OSError as e:
         raise FleetctlError("timer.failed", f"{e.filename} cannot be written: {e.strerror}.", hint="Run it as the owner of it") from e
-    _run([program, *scope, "daemon-reload"])
-    _run([program, *scope, "enable", "--now", f"{job.name}.timer"])
+    _run([*program, "daemon-reload"])
+    _run([*program, "enable", "--now", f"{job.name}.timer"])
     user = "" if system else "--user "
-    return Installed(files=tuple(str(folder / name) for name in texts), look=f"systemctl {user}list-timers {job.name}.timer")
+    linger = () if system else ("It runs while you are logged in. To have it run always: loginctl enable-linger",)
+    look = f"systemctl {user}list-timers {job.name}.timer"
+    return Installed(files=tuple(str(folder / name) for name in texts), look=look, notes=linger)
+
+
+def remove_systemd(job: TimerJob, *, units: Path | None = None) -> tuple[str, ...]:
+    """Stop the timer and take its units away; a run under way goes on to its end.
+
+    Returns:
+        the files that were removed, () where there were none.
+
+    Raises:
+        ToolMissing: timer.no_systemd; FleetctlError: timer.failed.
+    """
+    folder = units or _units(is_system())
+    there = [p for p in (folder / f"{job.name}.timer", folder / f"{job.name}.service") if p.is_file()]
+    if not there:
+        return ()
+    program = _systemctl()
+    _run([*program, "disable", "--now", f"{job.name}.timer"])
+    try:
+        for path in there:
+            path.unlink()
+    except OSError as e:
+        raise FleetctlError("timer.failed", f"{e.filename} cannot be removed: {e.strerror}.", hint="Run it as the owner of it") from e
+    _run([*program, "daemon-reload"])
+    return tuple(str(p) for p in there)
+
+
+def _systemctl() -> list[str]:
+    program = shutil.which("systemctl")
+    if program is None:
+        raise ToolMissing("timer.no_systemd", "there is no systemctl here.", hint="Use: fleetctl rebalance --install-timer cron")
+    return [program] if is_system() else [program, "--user"]
+
+
+def _units(system: bool) -> Path:
+    return SYSTEM_UNITS if system else Path.home() / ".config" / "systemd" / "user"
 
 
 def cron_line(job: TimerJob) -> str:
@@ -128,14 +198,38 @@ def install_cron(job: TimerJob) -> Installed:
     program = shutil.which("crontab")
     if program is None:
         raise ToolMissing("timer.no_cron", "there is no crontab here.", hint="Add this line to your scheduler", details=(line,))
+    kept, _ = _crontab(program, job, line)
+    _run([program, "-"], "\n".join([*kept, line]) + "\n")
+    return Installed(files=(line,), look="crontab -l")
+
+
+def remove_cron(job: TimerJob) -> tuple[str, ...]:
+    """Take the line out of the user's crontab; every other line stays.
+
+    Returns:
+        the lines that were removed, () where there was none.
+
+    Raises:
+        ToolMissing: timer.no_cron; FleetctlError: timer.failed.
+    """
+    program = shutil.which("crontab")
+    if program is None:
+        raise ToolMissing("timer.no_cron", "there is no crontab here.", hint="Take the line out of your scheduler")
+    kept, gone = _crontab(program, job, cron_line(job))
+    if gone:
+        _run([program, "-"], "".join(f"{text}\n" for text in kept))
+    return tuple(gone)
+
+
+def _crontab(program: str, job: TimerJob, line: str) -> tuple[list[str], list[str]]:
+    """Return the lines of others, and those of this job."""
     listed = subprocess.run([program, "-l"], capture_output=True, text=True, timeout=LONGEST_S)
     if listed.returncode and "no crontab" not in listed.stderr.lower():
         raise FleetctlError(
             "timer.failed", f"crontab -l failed: {listed.stderr.strip()[:200]}", hint="Add the line by hand", details=(line,)
         )
-    kept = [text for text in listed.stdout.splitlines() if not text.endswith(_mark(job))] if not listed.returncode else []
-    _run([program, "-"], "\n".join([*kept, line]) + "\n")
-    return Installed(files=(line,), look="crontab -l")
+    lines = listed.stdout.splitlines() if not listed.returncode else []
+    return [x for x in lines if not x.endswith(f" {_mark(job)}")], [x for x in lines if x.endswith(f" {_mark(job)}")]
 
 
 def _mark(job: TimerJob) -> str:
@@ -171,4 +265,7 @@ def _run(argv: list[str], text: str | None = None) -> None:
         raise FleetctlError("timer.failed", f"{argv[0]} did not end within {LONGEST_S} s.", hint="Look: systemctl status") from e
     if done.returncode:
         said = " ".join(done.stderr.split())[:300]
-        raise FleetctlError("timer.failed", f"{' '.join(argv[:3])} failed: {said}", hint="Mend it, then run the same command again")
+        hint = "Mend it, then run the same command again"
+        if "--user" in argv:
+            hint = "You need a systemd manager of your own: loginctl enable-linger, then log in anew. Or install it as root, or with cron"
+        raise FleetctlError("timer.failed", f"{' '.join(argv[:3])} failed: {said}", hint=hint)

@@ -13,6 +13,7 @@ from fleetctl.cli.options import output_option, pass_app
 from fleetctl.errors import EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_ROLLED_BACK
 
 if TYPE_CHECKING:
+    from fleetctl.domain.evidence import Arm
     from fleetctl.domain.ids import CellId
     from fleetctl.domain.records import Attempt, Scrape
     from fleetctl.domain.units import Instant
@@ -45,26 +46,57 @@ EXITS = {"PASS": EXIT_DONE, "FAIL": EXIT_ROLLED_BACK}
 )
 @click.option("--steps", type=click.IntRange(1, 20), default=1, show_default=True, help="Steps that share the FAIL capital.")
 @click.option("--slo", default="", help="Promised latency, for slo_misses.")
+@click.option("--cohort", default="", metavar="A:B", help="An A/B test: cohort A of the log as baseline, B as canary.")
+@click.option("--arm", type=click.Choice(["baseline", "canary"]), default=None, help="With --cohort: only requests that this arm served.")
+@click.option("--model", default="", help="Only requests of this adapter model.")
 @click.option("--all-looks", is_flag=True, help="Every look, not only where a verdict changed.")
 @output_option()
 @pass_app
 def command(
-    app: App, /, recording: Path, cell: str, guardrails: tuple[str, ...], all_looks: bool, output: str, **given: str | float
+    app: App,
+    /,
+    recording: Path,
+    cell: str,
+    guardrails: tuple[str, ...],
+    cohort: str,
+    arm: Arm | None,
+    model: str,
+    all_looks: bool,
+    output: str,
+    **given: str | float,
 ) -> int:
     """Judge recorded evidence again, with any settings, look by look.
 
     RECORDING is a router's log (a file or its folder) or JSON lines of attempts and scrapes. Ends with 0 for PASS, 5 for FAIL, else 6.
     Nothing is moved and nothing is stored.
+
+    \b
+    Examples:
+      fleetctl analyze /var/log/haproxy/fleetctl --cell assistant-eastus2 -g latency=10%/5%
+      fleetctl analyze /var/log/haproxy/fleetctl --cell assistant-eastus2 --cohort control:new-prompt
     """
-    from fleetctl.usecases.analyze import analyze
+    from fleetctl.usecases.analyze import analyze, by_cohort
     from fleetctl.views.analyze import analyze_table
 
-    records, notes = app.wiring.recorded(recording)
-    chosen = _cell(records, cell)
+    found, notes = app.wiring.recorded(recording)
+    chosen = _cell(found, cell)
+    records = by_cohort([r for r in found if r.cell == chosen], _cohorts(cohort), model=model, arm=arm)
     settings = _settings(records, chosen, guardrails, given)
-    found = analyze(records, chosen, settings, query=f"{app.shown(recording)} {chosen}", notes=notes)
-    app.show(output, "analysis", found, analyze_table(found, every_look=all_looks or output == "wide"), (f"verdict/{found.kind}",))
-    return EXITS.get(found.kind, EXIT_INCONCLUSIVE)
+    what = "".join(f" {name} {value}" for name, value in (("cohorts", cohort), ("model", model), ("arm", arm)) if value)
+    done = analyze(records, chosen, settings, query=f"{app.shown(recording)} {chosen}{what}", notes=notes)
+    app.show(output, "analysis", done, analyze_table(done, every_look=all_looks or output == "wide"), (f"verdict/{done.kind}",))
+    return EXITS.get(done.kind, EXIT_INCONCLUSIVE)
+
+
+def _cohorts(text: str) -> tuple[str, str] | None:
+    from fleetctl.errors import UsageError
+
+    if not text:
+        return None
+    one, colon, other = text.partition(":")
+    if not colon or not one or not other:
+        raise UsageError("usage.bad", f"--cohort {text[:60]} names no two cohorts.", hint="Write it as control:variant")
+    return one, other
 
 
 def _cell(records: list[Attempt | Scrape], asked: str) -> CellId:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from fleetctl.usecases.assess import AssessPorts, Subject
 
 
+SHORTEST_REASON = 3
+"""Characters of a waiver's reason."""
+
+
 @click.command("assess")
 @click.argument("subjects", nargs=-1, metavar="[WORKLOAD|PATH|IMAGE]...")
 @click.option("--target", default="gfx942", metavar="ARCH", help="Accelerator to move to.  [default: gfx942, MI300X]")
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
     "--import-names", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Refresh CUDA names from a HIPIFY checkout."
 )
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the result to this file instead of stdout.")
-@click.option("--detailed-exitcode", is_flag=True, help="Exit 3 where the route is stay or something blocks.")
+@click.option("--detailed-exitcode", is_flag=True, help="Exit 3 where the route is stay, or something blocks or was not judged.")
 @output_option("table", "wide", "json", "yaml", "name", "html", "sarif")
 @pass_app
 def command(
@@ -52,10 +56,10 @@ def command(
 
     \b
     Examples:
-      fleetctl assess                                  the fleet's verdicts
-      fleetctl assess ./service --save chat            read a tree; plans use the verdict
-      fleetctl assess chat --waive R038="own kernels"  accept a finding
-      fleetctl assess image.tar -o sarif --out a.sarif an image that docker saved
+      fleetctl assess                                   the fleet's verdicts
+      fleetctl assess ./service --save chat             read a tree, for plans
+      fleetctl assess chat --waive R038="own kernels"   accept a finding
+      fleetctl assess image.tar -o sarif --out a.sarif  what docker saved
     """
     if import_names is not None:
         _import_names(app, import_names)
@@ -80,9 +84,13 @@ def command(
     if probe:
         _say_missing(app, ports)
     _show(app, found, output, out)
+    _say_unused(app, found)
     if workload is not None:
         app.note(f"Kept as the assessment of {workload}. Next: fleetctl plan")
-    sys.exit(EXIT_CHANGES if detailed_exitcode and (found.blocking or found.route == "stay") else EXIT_DONE)
+    from fleetctl.assess.route import not_judged
+
+    is_clean = not found.blocking and found.route != "stay" and not not_judged(found)
+    sys.exit(EXIT_DONE if is_clean or not detailed_exitcode else EXIT_CHANGES)
 
 
 def _check_target(target: str) -> None:
@@ -109,6 +117,8 @@ def _subject(app: App, subjects: tuple[str, ...], save_as: str | None, target: s
     images: list[str] = []
     named = save_as
     for word in subjects:
+        if not word.strip():
+            raise UsageError("usage.no_path", "a name is empty.", hint="Name a file, a folder, an image or a workload")
         if Path(word).exists():
             paths.append(Path(word))
         elif "/" in word or ":" in word:
@@ -134,12 +144,25 @@ def _waiver(text: str, ports: AssessPorts) -> Waiver:
     from fleetctl.domain.plan import Waiver
     from fleetctl.errors import UsageError
 
-    rule, _, reason = text.partition("=")
-    if not rule.strip() or len(reason.strip()) < 3:
-        raise UsageError("usage.waiver", f"{text!r} is not RULE=REASON with a reason in words.", hint='Add: --waive R038="why it is fine"')
+    rule, sign, reason = text.partition("=")
+    if not rule.strip() or not sign:
+        raise UsageError("usage.waiver", f"{text!r} is not RULE=REASON.", hint='Add: --waive R038="why it is fine"')
+    if len(reason.strip()) < SHORTEST_REASON:
+        raise UsageError(
+            "usage.waiver_reason",
+            f"the reason {reason.strip()!r} for {rule.strip()} is too short to be kept: {SHORTEST_REASON} characters at least.",
+            hint=f'Add: --waive {rule.strip()}="why it is fine"',
+        )
     if rule.split(":")[0] == "R068":
         raise UsageError("usage.licence_waiver", "a licence is accepted, not waived.", hint="Add: --accept-licence scale=REFERENCE")
     return Waiver(rule=rule.strip(), reason=reason.strip(), actor=ports.actor, at=ports.clock.now())
+
+
+def _say_unused(app: App, found: Assessment) -> None:
+    from fleetctl.assess.route import unused
+
+    for waiver in unused(found):
+        app.note(f"Waiver {waiver.rule} answers to no finding of this assessment: it changes nothing. Labels: -o name")
 
 
 def _accept(app: App, text: str, ports: AssessPorts) -> None:
@@ -155,14 +178,19 @@ def _accept(app: App, text: str, ports: AssessPorts) -> None:
 
 def _convert(app: App, subject: Subject, folder: Path, found: Assessment, ports: AssessPorts) -> None:
     from fleetctl.errors import UsageError
-    from fleetctl.usecases.assess import BY_HAND_NAME, PATCH_NAME, convert_tree
+    from fleetctl.usecases.convert import BY_HAND_NAME, PATCH_NAME, convert_tree
+    from fleetctl.views.columns import counted
 
     if len(subject.paths) != 1:
         raise UsageError("usage.convert", "--convert needs exactly one path.", hint="Run: fleetctl assess PATH --convert NEWFOLDER")
     if folder.resolve().is_relative_to(subject.paths[0].resolve()):
         raise UsageError("usage.convert", f"{folder} lies in the tree that is read.", hint="Name a new folder beside it")
-    done = convert_tree(subject.paths[0], folder, found, ports, app.wiring.copy_writer())
-    app.note(f"{folder}: {done.files} files, {done.replaced} names replaced; {done.by_hand} names left, in {BY_HAND_NAME}; {PATCH_NAME}.")
+    done = convert_tree(subject.paths[0], folder, found, ports.tree, ports.book, app.wiring.copy_writer())
+    left = f"; {counted(len(done.left_out), 'source')} left out" if done.left_out else ""
+    app.note(
+        f"{folder}: {counted(done.files, 'source')}, {done.changed} of them changed ({counted(done.replaced, 'name')}), "
+        f"and as {PATCH_NAME}; {counted(len(done.by_hand), 'name')} without a HIP twin{left}: see {BY_HAND_NAME}."
+    )
 
 
 def _import_names(app: App, checkout: Path) -> None:

@@ -7,11 +7,11 @@ import sys
 import click
 
 from fleetctl.cli.app import App
-from fleetctl.cli.options import output_option, pass_app
+from fleetctl.cli.options import Group, output_option, pass_app
 from fleetctl.errors import EXIT_DONE, EXIT_FAILED
 
 
-@click.group("audit")
+@click.group("audit", cls=Group)
 def command() -> None:
     """List and verify the hash-chained log of what happened."""
 
@@ -35,6 +35,24 @@ def verify(app: App, output: str) -> None:
     else:
         app.out(render_audit(chains))
     sys.exit(EXIT_FAILED if faults else EXIT_DONE)
+
+
+@command.command("looks")
+@click.argument("cell")
+@output_option("table", "json")
+@pass_app
+def looks(app: App, cell: str, output: str) -> None:
+    """Compute every verdict of a cell again, from its stored looks alone. Exit 1 where one comes out otherwise."""
+    from fleetctl.domain.ids import CellId
+    from fleetctl.usecases.audit import check_looks
+    from fleetctl.views.audit import render_looks
+
+    found = check_looks(CellId(cell), app.wiring.store.rows(CellId(cell), None))
+    if output == "json":
+        app.line("audit.looks", found)
+    else:
+        app.out(render_looks(found))
+    sys.exit(EXIT_FAILED if found.differing else EXIT_DONE)
 
 
 @command.command("list")

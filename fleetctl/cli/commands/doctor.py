@@ -87,6 +87,14 @@ def _routers(app: App, fleet: Fleet) -> Iterator[NeedCheck]:
         yield _check(f"router {router.name}", lambda cells=cells: _router_found(app, cells))  # type: ignore[misc]
 
 
+_ROUTER_HINTS = {
+    "haproxy": "load fleetctl.lua in this router: docs/how-to/bring-your-own-router.md",
+    "envoy": "one writer at a time and a resident ticker: docs/how-to/envoy-router.md",
+    "alb": "one writer at a time and a resident ticker: docs/how-to/alb-router.md",
+    "httproute": "a resident ticker: docs/how-to/gateway-api-router.md",
+}
+
+
 def _router_found(app: App, cells: list[Cell]) -> Found:
     from fleetctl.adapters.needs import Found
 
@@ -101,7 +109,7 @@ def _router_found(app: App, cells: list[Cell]) -> Found:
         f"{len(shown)} of {len(cells)} cells read back, {moving} with traffic on the target; fence: {can.fence}; lease: {can.weight_lease}"
     )
     if can.fence != "target" or can.weight_lease == "none":
-        return Found("warn", detail, "load fleetctl.lua in this router: docs/how-to/bring-your-own-router.md")
+        return Found("warn", detail, _ROUTER_HINTS.get(app.fleet().router(cells[0].router.name).kind, ""))
     return Found("ok", detail)
 
 
@@ -132,6 +140,9 @@ def _evidence_found(app: App, cell: Cell) -> Found:
     wrong = [s.detail for s in series if s.name.rpartition(".")[2] == "names"]
     if wrong:
         return Found("missing", "; ".join(wrong)[:400], "name the engine and its version: docs/how-to/choose-evidence.md")
+    unread = [f"{s.arm} {s.detail}" for s in series if s.name.rpartition(".")[2] == "log" and not s.present]
+    if unread:
+        return Found("warn", f"engine logs that cannot be read: {'; '.join(unread)}"[:400], "docs/how-to/choose-evidence.md")
     if not there:
         return Found("warn", "no request of this cell was seen yet", "send it traffic, then: fleetctl doctor")
     if cell.evidence != ("log",):

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from fleetctl.cli.app import App
-from fleetctl.cli.options import CELL, output_option, pass_app
+from fleetctl.cli.options import CELL, Group, output_option, pass_app
 
 if TYPE_CHECKING:
     from fleetctl.domain.fleet import Fleet
     from fleetctl.domain.people import Facts, Gap
-    from fleetctl.domain.pool import Pool
     from fleetctl.domain.scan import PartScan, Scan
-    from fleetctl.domain.units import Money
-    from fleetctl.domain.workload import Workload
     from fleetctl.usecases.inventory import Inventory
     from fleetctl.usecases.inventory_found import Found
 
@@ -41,10 +36,12 @@ WHAT = (
 )
 """What `list --what` knows; the views have a table of each."""
 
-what_option = click.option("--what", type=click.Choice(WHAT), default="cells", help="What to list.  [default: cells]")
+what_option = click.option(
+    "--what", type=click.Choice(WHAT), default="cells", metavar="KIND", help=f"What to list: {', '.join(WHAT)}.  [default: cells]"
+)
 
 
-@click.group("inventory", invoke_without_command=True)
+@click.group("inventory", cls=Group, invoke_without_command=True)
 @output_option()
 @click.pass_context
 @pass_app
@@ -69,7 +66,7 @@ def command(app: App, ctx: click.Context, output: str) -> None:
 @output_option()
 @pass_app
 def list_command(app: App, what: str, output: str) -> None:
-    """List cells, the most expensive first; or pools, machines, engines, ... as the last scan found them."""
+    """List cells, the most expensive first; or what --what names, as the last scan found it."""
     _list(app, output, what)
 
 
@@ -78,7 +75,7 @@ def list_command(app: App, what: str, output: str) -> None:
 @output_option("table", "json", "yaml")
 @pass_app
 def show_command(app: App, name: str, output: str) -> None:
-    """Show everything about one cell, machine, engine, ... with the source of each fact."""
+    """Show everything about one cell, machine or engine, with the source of each fact."""
     from fleetctl.errors import UsageError
     from fleetctl.views.inventory import cell_text
     from fleetctl.views.inventory_found import thing_text
@@ -118,8 +115,8 @@ def scan_command(app: App, scope: str, sources: tuple[str, ...], fresh: str, onl
     fleetctl inventory scan --from azure:SUBSCRIPTION --from people.csv
     fleetctl inventory scan --from prometheus:http://127.0.0.1:9090
     """
-    from fleetctl.errors import CredentialsMissing
-    from fleetctl.usecases.scan import lacking_credentials
+    from fleetctl.errors import CredentialsMissing, InventoryFailed
+    from fleetctl.usecases.scan import lacking_credentials, silent
     from fleetctl.views.columns import counted
     from fleetctl.views.inventory_found import scan_table
 
@@ -133,6 +130,9 @@ def scan_command(app: App, scope: str, sources: tuple[str, ...], fresh: str, onl
         first = lacking[0]
         more = f" ({counted(len(lacking) - 1, 'more gap')} of that kind)" if len(lacking) > 1 else ""
         raise CredentialsMissing(first.code, f"{first.reason}{more}.", hint=first.mend)
+    if silent(scan):
+        text = "no source that was asked told anything; the gaps above say why."
+        raise InventoryFailed("inventory.nothing_told", text, hint="Mend them, then run: fleetctl inventory scan --only-gaps")
 
 
 @command.command("diff")
@@ -270,19 +270,21 @@ def _inventory(app: App) -> Inventory:
     scan = app.wiring.scans.newest()
     fleet, found = found_of(app, scan)
     facts, gaps = _facts(app, None, "")
-    return list_inventory(replace(fleet, provenance=facts), _price(), (*gaps, *(scan.gaps() if scan else ()), *found.doubts), found)
+    return list_inventory(
+        replace(fleet, provenance=facts), app.wiring.price(), (*gaps, *(scan.gaps() if scan else ()), *found.doubts), found
+    )
 
 
 def found_of(app: App, scan: Scan | None) -> tuple[Fleet, Found]:
     """Return the fleet of the file, and what the last look found, merged with what the file says."""
-    from fleetctl.catalog import load_catalog
     from fleetctl.domain.merge import merge
     from fleetctl.usecases.inventory_found import match_found
+    from fleetctl.usecases.inventory_orphans import orphans
 
     fleet = app.fleet()
     facts, _ = _facts(app, scan, "")
     things, doubts = merge(facts)
-    return fleet, match_found(fleet, things, load_catalog(), scan.at if scan else None, doubts)
+    return fleet, match_found(fleet, things, app.wiring.catalog, scan.at if scan else None, (*orphans(fleet, facts), *doubts))
 
 
 def _facts(app: App, scan: Scan | None, scope: str) -> tuple[tuple[Facts, ...], tuple[Gap, ...]]:
@@ -340,13 +342,14 @@ def _scan(app: App, texts: tuple[str, ...], fresh: str, only_gaps: bool) -> Scan
         raise UsageError("usage.time", f"--fresh: {e}.", hint="Add: --fresh 15m") from None
     fleet, wiring = app.fleet(), app.wiring
     endpoints = tuple(e for c in fleet.cells for e in (*c.router.baseline_endpoints, *c.router.canary_endpoints))
-    asked = [source_of_text(text) for text in texts] or list(fleet.sources)
+    asked = [source_of_text(text, Path.cwd()) for text in texts] or list(fleet.sources)
     sources = [wiring.discovery(source, endpoints) for source in asked]
     last = wiring.scans.newest()
     scan = scan_sources(sources, last, wiring.clock.now, request, on=lambda p: _progress(app, p))
     if texts and last is not None:
         names = {s.name for s in sources}
-        others = tuple(replace(p, reused=True) for p in last.parts if p.source not in names)
+        lasting = {wiring.discovery(source, endpoints).name for source in fleet.sources}
+        others = tuple(replace(p, reused=True) for p in last.parts if p.source not in names and (p.facts or p.source in lasting))
         scan = Scan(number=0, at=scan.at, parts=tuple(sorted((*scan.parts, *others), key=lambda p: (p.source, p.part))))
     return wiring.scans.save(scan) if sources else scan
 
@@ -356,17 +359,3 @@ def _progress(app: App, part: PartScan) -> None:
         from fleetctl.views.output import clean
 
         app.note(clean(f"{part.source} {part.part}: {len(part.facts)} facts, {len(part.gaps)} gaps"))
-
-
-def _price() -> Callable[[Workload, Pool], Money | None]:
-    """Return the planner's own price of a workload's replicas on a pool; without a catalogue no price is known."""
-    if find_spec("fleetctl.planning.cost") is None or find_spec("fleetctl.catalog.loader") is None:
-        return lambda workload, pool: None
-    share_of = import_module("fleetctl.planning.cost").share_of
-    catalog = import_module("fleetctl.catalog").load_catalog()
-
-    def price(workload: Workload, pool: Pool) -> Money | None:
-        found: Money | None = share_of(workload, pool, catalog)
-        return found
-
-    return price

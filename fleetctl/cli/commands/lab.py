@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING
 import click
 
 from fleetctl.cli.app import App
-from fleetctl.cli.options import CELL, output_option, pass_app
+from fleetctl.cli.options import CELL, Group, output_option, pass_app
 from fleetctl.errors import EXIT_DONE, EXIT_FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fleetctl.lab.fault_control import Sides
+    from fleetctl.lab.lifecycle import RouterKind
     from fleetctl.lab.overview import ProcessRow
 
 SCALE = click.FloatRange(0.01, 100.0)
 
 
-@click.group("lab")
+@click.group("lab", cls=Group)
 def command() -> None:
     """A local fleet on this machine: a real router, a real small LLM, emulated engines, load and faults.
 
@@ -46,8 +47,12 @@ def command() -> None:
     show_default=True,
     help="The target's hosts: folders, or real ones with systemd, ssh and apt in systemd-nspawn (needs root; no real LLM).",
 )
+@click.option("--retries", type=click.IntRange(0, 3), help="Failed tries that the router makes again; from its next start.")
+@click.option("--router", type=click.Choice(("haproxy", "envoy")), help="What splits the traffic; haproxy by default.")
 @pass_app
-def up(app: App, no_llm: bool, no_load: bool, no_ticker: bool, scale: float, hosts: str) -> None:
+def up(
+    app: App, no_llm: bool, no_load: bool, no_ticker: bool, scale: float, retries: int | None, router: RouterKind | None, hosts: str
+) -> None:
     """Start the lab; all processes are healthy, or it says which is not and stops them all."""
     from fleetctl.lab.cells import lab_cells
     from fleetctl.lab.lifecycle import lab_up
@@ -61,6 +66,8 @@ def up(app: App, no_llm: bool, no_load: bool, no_ticker: bool, scale: float, hos
         ticker=not no_ticker,
         rates=rates,
         machines="" if hosts == "emulated" else hosts,
+        retries=retries,
+        router=router,
         say=lambda text: app.note(f"  {text}"),
     )
     app.wiring.renew_ways_home()  # the router may stand elsewhere than when they were written

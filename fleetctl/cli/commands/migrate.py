@@ -5,14 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from fleetctl.cli.app import App
 from fleetctl.cli.options import dry_run_option, output_option, pass_app
-from fleetctl.errors import EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, EXIT_PENDING, EXIT_ROLLED_BACK
+from fleetctl.errors import EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, EXIT_PENDING, EXIT_ROLLED_BACK, OutputFailed
 
 if TYPE_CHECKING:
     from fleetctl.domain.ids import CellId
@@ -50,6 +50,7 @@ def command(
     plan = approved_plan(w.store, fleet, plan_id)
     chosen = chosen_cells(plan, w.store, cells, arrived(plan, w.store, lambda c: w.router_of(c).read(c).target_bp))
     _announce(app, plan, chosen, phase, output, approvals=fleet.policy.approvals)
+    w.check_evidence(chosen)
     if dry_run or not chosen:
         click.echo("Nothing was changed.", err=True)
         return
@@ -84,6 +85,29 @@ class _Stop:
         self.asked = True
 
 
+class Lines:
+    """A stream of JSON lines; once nobody reads it, it asks to stop as Ctrl-C does, so that no weight is left behind unwatched."""
+
+    def __init__(self, line: Callable[[str, object], None], stop: _Stop) -> None:
+        self._line, self._stop = line, stop
+        self.lost: OutputFailed | None = None
+
+    def __call__(self, kind: str, value: object) -> None:
+        """Write one line, unless an earlier one was lost."""
+        if self.lost is None:
+            try:
+                self._line(kind, value)
+            except OutputFailed as e:
+                self.lost = e
+                self._stop.asked = True
+
+    def ended(self, code: int) -> int:
+        """Return the exit code; raises OutputFailed where a line was lost."""
+        if self.lost is not None:
+            raise self.lost
+        return code
+
+
 def run_cells(app: App, cells: Sequence[CellId], phase: str | None, until: str, *, wait: bool, no_hold: bool, output: str) -> int:
     """Tick or watch cells that have begun, as the command does; returns the exit code."""
     from fleetctl.cli.commands.status import waits_for
@@ -97,7 +121,8 @@ def run_cells(app: App, cells: Sequence[CellId], phase: str | None, until: str, 
     def why() -> dict[str, str]:
         return {r.cell: clean(waits_for(r)) for r in app.wiring.status_rows()}
 
-    view = MigrateView(why=why, stream=app.line if as_json else None, tty=app.live and not as_json)
+    lines = Lines(app.line, stop)
+    view = MigrateView(why=why, stream=lines if as_json else None, tty=app.live and not as_json)
     driver = Driver(ports=app.wiring.tick_ports(), settings=app.wiring.tick_settings(), on_tick=lambda _: None)
     goal: Goal = "phase" if phase else ("complete" if wait else "soak")
     old = [(s, signal.signal(s, stop.handle)) for s in (signal.SIGINT, signal.SIGTERM)]
@@ -108,13 +133,14 @@ def run_cells(app: App, cells: Sequence[CellId], phase: str | None, until: str, 
             alone = driver.lease is not None
             open_ = [r for r in rollouts if r is not None and not r.ended and r.weight_bp > 0]
             if alone and open_ and (stop() or no_hold):
-                return _home(app, driver, cells, stop())
+                return lines.ended(_home(app, driver, cells, stop()))
             if alone and open_ and not stop():
                 click.echo("No resident ticker: staying to judge and hold the weight. Ctrl-C takes these cells home.", err=True)
                 rollouts = follow(driver, cells, lambda r: r is None or bool(r.ended), view.show, stop)
                 if stop():
-                    return _home(app, driver, cells, interrupted=True)
+                    return lines.ended(_home(app, driver, cells, interrupted=True))
                 code = _code(rollouts, until, "complete", False)
+        lines.ended(code)
         _result(app, rollouts, output, stop())
         return code
     finally:

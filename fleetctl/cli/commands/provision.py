@@ -20,10 +20,16 @@ if TYPE_CHECKING:
     from fleetctl.usecases.capacity import ProvisionOutcome
 
 
+_NOTICES_S = 20.0
+"""Longest that a cloud is waited for to tell of the end of machines, by --check."""
+
+
 @click.command("provision")
 @click.argument("pools", nargs=-1, metavar="[POOL]...")
 @click.option("--plan", "plan_id", metavar="ID", help="The approved plan; the newest where it is left out.")
-@click.option("--check", is_flag=True, help="Only tell drift, orphans and what is still to be made; exit 3 where there is any.")
+@click.option(
+    "--check", is_flag=True, help="Only tell drift, orphans, what is still to be made and what is to end; exit 3 where there is any."
+)
 @dry_run_option
 @output_option("table", "json")
 @pass_app
@@ -60,9 +66,10 @@ def _run(app: App, plan: Plan, pools: tuple[str, ...], *, check: bool, dry_run: 
     from fleetctl.domain.ids import PoolId
     from fleetctl.usecases.provision import provision
     from fleetctl.views.progress import ProgressView
-    from fleetctl.views.provision import drift_lines, outcome_lines, outcome_row, plan_lines
+    from fleetctl.views.provision import drift_lines, notice_lines, outcome_lines, outcome_row, plan_lines
 
     w = app.wiring
+    notices = w.notices_within(_NOTICES_S) if check else None
     run = w.run_folder("provision")
     applies = not (dry_run or check)
     rows: list[dict[str, object]] = []
@@ -76,12 +83,14 @@ def _run(app: App, plan: Plan, pools: tuple[str, ...], *, check: bool, dry_run: 
         def done(o: ProvisionOutcome) -> None:
             nonlocal differs
             drift = w.provisioner(o.spec).drift(o.spec.pool) if check else ()
-            differs = differs or bool(drift or o.orphans or not o.shown.is_empty)
-            rows.append(outcome_row(o, drift))
+            told = notices.read(o.spec.pool) if notices is not None else ()
+            differs = differs or bool(drift or o.orphans or not o.shown.is_empty or any(s.severity == "critical" for s in told))
+            rows.append(outcome_row(o, drift, told))
             if output != "json":
                 for line in (
                     *outcome_lines(o, with_plan=not applies or o.done is None, width=app.width),
                     *drift_lines(drift, width=app.width),
+                    *notice_lines(told, w.clock.now(), width=app.width),
                 ):
                     app.out(line)
 

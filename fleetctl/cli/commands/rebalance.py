@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import timedelta
+from math import isfinite
 from typing import TYPE_CHECKING
 
 import click
@@ -18,21 +19,32 @@ if TYPE_CHECKING:
     from fleetctl.domain.rebalance import Limits, RebalanceRun, StandingApproval
     from fleetctl.rebalance.standing import Measured
     from fleetctl.usecases.rebalance import Proposal
+    from fleetctl.usecases.rebalance_apply import Begun
 
 CLASSES = ("batch", "online", "realtime")
+KINDS = ("systemd", "cron")
 MOVES_SHARE = 0.02
 """Of the cells, in a window, where --moves is not given. Source: the bar that churn is held to (docs/explanation/planning.md)."""
 
 
-def _duration(_ctx: click.Context, _param: click.Parameter, value: str | None) -> timedelta | None:
+def _duration(_ctx: click.Context, param: click.Parameter, value: str | None) -> timedelta | None:
     from fleetctl.formats.quantities import parse_duration
 
     if value is None:
         return None
     try:
-        return parse_duration(value)
+        span = parse_duration(value)
     except ValueError as e:
         raise click.BadParameter(str(e)) from e
+    if param.name != "dwell" and span < timedelta(hours=1):
+        raise click.BadParameter("must be at least 1h: shorter, and nothing would count")
+    return span
+
+
+def _finite(_ctx: click.Context, _param: click.Parameter, value: float) -> float:
+    if not isfinite(value):
+        raise click.BadParameter("must be a number of USD")
+    return value
 
 
 def _share(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
@@ -41,9 +53,12 @@ def _share(_ctx: click.Context, _param: click.Parameter, value: str | None) -> f
     if value is None:
         return None
     try:
-        return parse_ratio(value)
+        share = parse_ratio(value)
     except ValueError as e:
         raise click.BadParameter(str(e)) from e
+    if not 0 < share <= 1:
+        raise click.BadParameter("must be above 0% and at most 100%")
+    return share
 
 
 @click.command("rebalance")
@@ -51,15 +66,20 @@ def _share(_ctx: click.Context, _param: click.Parameter, value: str | None) -> f
 @click.option("--approve", "approve_", is_flag=True, help="Sign a standing approval with these limits; needs --until.")
 @click.option("--withdraw", metavar="ID", help="Take a standing approval back.")
 @click.option("--standing", default="", metavar="ID", help="The standing approval to act under; the newest where it is left out.")
-@click.option("--moves", type=click.IntRange(1), help="Cells in a window at most.  [default: 2 % of the cells, at least 1]")
-@click.option("--share", callback=_share, help="Of the fleet's GPUs in a window at most, such as 5%.  [default: 10%]")
-@click.option("--window", callback=_duration, help="In which moves are counted.  [default: 7d]")
+@click.option("--moves", type=click.IntRange(1), help="Cells in a window at most.  [default: the approval's, else 2 % of the cells]")
+@click.option("--share", callback=_share, help="Of the fleet's GPUs in a window, such as 5%.  [default: the approval's, else 10%]")
+@click.option("--window", callback=_duration, help="In which moves are counted.  [default: the approval's, else 7d]")
 @click.option("--dwell", callback=_duration, help="A cell that has moved stays for this long.  [default: 14d]")
 @click.option("--payback", callback=_duration, help="In which a move must earn back its cost.  [default: the policy's horizon]")
-@click.option("--min-saving", type=click.FloatRange(0), default=0.0, help="USD per hour and moved replica that a run must save.")
-@click.option("--class", "classes", type=click.Choice(CLASSES), multiple=True, help="That may move; may be repeated.  [default: all]")
+@click.option(
+    "--min-saving", type=click.FloatRange(0), default=0.0, callback=_finite, help="USD per hour and moved replica that a run must save."
+)
+@click.option(
+    "--class", "classes", type=click.Choice(CLASSES), multiple=True, help="That may move; may be repeated.  [default: the approval's]"
+)
 @click.option("--until", metavar="DATE", help="With --approve: the last day of the approval.")
-@click.option("--install-timer", type=click.Choice(("systemd", "cron")), help="Run this command with --apply on a schedule.")
+@click.option("--install-timer", type=click.Choice(KINDS), help="Run this command with --apply and these limits on a schedule.")
+@click.option("--remove-timer", type=click.Choice(KINDS), help="Take that schedule away again.")
 @click.option("--every", type=click.Choice(("hourly", "daily", "weekly")), default="weekly", show_default=True, help="With a timer.")
 @dry_run_option
 @output_option("table", "json", "yaml")
@@ -77,29 +97,86 @@ def command(app: App, /, output: str, dry_run: bool, **given: object) -> None:
       fleetctl rebalance --apply
       fleetctl rebalance --install-timer systemd --every daily
     """
-    limits = _limits(app, given)
+    _one_of(given)
     if given["withdraw"]:
         _withdraw(app, str(given["withdraw"]), dry_run)
     elif given["approve_"]:
-        _approve(app, limits, given["until"], dry_run)
+        _approve(app, _limits(app, given, None), given["until"], dry_run)
     elif given["install_timer"]:
-        _install(app, str(given["install_timer"]), str(given["every"]), dry_run)
+        _install(app, str(given["install_timer"]), str(given["every"]), _words(given), dry_run)
+    elif given["remove_timer"]:
+        _remove(app, str(given["remove_timer"]), dry_run)
     elif given["apply_"] and not dry_run:
-        sys.exit(_apply(app, limits, str(given["standing"]), output))
+        sys.exit(_apply(app, given, output))
     else:
-        _show(app, _propose(app, limits).run, output, dry=True)
+        approval = _standing(app, str(given["standing"]))
+        limits = _limits(app, given, approval)
+        _show(app, _propose(app, limits).run, output, dry=True, limits=limits)
 
 
-def _limits(app: App, given: dict[str, object]) -> Limits:
+def _one_of(given: dict[str, object]) -> None:
+    """Refuse two wishes in one command, of which one would be ignored."""
+    from fleetctl.errors import UsageError
+
+    wishes = {
+        "--apply": "apply_",
+        "--approve": "approve_",
+        "--withdraw": "withdraw",
+        "--install-timer": "install_timer",
+        "--remove-timer": "remove_timer",
+    }
+    asked = [name for name, key in wishes.items() if given[key] not in (None, False)]
+    if len(asked) > 1:
+        raise UsageError("usage.rebalance", f"{' and '.join(asked)} are different wishes.", hint="Give one of them")
+    if given["until"] and "--approve" not in asked:
+        raise UsageError("usage.rebalance", "--until is of --approve.", hint="Run: fleetctl rebalance --help")
+
+
+def _limits(app: App, given: dict[str, object], approval: StandingApproval | None) -> Limits:
+    """Return the limits asked for, within the approval where there is one; what was not asked for is the approval's, or the default."""
     from dataclasses import replace
 
     from fleetctl.domain.rebalance import Limits
+    from fleetctl.rebalance.hold import within
 
     fleet = app.wiring.fleet
     usual = Limits(moves=max(1, round(MOVES_SHARE * len(fleet.cells))), share=0.1, payback=fleet.policy.horizon)
+    if approval is not None:
+        usual = replace(usual, moves=approval.moves, share=approval.share, window=approval.window, classes=approval.classes)
     asked = {k: given[k] for k in ("moves", "share", "window", "dwell", "payback") if given[k] is not None}
-    classes = given["classes"] or CLASSES
-    return replace(usual, min_saving_usd=float(str(given["min_saving"])), classes=tuple(classes), **asked)  # type: ignore[arg-type]
+    classes = given["classes"] or usual.classes
+    limits = replace(usual, min_saving_usd=float(str(given["min_saving"])), classes=tuple(classes), **asked)  # type: ignore[arg-type]
+    return limits if approval is None else within(limits, approval)
+
+
+def _standing(app: App, name: str) -> StandingApproval | None:
+    """Return the approval that a run would act under; None where none holds and none was named."""
+    from fleetctl.errors import PlanStale
+    from fleetctl.usecases.rebalance_apply import standing_approval
+
+    w = app.wiring
+    try:
+        return standing_approval(w.store, w.fleet, name, w.clock.now())
+    except PlanStale:
+        if name:
+            raise
+        return None
+
+
+def _words(given: dict[str, object]) -> tuple[str, ...]:
+    """Return the limits that were given as words of a command line, for a timer's."""
+    words: list[str] = []
+    for name in ("standing", "moves", "share", "window", "dwell", "payback", "min_saving"):
+        value = given[name]
+        if value in (None, "", 0.0) and name in ("standing", "moves", "share", "min_saving"):
+            continue
+        if isinstance(value, timedelta):
+            words += [f"--{name}", f"{value.total_seconds():.0f}s"]
+        elif value is not None:
+            words += [f"--{name.replace('_', '-')}", f"{float(str(value)) * 100:g}%" if name == "share" else str(value)]
+    for one in given["classes"] if isinstance(given["classes"], tuple) else ():
+        words += ["--class", str(one)]
+    return tuple(words)
 
 
 def _propose(app: App, limits: Limits) -> Proposal:
@@ -128,7 +205,7 @@ def _measured(app: App) -> dict[CellId, Measured]:
     return out
 
 
-def _show(app: App, run: RebalanceRun, output: str, *, dry: bool) -> None:
+def _show(app: App, run: RebalanceRun, output: str, *, dry: bool, limits: Limits) -> None:
     from fleetctl.formats.output import as_json, as_yaml
     from fleetctl.views.rebalance import render_run
 
@@ -137,7 +214,7 @@ def _show(app: App, run: RebalanceRun, output: str, *, dry: bool) -> None:
     elif output == "yaml":
         app.out(as_yaml("rebalance", run))
     else:
-        app.out(render_run(run, dry=dry).rstrip("\n"))
+        app.out(render_run(run, dry=dry, limits=limits, width=app.width).rstrip("\n"))
 
 
 def _approve(app: App, limits: Limits, until: object, dry_run: bool) -> None:
@@ -182,12 +259,12 @@ def _withdraw(app: App, name: str, dry_run: bool) -> None:
     app.out(f"standing/{gone.id} withdrawn: no run begins anything under it. Moves under way go on: fleetctl abort CELL")
 
 
-def _install(app: App, kind: str, every: str, dry_run: bool) -> None:
-    job = app.wiring.timer_job(every)
+def _install(app: App, kind: str, every: str, words: tuple[str, ...], dry_run: bool) -> None:
+    job = app.wiring.timer_job(every, words)
     if dry_run:
-        from fleetctl.adapters.timer.install import cron_line, unit_texts
+        from fleetctl.adapters.timer.install import cron_line, is_system, unit_texts
 
-        texts = {"crontab": cron_line(job)} if kind == "cron" else unit_texts(job, system=False)
+        texts = {"crontab": cron_line(job)} if kind == "cron" else unit_texts(job, system=is_system())
         for name, text in texts.items():
             app.out(f"# {name}\n{text}")
         app.note("Nothing was changed.")
@@ -195,28 +272,45 @@ def _install(app: App, kind: str, every: str, dry_run: bool) -> None:
     done = app.wiring.install_timer(kind, job)
     for path in done.files:
         app.out(path)
-    app.note(f"It acts only under a standing approval. Look: {done.look}")
+    for text in done.notes:
+        app.note(text)
+    if _standing(app, "") is None:
+        app.note("No standing approval holds yet: until one does, its runs change nothing. Next: fleetctl rebalance --approve --until DATE")
+    app.note(f"Look: {done.look}. Take it away: fleetctl rebalance --remove-timer {kind}")
 
 
-def _apply(app: App, limits: Limits, standing: str, output: str) -> int:
-    from fleetctl.usecases.rebalance_apply import begin_run, narrowed, save, standing_approval, take_lease
+def _remove(app: App, kind: str, dry_run: bool) -> None:
+    job = app.wiring.timer_job("weekly", ())
+    if dry_run:
+        app.out(f"Would take the {kind} timer {job.name} away\nNothing was changed.")
+        return
+    gone = app.wiring.remove_timer(kind, job)
+    app.out("\n".join(f"removed {text}" for text in gone) or f"There is no {kind} timer {job.name}; nothing was changed.")
+
+
+def _apply(app: App, given: dict[str, object], output: str) -> int:
+    from fleetctl.usecases.rebalance_apply import begin_run, keep_lease, save, settle, standing_approval, take_lease
 
     w = app.wiring
     lease = take_lease(w.store, w.holder, w.is_gone)
     try:
-        approval = standing_approval(w.store, w.fleet, standing, w.clock.now())
-        proposal = _propose(app, narrowed(limits, approval))
+        for died in settle(w.store, w.store, w.clock.now()):
+            app.note(f"The run {died.id} died while it began its moves; {len(died.begun)} of them had begun and go on.")
+        approval = standing_approval(w.store, w.fleet, str(given["standing"]), w.clock.now())
+        limits = _limits(app, given, approval)
+        proposal = _propose(app, limits)
         plan = save(proposal, w.fleet, w.plan_ports(), approval)
         if plan is None:
-            _show(app, proposal.run, output, dry=True)
+            _show(app, proposal.run, output, dry=True, limits=limits)
             return EXIT_DONE
         w.save_ways_home(plan)
         _make(app, plan, approval)
-        begun = begin_run(proposal, w.fleet, w.plan_ports(), approval)
+        lease = keep_lease(w.store, lease)
+        begun = begin_run(proposal, w.read_again(), w.plan_ports(), approval)
     finally:
         w.store.release(lease)
-    _show(app, begun.run, output, dry=False)
-    return _follow(app, begun.cells, begun.home, output)
+    _show(app, begun.run, output, dry=False, limits=limits)
+    return _follow(app, begun, output)
 
 
 def _make(app: App, plan: Plan, approval: StandingApproval) -> None:
@@ -234,8 +328,19 @@ def _make(app: App, plan: Plan, approval: StandingApproval) -> None:
     prepare(app, plan)
 
 
-def _follow(app: App, cells: tuple[CellId, ...], home: tuple[CellId, ...], output: str) -> int:
+def _follow(app: App, begun: Begun, output: str) -> int:
+    """Bring home what returns first, which takes seconds; then go on with what has begun as `migrate` does."""
     from fleetctl.cli.commands.migrate import run_cells
+    from fleetctl.usecases.migrate import Driver, follow_order
 
-    every = (*cells, *home)
-    return run_cells(app, every, None, "complete", wait=False, no_hold=False, output=output) if every else EXIT_DONE
+    w = app.wiring
+    if begun.home:
+        driver = Driver(ports=w.tick_ports(), settings=w.tick_settings(), on_tick=lambda _: None)
+        try:
+            ended = follow_order(driver, begun.home, lambda r: r is None or r.ended not in ("", "complete"))
+        finally:
+            driver.stop()
+        for r in ended:
+            if r is not None and output == "table":
+                app.out(f"cell/{r.cell} is home")
+    return run_cells(app, begun.cells, None, "complete", wait=False, no_hold=False, output=output) if begun.cells else EXIT_DONE

@@ -46,7 +46,7 @@ def command(app: App, pool: str, handoff: bool, out: str, confirm: str | None, d
         raise UsageError("usage.pool", f"there is no pool {pool!r} in the fleet.", hint="Run: fleetctl inventory")
     ports = w.release_ports(w.run_folder("release"))
     found = view(PoolId(pool), w.fleet, ports, handoff=handoff)
-    price = w.pool_price(PoolId(pool))
+    price = w.pool_price(PoolId(pool), more=len(found.standing))
     if output == "table":
         app.out("\n".join(release_lines(found, w.fleet, price, width=app.width)))
     if dry_run:
@@ -63,6 +63,7 @@ def _destroy(app: App, found: ReleaseView, ports: ReleasePorts, confirm: str | N
     from time import monotonic
 
     from fleetctl.usecases.release import ask, destroy
+    from fleetctl.views.columns import counted
     from fleetctl.views.progress import ProgressView
 
     ask(found, ports)
@@ -74,7 +75,8 @@ def _destroy(app: App, found: ReleaseView, ports: ReleasePorts, confirm: str | N
         app.line("release", {"pool": pool, "release": found.release.id, "destroyed": found.release.hosts, "leftovers": gone})
     else:
         more = f" and {len(gone)} leftovers" if gone else ""
-        app.out(f"pool/{pool} is destroyed: {len(found.release.hosts)} hosts{more}; nothing with its tag is left")
+        hosts = counted(len(found.release.hosts) + len(found.standing), "host")
+        app.out(f"pool/{pool} is destroyed: {hosts}{more}; nothing with its tag is left")
     app.note(f"Next: set count 0 of {pool} in the fleet file, or take it out")
 
 

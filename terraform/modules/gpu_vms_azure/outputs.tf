@@ -9,6 +9,7 @@ output "hosts" {
       user       = var.admin.username
       variables = {
         cloud_id = azurerm_linux_virtual_machine.host[id].id
+        intent   = lookup(var.tags, "fleetctl-intent", "")
         sku      = var.size
         vm_id    = azurerm_linux_virtual_machine.host[id].virtual_machine_id
       }

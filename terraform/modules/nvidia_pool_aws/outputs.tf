@@ -1,4 +1,5 @@
 locals {
+  intent          = lookup(var.tags, "fleetctl-intent", "")
   group_addresses = try(data.aws_instances.group[0].private_ips, [])
   group_ids       = try(data.aws_instances.group[0].ids, [])
   named = [
@@ -8,7 +9,7 @@ locals {
       address    = aws_instance.host[id].private_ip
       connection = "ssh"
       user       = var.user
-      variables  = { cloud_id = aws_instance.host[id].id, sku = var.instance_type }
+      variables  = { cloud_id = aws_instance.host[id].id, intent = local.intent, sku = var.instance_type }
     } if var.form == "instances"
   ]
   grouped = [
@@ -18,7 +19,7 @@ locals {
       address    = address
       connection = "ssh"
       user       = var.user
-      variables  = { cloud_id = local.group_ids[place], sku = var.instance_type }
+      variables  = { cloud_id = local.group_ids[place], intent = local.intent, sku = var.instance_type }
     }
   ]
 }

@@ -1,0 +1,1 @@
+"""Traffic, adapter layer: an AWS Application Load Balancer as the router. Never decides a weight."""

@@ -1,0 +1,101 @@
+"""Traffic, adapter layer: the few calls to AWS that a split needs, with its errors in fleetctl's words. Never decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fleetctl.domain.units import Instant
+from fleetctl.errors import TrafficNotApplied
+
+_GONE = frozenset({"RuleNotFound", "ListenerNotFound", "RuleNotFoundException", "ListenerNotFoundException"})
+
+
+class Elb:
+    """Listener rules, tags and request counts of one region.
+
+    Args:
+        client: makes a client of a service ("elbv2", "cloudwatch"), with time-outs that keep a call under 5 s.
+    """
+
+    def __init__(self, client: Callable[[str], Any], router: str) -> None:
+        self._client = client
+        self._clients: dict[str, Any] = {}
+        self._router = router
+
+    def actions(self, arn: str) -> tuple[dict[str, Any], ...]:
+        """Return a rule's or listener's actions. Raises TrafficNotApplied."""
+        with self._translated():
+            if _is_rule(arn):
+                return tuple(self._of("elbv2").describe_rules(RuleArns=[arn])["Rules"][0]["Actions"])
+            return tuple(self._of("elbv2").describe_listeners(ListenerArns=[arn])["Listeners"][0]["DefaultActions"])
+
+    def forward(self, arn: str, actions: list[dict[str, Any]]) -> None:
+        """Replace a rule's or listener's actions. Raises TrafficNotApplied."""
+        with self._translated():
+            if _is_rule(arn):
+                self._of("elbv2").modify_rule(RuleArn=arn, Actions=actions)
+            else:
+                self._of("elbv2").modify_listener(ListenerArn=arn, DefaultActions=actions)
+
+    def tags(self, arn: str) -> dict[str, str]:
+        """Return the tags of a rule or listener. Raises TrafficNotApplied."""
+        with self._translated():
+            found = self._of("elbv2").describe_tags(ResourceArns=[arn])["TagDescriptions"]
+            return {tag["Key"]: tag.get("Value", "") for one in found for tag in one["Tags"]}
+
+    def tag(self, arn: str, key: str, value: str) -> None:
+        """Set one tag. Raises TrafficNotApplied."""
+        with self._translated():
+            self._of("elbv2").add_tags(ResourceArns=[arn], Tags=[{"Key": key, "Value": value}])
+
+    def requests(self, group: str, start: Instant, end: Instant) -> dict[Instant, int]:
+        """Return the requests of a target group by minute. Raises TrafficNotApplied."""
+        if start >= end:
+            return {}
+        with self._translated():
+            points = self._of("cloudwatch").get_metric_statistics(
+                Namespace="AWS/ApplicationELB",
+                MetricName="RequestCount",
+                Dimensions=[
+                    {"Name": "TargetGroup", "Value": group.rpartition(":")[2]},
+                    {"Name": "LoadBalancer", "Value": self._balancer(group)},
+                ],
+                StartTime=start,
+                EndTime=end,
+                Period=60,
+                Statistics=["Sum"],
+            )["Datapoints"]
+        return {point["Timestamp"]: round(point["Sum"]) for point in points}
+
+    def _balancer(self, group: str) -> str:
+        found = self._of("elbv2").describe_target_groups(TargetGroupArns=[group])["TargetGroups"][0]["LoadBalancerArns"]
+        return str(found[0]).partition("loadbalancer/")[2] if found else ""
+
+    def _of(self, service: str) -> Any:
+        if service not in self._clients:
+            self._clients[service] = self._client(service)
+        return self._clients[service]
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            yield
+        except ClientError as e:
+            error = e.response.get("Error", {})
+            code, said = str(error.get("Code", "")), " ".join(str(error.get("Message", "")).split())[:200].rstrip(".")
+            if code in _GONE:
+                text = f"router {self._router}: AWS knows no such listener or rule."
+                raise TrafficNotApplied("traffic.unknown_cell", text, hint="Correct the ARN in the fleet file.") from e
+            text = f"router {self._router}: AWS answers {code} ({e.operation_name}): {said}."
+            raise TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor") from e
+        except (BotoCoreError, KeyError, IndexError) as e:
+            text = f"router {self._router}: AWS cannot be asked: {' '.join(str(e).split())[:200].rstrip('.')}."
+            raise TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor") from e
+
+
+def _is_rule(arn: str) -> bool:
+    return ":listener-rule/" in arn

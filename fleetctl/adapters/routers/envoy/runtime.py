@@ -1,0 +1,279 @@
+"""Traffic, adapter layer: Envoy's runtime, over its admin interface and in the file from which it restarts. Never decides a weight.
+
+Per cell there are three keys: the weight of each of its two clusters, and "<cap bp>:<token>:<lease, epoch ms>". The file is a
+runtime resource (RTDS) that Envoy watches; what the admin interface sets stands above it until Envoy restarts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import http.client
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.routers.route import write_private
+from fleetctl.domain.ids import CellId
+from fleetctl.domain.units import FULL_BP
+from fleetctl.errors import ConfigInvalid, TrafficNotApplied
+
+RUNTIME_FILE = "runtime.json"
+LOCK_LIMIT_S = 0.15
+_LOCK = ".runtime.lock"
+_ANSWER_MAX = 64 << 20
+_FENCE = re.compile(r"(\d{1,16}):(\d{1,16}):(\d{1,16})\Z")
+_RESOURCE = "type.googleapis.com/envoy.service.runtime.v3.Runtime"
+_PREFIX = "fleetctl"
+
+
+def weight_key(cluster: str) -> str:
+    """Return the runtime key of a cluster's weight; of "" the prefix that Envoy is told."""
+    return f"{_PREFIX}.weight.{cluster}" if cluster else f"{_PREFIX}.weight"
+
+
+def fence_key(c: str) -> str:
+    """Return the runtime key of a cell's cap, token and lease."""
+    return f"{_PREFIX}.fence.{c}"
+
+
+def shadow_key(c: str) -> str:
+    """Return the runtime key of a cell's mirrored share, in millionths."""
+    return f"{_PREFIX}.shadow.{c}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What stands for one cell.
+
+    Args:
+        bp, cap_bp: 0 to 10,000; lease_ms: epoch milliseconds.
+        baseline, canary: names of its clusters; "" means `<cell>_baseline` and `<cell>_canary`.
+    """
+
+    bp: int = 0
+    cap_bp: int = 0
+    token: int = 0
+    lease_ms: int = 0
+    baseline: str = ""
+    canary: str = ""
+
+    def entries(self, c: CellId) -> dict[str, str]:
+        """Return the cell's runtime keys and values."""
+        return {
+            weight_key(self.canary or f"{c}_canary"): str(self.bp),
+            weight_key(self.baseline or f"{c}_baseline"): str(FULL_BP - self.bp),
+            fence_key(c): f"{self.cap_bp}:{self.token}:{self.lease_ms}",
+        }
+
+
+def standing_of(c: CellId, values: Mapping[str, str], *, baseline: str = "", canary: str = "") -> Standing | None:
+    """Return what runtime values say of a cell, None where its weight is not among them.
+
+    Raises:
+        TrafficNotApplied: traffic.not_shown, where a value is no number or the two weights are no split.
+    """
+    shown = values.get(weight_key(canary or f"{c}_canary"))
+    rest = values.get(weight_key(baseline or f"{c}_baseline"))
+    if shown is None or rest is None:
+        return None
+    if not (_is_weight(shown) and _is_weight(rest)) or int(shown) + int(rest) != FULL_BP:
+        raise TrafficNotApplied(
+            "traffic.not_shown",
+            f"cell {c}: Envoy shows weights {shown[:20]!r} and {rest[:20]!r}, no split of {FULL_BP}: somebody else writes there.",
+            hint="Run: fleetctl doctor",
+        )
+    found = _FENCE.match(values.get(fence_key(c), "0:0:0"))
+    cap, token, lease = (int(part) for part in found.groups()) if found else (0, 0, 0)
+    return Standing(bp=int(shown), cap_bp=cap, token=token, lease_ms=lease, baseline=baseline, canary=canary)
+
+
+def _is_weight(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= FULL_BP
+
+
+class Admin:
+    """The admin interface of one Envoy, which must be reachable by ours alone: who reaches it can do everything.
+
+    Args:
+        url: http://<host>:<port>.
+    """
+
+    def __init__(self, url: str, router: str) -> None:
+        address = urlsplit(url)
+        try:
+            port = address.port
+        except ValueError:
+            port = None
+        if address.scheme != "http" or not address.hostname or port is None or address.path not in ("", "/"):
+            text = f"router {router}: admin {url[:80]!r} is no address such as http://127.0.0.1:9901."
+            raise ConfigInvalid("config.router", text, hint="Correct the fleet file.")
+        self._host, self._port, self._router = address.hostname, port, router
+
+    def runtime(self, deadline: Deadline) -> dict[str, str]:
+        """Return every runtime key with the value that counts. Raises TrafficNotApplied (traffic.router_down, traffic.not_shown)."""
+        answer = self._json("GET", "/runtime", deadline)
+        entries = answer.get("entries") if isinstance(answer, dict) else None
+        if not isinstance(entries, dict):
+            raise self._odd("its runtime")
+        return {key: str(entry.get("final_value", "")) for key, entry in entries.items() if isinstance(entry, dict)}
+
+    def modify(self, values: Mapping[str, str], deadline: Deadline) -> None:
+        """Set runtime keys, all in one snapshot. Raises TrafficNotApplied (traffic.router_down, traffic.not_shown)."""
+        query = "&".join(f"{quote(key, safe='')}={quote(value, safe='')}" for key, value in values.items())
+        status, body = self._ask("POST", f"/runtime_modify?{query}", deadline)
+        if status != 200 or body.strip() != b"OK":
+            said = body[:120].decode("utf-8", "replace").strip() or "nothing"
+            text = f"router {self._router} refused the weights: it answered {status}, {said!r}."
+            raise TrafficNotApplied("traffic.not_shown", text, hint="Its runtime needs an admin_layer. Run: fleetctl doctor")
+
+    def hosts(self, clusters: tuple[str, ...], deadline: Deadline) -> tuple[HostRow, ...]:
+        """Return the servers of these clusters. Raises TrafficNotApplied (traffic.router_down, traffic.not_shown)."""
+        answer = self._json("GET", "/clusters?format=json", deadline)
+        listed = answer.get("cluster_statuses") if isinstance(answer, dict) else None
+        if not isinstance(listed, list):
+            raise self._odd("its clusters")
+        found = []
+        for cluster in listed:
+            if isinstance(cluster, dict) and cluster.get("name") in clusters:
+                found += [_host(str(cluster["name"]), host) for host in cluster.get("host_statuses") or () if isinstance(host, dict)]
+        return tuple(found)
+
+    def _json(self, method: str, path: str, deadline: Deadline) -> object:
+        status, body = self._ask(method, path, deadline)
+        try:
+            return json.loads(body) if status == 200 else None
+        except (ValueError, RecursionError):
+            return None
+
+    def _ask(self, method: str, path: str, deadline: Deadline) -> tuple[int, bytes]:
+        left = deadline.left_s()
+        link = http.client.HTTPConnection(self._host, self._port, timeout=max(0.001, left))
+        try:
+            if left <= 0:
+                raise TimeoutError("no answer in time")
+            link.request(method, path, body=b"" if method == "POST" else None)
+            got = link.getresponse()
+            parts, size = [], 0
+            while part := got.read1(1 << 20):
+                size += len(part)
+                if size > _ANSWER_MAX or deadline.left_s() <= 0:
+                    raise TimeoutError("its answer does not end")
+                parts.append(part)
+            return got.status, b"".join(parts)
+        except (OSError, http.client.HTTPException) as failed:
+            why = str(failed)[:120] or type(failed).__name__
+            text = f"router {self._router} does not answer on http://{self._host}:{self._port}: {why}."
+            raise TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor") from failed
+        finally:
+            link.close()
+
+    def _odd(self, what: str) -> TrafficNotApplied:
+        text = f"what answers as the admin interface of router {self._router} does not show {what}."
+        return TrafficNotApplied("traffic.not_shown", text, hint="Run: fleetctl doctor")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostRow:
+    """One server of a cluster.
+
+    Args:
+        name: its hostname in the bootstrap; open_requests: those that are open now.
+        is_spare: of a lower priority.
+    """
+
+    cluster: str
+    name: str
+    is_up: bool
+    is_spare: bool
+    open_requests: int
+
+
+def _host(cluster: str, row: Mapping[str, object]) -> HostRow:
+    health = row.get("health_status")
+    failed = isinstance(health, dict) and (
+        any(value is True for key, value in health.items() if key.startswith("failed"))
+        or health.get("eds_health_status") not in (None, "HEALTHY")
+    )
+    stats = row.get("stats")
+    active = [s.get("value", 0) for s in stats if isinstance(s, dict) and s.get("name") == "rq_active"] if isinstance(stats, list) else []
+    return HostRow(
+        cluster=cluster,
+        name=str(row.get("hostname", "")),
+        is_up=not failed,
+        is_spare=row.get("priority", 0) not in (0, None),
+        open_requests=int(active[0]) if active else 0,
+    )
+
+
+def read_runtime_file(path: Path) -> dict[CellId, Standing]:
+    """Return what the file says of cells whose clusters have our usual names; nothing where it is missing or broken."""
+    values = _values(path)
+    found: dict[CellId, Standing] = {}
+    for key in values:
+        if key.startswith(fence_key("")):
+            c = CellId(key.removeprefix(fence_key("")))
+            with suppress(TrafficNotApplied):
+                standing = standing_of(c, values)
+                if standing is not None:
+                    found[c] = standing
+    return found
+
+
+def write_runtime_file(path: Path, cells: Mapping[CellId, Standing]) -> None:
+    """Replace the file by these cells' keys, 0600. Raises OSError."""
+    values: dict[str, str] = {}
+    for c, standing in cells.items():
+        values |= standing.entries(c)
+    _replace(path, values)
+
+
+def write_standing(path: Path, c: CellId, new: Standing) -> None:
+    """Put one cell's keys into the file by an atomic rename, unless a higher token stands there.
+
+    Raises:
+        OSError: it could not be written, or its lock was held for over 150 ms.
+    """
+    with _locked(path.parent):
+        values = _values(path)
+        found = _FENCE.match(values.get(fence_key(c), ""))
+        if found is not None and int(found[2]) > new.token:
+            return
+        _replace(path, {**values, **new.entries(c)})
+
+
+def _values(path: Path) -> dict[str, str]:
+    try:
+        layer = json.loads(path.read_bytes())["resources"][0]["layer"]
+        return {str(key): str(value) for key, value in layer.items()}
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError):
+        return {}
+
+
+def _replace(path: Path, values: Mapping[str, str]) -> None:
+    layer = {key: int(value) if value.isdigit() else value for key, value in values.items()}
+    document = {"version_info": "1", "resources": [{"@type": _RESOURCE, "name": _PREFIX, "layer": layer}]}
+    write_private(path, json.dumps(document, indent=1) + "\n")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        end = time.monotonic() + LOCK_LIMIT_S
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            if time.monotonic() > end:
+                raise TimeoutError(f"{folder / _LOCK} is held by another process")
+            time.sleep(0.002)
+        yield
+    finally:
+        os.close(handle)

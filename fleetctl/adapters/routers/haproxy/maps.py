@@ -1,0 +1,101 @@
+"""Traffic, adapter layer: the start-up files from which HAProxy restarts with the same split. Never talks to HAProxy."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleetctl.adapters.routers.haproxy.config import FENCE_MAP, WEIGHT_MAP
+from fleetctl.domain.ids import CellId
+
+LOCK_LIMIT_S = 0.15
+LOCK_FILE = ".maps.lock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What the files say of one cell.
+
+    Args:
+        lease_ms: epoch milliseconds.
+    """
+
+    bp: int
+    cap_bp: int
+    token: int
+    lease_ms: int
+
+
+def read_standing(folder: Path, cell: CellId) -> Standing | None:
+    """Return what the files say of a cell, None where they do not know it; an unreadable number counts as 0."""
+    weight = _lines(folder / WEIGHT_MAP).get(cell)
+    if weight is None:
+        return None
+    cap, token, lease = (_natural(part) for part in (*_lines(folder / FENCE_MAP).get(cell, "").split(":"), "", "", "")[:3])
+    return Standing(bp=_natural(weight), cap_bp=cap, token=token, lease_ms=lease)
+
+
+def write_standing(folder: Path, cell: CellId, new: Standing) -> None:
+    """Write a cell's split and fence, each file by an atomic rename, unless a higher token stands there.
+
+    The file that keeps the target lower is written first, so that a stop between the two never shows more on the target.
+
+    Raises:
+        OSError: a file could not be written, or its lock was held for over 150 ms.
+    """
+    with _locked(folder):
+        old = read_standing(folder, cell)
+        if old is not None and old.token > new.token:
+            return
+        pairs = [(WEIGHT_MAP, str(new.bp)), (FENCE_MAP, f"{new.cap_bp}:{new.token}:{new.lease_ms}")]
+        if old is not None and new.bp > old.bp:
+            pairs.reverse()
+        for name, value in pairs:
+            lines = _lines(folder / name)
+            if lines.get(cell) != value:
+                _replace(folder / name, {**lines, cell: value})
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        end = time.monotonic() + LOCK_LIMIT_S
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            if time.monotonic() > end:
+                raise TimeoutError(f"{folder / LOCK_FILE} is held by another process")
+            time.sleep(0.002)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _lines(path: Path) -> dict[str, str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    return {name: value for name, found, value in (line.partition(" ") for line in text.splitlines()) if found}
+
+
+def _replace(path: Path, lines: dict[str, str]) -> None:
+    beside = path.with_name(f".{path.name}.new")
+    beside.unlink(missing_ok=True)
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as out:
+        out.write("".join(f"{name} {value}\n" for name, value in lines.items()))
+        out.flush()
+        os.fsync(out.fileno())
+    beside.replace(path)
+
+
+def _natural(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 16 else 0

@@ -1,0 +1,287 @@
+"""Traffic, adapter layer: the Router over HAProxy's admin socket. Never decides a weight, never reloads HAProxy."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.routers.haproxy.config import WEIGHT_MAP
+from fleetctl.adapters.routers.haproxy.maps import Standing, read_standing, write_standing
+from fleetctl.adapters.routers.haproxy.wire import AdminSocket
+from fleetctl.adapters.routers.late import FILE_LIMIT_S, LateWriter
+from fleetctl.adapters.routers.prober import Replica, Replicas
+from fleetctl.adapters.routers.route import Backends, backends_of
+from fleetctl.adapters.routers.served import count_served
+from fleetctl.adapters.routers.splits import as_split, checked_cell, epoch_ms, first_line, natural, rounded, whole
+from fleetctl.domain.evidence import Arm, Cursor
+from fleetctl.domain.fleet import Connection
+from fleetctl.domain.ids import CellId, PoolId, Token
+from fleetctl.domain.split import Applied, Drained, RouterCapabilities, Served, Split, Stale
+from fleetctl.errors import ConfigInvalid, TrafficNotApplied
+
+
+class HaproxyRouter:
+    """Splits a cell through one HAProxy.
+
+    Args:
+        connection: settings `socket` and `map_folder`, and `log_folder` where served counts are wanted; `fence` = "single_writer" for a
+            HAProxy without our Lua (found out by itself where it is not said).
+        sources: source pool per cell, so that `drain` knows the side a pool is on; any other pool is the target.
+        backends: where a cell's backends are not called `<cell>_baseline` and `<cell>_canary`.
+    """
+
+    def __init__(
+        self, connection: Connection, *, sources: Mapping[CellId, PoolId] | None = None, backends: Mapping[CellId, Backends] | None = None
+    ) -> None:
+        settings = connection.settings
+        missing = [name for name in ("socket", "map_folder") if not settings.get(name)]
+        if missing:
+            raise ConfigInvalid(
+                "config.router", f"router {connection.name} lacks the settings {', '.join(missing)}.", hint="Correct the fleet file."
+            )
+        self.name = connection.name
+        self._socket = AdminSocket(Path(settings["socket"]), connection.name)
+        self._maps = Path(settings["map_folder"])
+        self._logs = Path(settings["log_folder"]) if settings.get("log_folder") else None
+        self._sources = dict(sources or {})
+        self._backends = dict(backends or {})
+        self._single: bool | None = True if settings.get("fence") == "single_writer" else None
+        self._took_ms: deque[float] = deque(maxlen=20)
+        self._fencing: dict[CellId, Token] = {}
+        self._late = LateWriter(connection.name)
+
+    def capabilities(self) -> RouterCapabilities:
+        """Tell what this router can do; `switch_ms` is the slowest of the last 20 sets, from the order to the read-back.
+
+        Raises:
+            TrafficNotApplied: traffic.router_down.
+        """
+        single = self._single_writer(Deadline())
+        fence: Literal["target", "single_writer"] = "single_writer" if single else "target"
+        return RouterCapabilities(
+            switch_ms=max(self._took_ms, default=None),
+            streaming=True,
+            mirror=not single,
+            fence=fence,
+            weight_lease="none" if single else "router",
+        )
+
+    def read(self, c: CellId) -> Split:
+        """Return what HAProxy routes by now; a foreign weight above the cap is shown with the cap raised to it.
+
+        Raises:
+            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
+        """
+        return self._read(checked_cell(c), Deadline())
+
+    def fence(self, c: CellId, token: Token) -> Split | Stale:
+        """Raise the floor to `token` and return what stands; Stale unless token > floor or this very fence was ours.
+
+        Raises:
+            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
+        """
+        deadline = Deadline()
+        cell, wanted = checked_cell(c), natural("token", token)
+        mine = self._fencing.get(cell) == wanted
+        self._fencing[cell] = token
+        answer = (
+            self._fence_file(cell, wanted, deadline)
+            if self._single_writer(deadline)
+            else self._ask(cell, f"fleetctl fence {cell} {wanted}", deadline)
+        )
+        if isinstance(answer, Stale):
+            if mine and answer.seen == wanted:
+                return self._read(cell, deadline)
+            self._fencing.pop(cell, None)
+            return answer
+        self._file(answer, FILE_LIMIT_S)
+        return answer
+
+    def set(self, s: Split) -> Applied | Stale:
+        """Set split, cap and lease, compare the token in HAProxy, read back, and keep the start-up files in step.
+
+        Raises:
+            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
+        """
+        started, deadline = time.monotonic(), Deadline()
+        cell = checked_cell(s.cell)
+        standing = self._read(cell, deadline)
+        if standing.token != s.token:
+            return Stale(cell=cell, seen=standing.token)
+        lowering = s.target_bp < standing.target_bp
+        reported = self._file(s, FILE_LIMIT_S) if lowering else ""
+        answer = self._apply(s, deadline)
+        if isinstance(answer, Stale):
+            return answer
+        shown = self._shown(s, deadline)
+        if isinstance(shown, Stale):
+            return shown
+        self._took_ms.append((time.monotonic() - started) * 1_000)
+        if not lowering:
+            reported = self._file(s, min(2.0, deadline.left_s()))
+        return Applied(split=shown, reported=reported)
+
+    def drain(self, c: CellId, pool: PoolId, token: Token) -> Drained | Stale:
+        """Count requests open on that side of the cell; cuts nothing.
+
+        Raises:
+            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.unknown_pool where the cell's source pool is not known.
+        """
+        deadline = Deadline()
+        cell = checked_cell(c)
+        standing = self._read(cell, deadline)
+        if standing.token != token:
+            return Stale(cell=cell, seen=standing.token)
+        if cell not in self._sources:
+            raise TrafficNotApplied("traffic.unknown_pool", f"router {self.name} was not told the source pool of cell {cell}.")
+        names = self._names(cell)
+        side = "b" if self._sources[cell] == pool else "c"
+        rows = (*self._socket.servers(names.baseline, deadline), *self._socket.servers(names.canary, deadline))
+        return Drained(open_streams=sum(row.sessions for row in rows if row.name.startswith(side)))
+
+    def served(self, c: CellId, since: Cursor) -> Served:
+        """Count requests started at or after `since.since`, by the server that answered; pinned ones (probes, shadow) count nowhere.
+
+        Raises:
+            TrafficNotApplied: traffic.not_shown where the log cannot be read.
+        """
+        cell = checked_cell(c)
+        if self._logs is None:
+            raise TrafficNotApplied("traffic.not_shown", f"router {self.name} has no setting log_folder, so nobody can count who answered.")
+        try:
+            return count_served(self._logs, cell, since.since)
+        except OSError as failed:
+            raise TrafficNotApplied(
+                "traffic.not_shown", f"the log of router {self.name} cannot be read: {failed}.", hint="Run: fleetctl doctor"
+            ) from failed
+
+    def set_shadow(self, c: CellId, sample_per_s: float) -> None:
+        """Let HAProxy copy at most `sample_per_s` (0 to 1,000) requests a second of a cell to the collector; 0 stops it.
+
+        Raises:
+            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
+        """
+        cell = checked_cell(c)
+        if not 0 <= sample_per_s <= 1_000:
+            raise TrafficNotApplied("traffic.not_shown", f"cell {cell}: {sample_per_s} copies a second are not within 0 to 1,000.")
+        answer = self._socket.ask(f"fleetctl shadow {cell} {round(sample_per_s * 1_000)}", Deadline())
+        if answer == "unknown":
+            raise self._unknown(cell)
+        if answer != "ok":
+            raise TrafficNotApplied("traffic.not_shown", f"router {self.name} cannot copy requests of cell {cell}: {first_line(answer)}.")
+
+    def tee_counts(self) -> Mapping[str, int]:
+        """Return how many copies were sent, dropped, failed, refused (calls with tools) and wait.
+
+        Raises:
+            TrafficNotApplied: traffic.router_down, traffic.not_shown.
+        """
+        words = self._socket.ask("fleetctl tee", Deadline()).split(" ")
+        if words[0] != "ok" or len(words) != 6:
+            raise TrafficNotApplied("traffic.not_shown", f"router {self.name} has no shadow tee.")
+        return dict(zip(("sent", "dropped", "failed", "refused", "waiting"), map(int, words[1:]), strict=True))
+
+    def _single_writer(self, deadline: Deadline) -> bool:
+        if self._single is None:
+            self._single = self._socket.ask("fleetctl tee", deadline).startswith("Unknown command")
+        return self._single
+
+    def _names(self, cell: CellId) -> Backends:
+        return backends_of(self._backends, cell)
+
+    def _ask(self, cell: CellId, command: str, deadline: Deadline) -> Split | Stale:
+        words = self._socket.ask(command, deadline).split(" ")
+        if words[0] == "unknown":
+            raise self._unknown(cell)
+        if words[0] == "stale" and len(words) == 2 and words[1].isdigit():
+            return Stale(cell=cell, seen=Token(int(words[1])))
+        if words[0] != "ok" or len(words) != 5:
+            raise TrafficNotApplied("traffic.not_shown", f"router {self.name} refused {command!r}: {first_line(' '.join(words))}.")
+        bp, cap, token, lease = (whole(word) for word in words[1:])
+        return as_split(cell, bp, cap, token, lease)
+
+    def _read(self, cell: CellId, deadline: Deadline) -> Split:
+        if self._single_writer(deadline):
+            shown = self._socket.map_value(self._maps / WEIGHT_MAP, cell, deadline)
+            if shown is None:
+                raise self._unknown(cell)
+            files = read_standing(self._maps, cell) or Standing(bp=0, cap_bp=0, token=0, lease_ms=0)
+            return as_split(cell, whole(shown), files.cap_bp, files.token, files.lease_ms)
+        answer = self._ask(cell, f"fleetctl read {cell}", deadline)
+        if isinstance(answer, Stale):
+            raise TrafficNotApplied("traffic.not_shown", f"router {self.name} answered a read of cell {cell} as if it were a write.")
+        return answer
+
+    def _fence_file(self, cell: CellId, token: int, deadline: Deadline) -> Split | Stale:
+        standing = self._read(cell, deadline)
+        if token <= standing.token:
+            return Stale(cell=cell, seen=standing.token)
+        try:
+            write_standing(
+                self._maps,
+                cell,
+                Standing(bp=standing.target_bp, cap_bp=standing.cap_bp, token=token, lease_ms=epoch_ms(standing.lease_until)),
+            )
+        except OSError as failed:
+            raise TrafficNotApplied(
+                "traffic.not_shown", f"cell {cell} cannot be fenced: {self._maps}: {failed}.", hint="Run: fleetctl doctor"
+            ) from failed
+        return self._read(cell, deadline)
+
+    def _apply(self, s: Split, deadline: Deadline) -> Split | Stale:
+        if self._single_writer(deadline):
+            answer = self._socket.ask(f"set map {self._maps / WEIGHT_MAP} {s.cell} {s.target_bp}", deadline)
+            if answer:
+                raise TrafficNotApplied(
+                    "traffic.not_shown", f"router {self.name} refused the weight of cell {s.cell}: {first_line(answer)}."
+                )
+            return s
+        token = natural("token", s.token)
+        return self._ask(s.cell, f"fleetctl set {s.cell} {s.target_bp} {s.cap_bp} {token} {epoch_ms(s.lease_until)}", deadline)
+
+    def _shown(self, s: Split, deadline: Deadline) -> Split | Stale:
+        """Read back from the map that routes and from the fence."""
+        routed = self._socket.map_value(self._maps / WEIGHT_MAP, s.cell, deadline)
+        standing = self._read(s.cell, deadline)
+        if standing.token > s.token:
+            return Stale(cell=s.cell, seen=standing.token)
+        if routed == str(s.target_bp) and (self._single or standing == rounded(s)):
+            return rounded(s)
+        raise TrafficNotApplied(
+            "traffic.not_shown",
+            f"router {self.name} shows {routed} bp for cell {s.cell} after {s.target_bp} bp were set: somebody else writes there too.",
+            hint="Run: fleetctl status",
+        )
+
+    def _file(self, s: Split, limit_s: float) -> str:
+        """Write the start-up files beside the caller's path; return what failed or was late, "" where nothing was."""
+        standing = Standing(bp=s.target_bp, cap_bp=s.cap_bp, token=s.token, lease_ms=epoch_ms(s.lease_until))
+        return self._late.write(s.cell, lambda: write_standing(self._maps, s.cell, standing), limit_s)
+
+    def _unknown(self, cell: CellId) -> TrafficNotApplied:
+        return TrafficNotApplied("traffic.unknown_cell", f"router {self.name} does not route cell {cell}.", hint="Run: fleetctl inventory")
+
+
+def replicas_of(connection: Connection, backends: Mapping[CellId, Backends]) -> Replicas:
+    """Return what lists a side's own servers (no spares) over the admin socket."""
+    socket = AdminSocket(Path(connection.settings.get("socket", "")), connection.name)
+
+    def listed(c: CellId, arm: Arm, deadline: Deadline) -> tuple[Replica, ...]:
+        names = backends_of(backends, c)
+        rows = socket.servers(names.baseline if arm == "baseline" else names.canary, deadline)
+        return tuple(Replica(name=row.name, is_up=row.status.startswith("UP")) for row in rows if not row.backup)
+
+    return listed
+
+
+def paper_commands(connection: Connection, cell: CellId) -> tuple[str, ...]:
+    """Return the raw commands that bring a cell home and show it, for a person without fleetctl."""
+    socket, weights = connection.settings["socket"], Path(connection.settings["map_folder"]) / WEIGHT_MAP
+    commands = (f"fleetctl home {checked_cell(cell)}", f"show map {weights}")
+    if connection.settings.get("fence") == "single_writer":
+        commands = (f"set map {weights} {checked_cell(cell)} 0", f"show map {weights}")
+    return tuple(f"echo '{command}' | socat stdio unix-connect:{socket}" for command in commands)

@@ -1,0 +1,73 @@
+"""Traffic, adapter layer: one HTTPRoute read and replaced through the official client, with its errors in fleetctl's words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fleetctl.errors import TrafficNotApplied
+
+GROUP, VERSION, PLURAL = "gateway.networking.k8s.io", "v1", "httproutes"
+CALL_S = 2.0
+
+
+class Conflict(Exception):
+    """Somebody changed the object between our read and our write: the API server refused ours."""
+
+
+class Routes:
+    """HTTPRoutes of one cluster.
+
+    Args:
+        custom: the client's CustomObjectsApi, which retries nothing.
+    """
+
+    def __init__(self, custom: Any, router: str) -> None:
+        self._custom = custom
+        self._router = router
+
+    def read(self, namespace: str, name: str) -> dict[str, Any]:
+        """Return an HTTPRoute. Raises TrafficNotApplied (traffic.router_down, traffic.unknown_cell)."""
+        with self._translated(namespace, name):
+            call = self._custom.get_namespaced_custom_object
+            answer = call(GROUP, VERSION, namespace, PLURAL, name, _request_timeout=CALL_S, _preload_content=False)
+            return dict(json.loads(answer.data))
+
+    def replace(self, namespace: str, name: str, body: dict[str, Any]) -> None:
+        """Replace an HTTPRoute as it was read. Raises Conflict where its resourceVersion has moved on; TrafficNotApplied."""
+        from kubernetes.client.exceptions import ApiException
+
+        with self._translated(namespace, name):
+            try:
+                call = self._custom.replace_namespaced_custom_object
+                call(GROUP, VERSION, namespace, PLURAL, name, body, _request_timeout=CALL_S, _preload_content=False)
+            except ApiException as e:
+                if e.status == 409:
+                    raise Conflict from e
+                raise
+
+    @contextmanager
+    def _translated(self, namespace: str, name: str) -> Iterator[None]:
+        from kubernetes.client.exceptions import ApiException
+        from urllib3.exceptions import HTTPError
+
+        try:
+            yield
+        except ApiException as e:
+            if e.status == 404:
+                text = f"router {self._router}: the cluster has no HTTPRoute {namespace}/{name}."
+                raise TrafficNotApplied("traffic.unknown_cell", text, hint="Correct the fleet file.") from e
+            text = f"router {self._router}: the cluster answers {e.status} for HTTPRoute {namespace}/{name}: {_said(e)}."
+            raise TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor") from e
+        except (HTTPError, OSError, ValueError) as e:
+            text = f"router {self._router}: the cluster cannot be asked: {' '.join(str(e).split())[:200]}."
+            raise TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor") from e
+
+
+def _said(e: Any) -> str:
+    try:
+        return str(json.loads(e.body)["message"])[:200].rstrip(".")
+    except (ValueError, KeyError, TypeError):
+        return str(e.reason)[:200]

@@ -1,0 +1,158 @@
+"""Assess, pure layer: packages that the commands of a Dockerfile, a script or a pipeline install. Never I/O, never a shell.
+
+Words that are only printed (echo, printf, a here-document to the screen) and comments are no commands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fleetctl.assess.requirements import Requirement, specified
+
+LONGEST_LINE = 8000
+_INSTALLER = re.compile(
+    r"(?<![\w.-])(?:(?P<python>pip[\d.]*\s+(?:install|download|wheel)|uv\s+(?:pip\s+install|add|tool\s+install)|poetry\s+add|pdm\s+add"
+    r"|pipenv\s+install|rye\s+add|pixi\s+add|pipx\s+(?:install|run)|uvx)"
+    r"|(?P<conda>(?:conda|mamba|micromamba)\s+(?:install|create|env\s+create)|\$\{?\w*(?:CONDA|MAMBA)\w*\}?\s+install)"
+    r"|(?P<deb>(?:apt-get|apt|aptitude|yum|dnf|microdnf|tdnf|zypper)\s+(?:-\S+\s+)*(?:install|in)|apk\s+(?:-\S+\s+)*add|dpkg\s+(?:-\S+\s+)*-i)"
+    r"|(?P<crate>cargo\s+(?:add|install))|(?P<go>go\s+(?:get|install))|(?P<npm>(?:npm|pnpm)\s+(?:install|i|add)|yarn\s+add))(?=\s|$)\s*"
+)
+_WITH = re.compile(r"\buv\s+run\b[^\n&|;]{0,400}?--with[= ]([^\s&|;]+)")
+_TELLS = re.compile(r"(?:^|[\s;({'\"@:-])(?:echo|printf|print|log\w*|message|warn\w*|info|die|error|usage|fail|say|note)\b[^&|;]*\Z")
+_TAKES_VALUE = frozenset(
+    [
+        "-r",
+        "--requirement",
+        "-c",
+        "--constraint",
+        "--channel",
+        "-i",
+        "--index-url",
+        "--extra-index-url",
+        "-f",
+        "--find-links",
+        "-t",
+        "--target",
+        "--trusted-host",
+        "--python",
+        "-n",
+        "--name",
+        "-p",
+        "--prefix",
+        "--platform",
+        "--python-version",
+        "--cache-dir",
+        "--root",
+        "--index-strategy",
+        "--torch-backend",
+        "--group",
+        "--index",
+        "-o",
+        "--option",
+        "--repo",
+        "--features",
+        "-F",
+        "--version",
+        "--file",
+    ]
+)
+_ENDS = re.compile(r"&&|\|\||[;|\n]")
+_SET = re.compile(
+    r"^[ \t]*(?:(?:ARG|ENV|export|local|readonly|declare|-)[ \t]+)?([A-Za-z_]\w{0,60})[ \t]*[:=][ \t]*"
+    r"(\"[^\"\n]{0,2000}\"|'[^'\n]{0,2000}'|[^\s\n]{0,500})",
+    re.MULTILINE,
+)
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w{0,60})(?::?-[^}\n]{0,200})?\}?")
+_HERE = re.compile(r"<<-?[ \t]*[\"']?(\w{1,40})[\"']?")
+_ARRAY = re.compile(r"\[[ \t]*(\"[^\[\]\n]{0,4000}\")[ \t]*\]")
+_COMMENT = re.compile(r"(?:^|(?<=[ \t]))#(?!egg=)[^\n]*")
+
+
+def commands(text: str) -> str:
+    """Return a text's commands: continued lines joined, comments and here-documents blank; line breaks are kept."""
+    lines: list[str] = []
+    until = ""
+    for line in text.split("\n"):
+        if until:
+            lines.append("")
+            if line.strip() == until:
+                until = ""
+            continue
+        here = _HERE.search(line)
+        if here and re.match(r"[ \t]*cat[ \t]", line) and ">" not in line.replace("<<", "").replace(">&2", ""):
+            until = here.group(1)
+        lines.append("" if line.lstrip().startswith("#") else line[:LONGEST_LINE])
+    out: list[str] = []
+    kept: list[str] = []
+    for line in lines:
+        stripped = line.rstrip()
+        if kept and not stripped:
+            kept.append("")
+            continue
+        if stripped.endswith("\\"):
+            kept.append(stripped[:-1])
+            continue
+        kept.append(_COMMENT.sub("", line))
+        out.append(" ".join(kept))
+        out.extend([""] * (len(kept) - 1))
+        kept = []
+    out.append(" ".join(kept))
+    return "\n".join(out)
+
+
+def installed_by(path: str, text: str) -> Iterator[Requirement]:
+    """Yield the packages that a text's commands install."""
+    if not re.search(r"install|\badd\b|create|dpkg|uvx|go\s+get|--with|pipx|\bin\b", text):
+        return
+    values = {m.group(1): m.group(2).strip("\"'") for m in _SET.finditer(text)}
+    ready = _ARRAY.sub(lambda m: " ".join(p.strip().strip('"') for p in m.group(1).split(",")), commands(text))
+    line, counted, done = 1, 0, 0
+    for match in _INSTALLER.finditer(ready):
+        if match.start() < done:
+            continue
+        line += ready.count("\n", counted, match.start())
+        counted = match.start()
+        end = _ENDS.search(ready, match.end(), match.end() + LONGEST_LINE)
+        done = end.start() if end else min(len(ready), match.end() + LONGEST_LINE)
+        before = ready[max(0, match.start() - 2000) : match.start()]
+        if _TELLS.search(before, max((m.end() for m in _ENDS.finditer(before)), default=0)):
+            continue
+        words = ready[match.end() : done]
+        kind = match.lastgroup or ""
+        for word in _packages(_VARIABLE.sub(lambda m: values.get(m.group(1), m.group()), words)):
+            found = _named(kind, word)
+            if found:
+                yield Requirement(*found, path, line)
+    for match in _WITH.finditer(ready):
+        found = specified(match.group(1))
+        if found:
+            yield Requirement(*found, path, ready.count("\n", 0, match.start()) + 1)
+
+
+def _packages(words: str) -> Iterator[str]:
+    skip = False
+    for raw in re.findall(r"\"[^\"]*\"|'[^']*'|\S+", words):
+        word = raw.strip("\"'`,()")
+        if skip:
+            skip = False
+        elif word in {"-e", "--editable"} or not word:
+            continue
+        elif word.startswith("-"):
+            skip = word in _TAKES_VALUE
+        elif raw[0] in "\"'" and " " in word and "==" not in word and "@" not in word:
+            yield from word.split()
+        elif not word.startswith((">", "<", "2>")):
+            yield word
+
+
+def _named(kind: str, word: str) -> tuple[str, str] | None:
+    if kind == "python":
+        return specified(word)
+    if kind == "conda":
+        return specified(word.rpartition("::")[2])
+    if kind == "deb":
+        name = re.match(r"[a-z0-9][a-z0-9.+-]{0,100}", word.rpartition("/")[2].lower())
+        return (f"deb:{name.group().removesuffix('.deb')}", "") if name else None
+    plain = re.match(r"@?[A-Za-z0-9][\w./-]{0,200}", word)
+    return (f"{kind}:{plain.group().lower().replace('_', '-')}", "") if plain else None

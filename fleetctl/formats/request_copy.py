@@ -1,0 +1,56 @@
+"""Evidence and migrate, formats layer: what of a user's request may be sent a second time. Never I/O, never decides who may do so."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+KEPT = frozenset({"model", "messages", "prompt", "stop", "seed", "frequency_penalty", "presence_penalty", "logit_bias"})
+"""All else of a body (user, metadata, store, keys, extensions) is left out."""
+ACTS = frozenset({"tools", "tool_choice", "functions", "function_call", "web_search_options", "mcp_servers", "plugins"})
+"""A call that may act on the world is not repeated."""
+CopyPath = Literal["chat/completions", "completions"]
+
+
+class Refused(Exception):
+    """This copy may not be sent again; the text is one of a few fixed words, for counting."""
+
+
+def safe_body(data: object) -> tuple[CopyPath, dict[str, Any]]:
+    """Return where a copy goes, and the keys of a request that may be sent again; the caller adds how much is asked for.
+
+    Raises:
+        Refused: not a request for text alone, or one with tools or several answers.
+    """
+    if not isinstance(data, dict):
+        raise Refused("not_json")
+    if any(data.get(key) for key in ACTS):
+        raise Refused("tools")
+    if data.get("n", 1) not in (1, None) or data.get("best_of", 1) not in (1, None):
+        raise Refused("several_answers")
+    is_chat = "messages" in data
+    if is_chat:
+        _check_messages(data["messages"])
+    elif not isinstance(data.get("prompt"), str):
+        raise Refused("not_text" if "prompt" in data else "no_prompt")
+    return "chat/completions" if is_chat else "completions", {k: v for k, v in data.items() if k in KEPT}
+
+
+def asked_tokens(data: object, most: int) -> int:
+    """Return how many tokens a request asks for, at most `most`."""
+    asked = [data.get(k) for k in ("max_tokens", "max_completion_tokens")] if isinstance(data, dict) else []
+    return min([most, *(a for a in asked if type(a) is int and a > 0)])
+
+
+def _check_messages(messages: Any) -> None:
+    if not isinstance(messages, list) or not messages:
+        raise Refused("no_prompt")
+    for m in messages:
+        if not isinstance(m, dict):
+            raise Refused("no_prompt")
+        if m.get("tool_calls") or m.get("function_call") or m.get("role") in ("tool", "function"):
+            raise Refused("tools")
+        content = m.get("content")
+        parts = content if isinstance(content, list) else [content]
+        for part in parts:  # a picture's address would be fetched again by the server
+            if not isinstance(part, str) and not (isinstance(part, dict) and part.get("type") == "text"):
+                raise Refused("not_text")

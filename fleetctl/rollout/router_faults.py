@@ -1,0 +1,125 @@
+"""Migrate, pure layer: a router that takes a weight and does something else. Never I/O, clock, randomness.
+
+Such routers are publicly known: all traffic to one side, weights ignored, a split that answers 503, 100:0 that sends half elsewhere.
+What they answer to an order proves nothing, so what customers got is held against the weight that stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+from fleetctl.domain.evidence import Evidence
+from fleetctl.domain.rollout import Ended, Observation, Rollout
+from fleetctl.domain.units import FULL_BP
+
+SHARE_LEAST = 400
+"""Attempts from which the served share is held against the weight."""
+LEAKED_LEAST = 20
+"""Customers' requests that one side may get by a late word of the router, before they count as sent there."""
+NEWEST = 50
+"""Newest requests of each arm that tell whether a side fails now."""
+FAILING = 0.5
+ROUTER = "router"
+"""Begins `home_for` where a router's fault sent a cell home."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterFault:
+    """What a router does wrong.
+
+    Args:
+        code: of the hold; goes_home: whether customers are taken off the target at once.
+    """
+
+    code: str
+    text: str
+    goes_home: bool = False
+
+
+def router_fault(r: Rollout, seen: Observation) -> RouterFault | None:
+    """Return what customers got that the weight cannot explain; None where nothing is known to be wrong."""
+    bp = seen.split.target_bp
+    if bp == 0:
+        return _at_zero(seen)
+    if r.phase == "complete" and (found := _at_full(seen)) is not None:
+        return found
+    e = seen.evidence.customers if seen.evidence is not None else None
+    if e is None:
+        return None
+    if _fails(e):
+        text = f"with {bp / 100:g} % on the target, customers of both sides get errors: the split itself fails"
+        return RouterFault(code="router.both_fail", text=text, goes_home=True)
+    off = share_off(e, bp)
+    if not off:
+        return None
+    real, want = _share(e), bp / FULL_BP
+    if real > want + (1 - want) / 2:
+        return RouterFault(code="router.over", text=f"{off}: the target gets far more than it may", goes_home=True)
+    return RouterFault(code="router.share", text=off)
+
+
+def share_off(e: Evidence, weight_bp: int) -> str:
+    """Say so where the served share cannot be the weight that was set.
+
+    Tolerated are 4 points plus 5 standard errors, since conversations come in clusters.
+    """
+    n = sum(a.attempts for a in e.arms.values())
+    if n < SHARE_LEAST:
+        return ""
+    want, real = weight_bp / FULL_BP, _share(e)
+    if abs(real - want) <= 0.04 + 5 * sqrt(want * (1 - want) / n):
+        return ""
+    return f"served share {real:.1%} is not the {want:.1%} that was set"
+
+
+def home_kind(r: Rollout) -> Ended:
+    """Return how a rollout ends that goes home."""
+    if r.latched is not None or r.home_for.startswith(ROUTER):
+        return "rolled_back"
+    if r.home_for == "fallback":
+        return "fell_back"
+    return "lost_evidence" if r.home_for == "lost_evidence" else "aborted"
+
+
+def home_cause(r: Rollout) -> str:
+    """Return why a rollout goes home, for events and pages."""
+    if r.latched is not None:
+        return f"{r.latched.guardrail} FAIL (E {r.latched.e_value:.3g})"
+    return r.home_for if r.home_for.startswith(ROUTER) else home_kind(r).replace("_", " ")
+
+
+def _share(e: Evidence) -> float:
+    return e.arms["canary"].attempts / max(1, sum(a.attempts for a in e.arms.values()))
+
+
+def _fails(e: Evidence) -> bool:
+    """Tell whether half of the newest customers of each side got an error."""
+    newest = e.canary_outcomes[-NEWEST:]
+    if len(newest) < LEAKED_LEAST or e.baseline_recent < LEAKED_LEAST:
+        return False
+    return newest.count("x") >= FAILING * len(newest) and e.baseline_recent_errors >= FAILING * e.baseline_recent
+
+
+def _at_zero(seen: Observation) -> RouterFault | None:
+    """Look at customers while nothing may be on the target: who answered them, and whether anybody did."""
+    if seen.served is not None and seen.served.canary >= LEAKED_LEAST:
+        text = f"the router sends customers to the target at weight 0 ({seen.served.canary} requests): nothing is begun"
+        return RouterFault(code="router.leaks", text=text)
+    e = seen.calm
+    if e is not None and e.baseline_recent >= NEWEST and e.baseline_recent_errors >= FAILING * e.baseline_recent:
+        few = f"{e.baseline_recent_errors} of the newest {e.baseline_recent}"
+        text = f"customers get errors before anything has moved ({few}): nothing is begun"
+        return RouterFault(code="source.failing", text=text)
+    return None
+
+
+def _at_full(seen: Observation) -> RouterFault | None:
+    """Look at who answers once everything is to be on the target."""
+    if seen.served is None or seen.served.baseline < LEAKED_LEAST:
+        return None
+    n = seen.served.baseline + seen.served.canary
+    if seen.served.baseline <= 0.04 * n:
+        return None
+    text = f"the source still answers {seen.served.baseline} of {n} customers' requests at weight 100 %"
+    return RouterFault(code="router.share", text=text)

@@ -1,0 +1,185 @@
+"""Composition root, routers by kind: the adapter of a connection, its prober, its commands on paper. Never decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fleetctl.adapters.routers.prober import Replicas
+    from fleetctl.adapters.routers.route import Backends
+    from fleetctl.domain.evidence import Arm
+    from fleetctl.domain.fleet import Connection
+    from fleetctl.domain.ids import CellId, PoolId
+    from fleetctl.domain.split import Served
+    from fleetctl.domain.units import Instant
+    from fleetctl.ports.traffic import Prober, Router
+
+KINDS = ("alb", "envoy", "haproxy", "httproute")
+"""Kinds of routers that there is an adapter for."""
+PINNING = ("envoy", "haproxy")
+"""Those through which a probe may choose its side; with the others replicas are asked at their own addresses."""
+Sources = Mapping["CellId", "PoolId"]
+Names = Mapping["CellId", "Backends"]
+CALL_S = 2
+"""Longest wait for one call to a cloud: a set makes about five of them."""
+
+
+def make_router(connection: Connection, sources: Sources, backends: Names) -> Router:
+    """Return the adapter of a router.
+
+    Raises:
+        ConfigInvalid: config.router_kind, config.router; CredentialsMissing: credentials.*; ToolMissing: tool.kubernetes.
+    """
+    makers: dict[str, Callable[[Connection, Sources, Names], Router]] = {
+        "alb": _alb,
+        "envoy": _envoy,
+        "haproxy": _haproxy,
+        "httproute": _httproute,
+    }
+    return makers[_known(connection)](connection, sources, backends)
+
+
+def _haproxy(connection: Connection, sources: Sources, backends: Names) -> Router:
+    from fleetctl.adapters.routers.haproxy.router import HaproxyRouter
+
+    return HaproxyRouter(connection, sources=sources, backends=backends)
+
+
+def _envoy(connection: Connection, sources: Sources, backends: Names) -> Router:
+    from fleetctl.adapters.routers.envoy.router import EnvoyRouter
+
+    return EnvoyRouter(connection, sources=sources, backends=backends)
+
+
+def _alb(connection: Connection, sources: Sources, backends: Names) -> Router:
+    from fleetctl.adapters.aws.client import AwsAccess, AwsApi
+    from fleetctl.adapters.routers.alb.router import AlbRouter
+    from fleetctl.adapters.routers.alb.wire import Elb
+
+    settings = connection.settings
+    api = AwsApi(AwsAccess(profile=settings.get("profile", ""), endpoint=settings.get("endpoint", "")))
+    rules = [text for key, text in settings.items() if key == "rule" or key.startswith("rule.")]
+    region = settings.get("region") or (rules[0].split(":")[3] if rules and rules[0].count(":") > 3 else "")
+
+    def client(service: str) -> Any:
+        return api.client(service, region, wait_s=CALL_S)
+
+    return AlbRouter(connection, elb=Elb(client, connection.name), sources=sources, backends=backends)
+
+
+def _httproute(connection: Connection, sources: Sources, backends: Names) -> Router:
+    from fleetctl.adapters.kubernetes.client import ClusterAccess, ClusterApi
+    from fleetctl.adapters.routers.httproute.router import HttpRouteRouter
+    from fleetctl.adapters.routers.httproute.wire import Routes
+
+    settings = connection.settings
+    access = ClusterAccess(kubeconfig=settings.get("kubeconfig", ""), context=settings.get("context", ""))
+    routes = Routes(ClusterApi(access, retries=0).custom, connection.name)
+    return HttpRouteRouter(connection, routes=routes, count=_counter(connection), sources=sources, backends=backends)
+
+
+def _counter(connection: Connection) -> Callable[[CellId, Instant], Served] | None:
+    """Return what counts who answered from two counters in Prometheus; None where the fleet file names none."""
+    settings = connection.settings
+    if not all(settings.get(key) for key in ("prometheus", "served.baseline", "served.canary")):
+        return None
+    from fleetctl.adapters.prometheus.client import PrometheusApi
+    from fleetctl.adapters.prometheus.scrapes import checked_series
+    from fleetctl.domain.split import Served
+    from fleetctl.errors import FleetctlError, TrafficNotApplied
+
+    api = PrometheusApi(settings["prometheus"], tries=1, timeout_s=CALL_S)
+
+    def count(c: CellId, since: Instant) -> Served:
+        seconds = max(1, round((datetime.now(UTC) - since).total_seconds()))
+        found = {}
+        try:
+            for arm in ("baseline", "canary"):
+                series = checked_series(settings[f"served.{arm}"].replace("CELL", c))
+                found[arm] = round(sum(sample.value for sample in api.query(f"sum(increase({series}[{seconds}s]))")))
+        except FleetctlError as e:
+            raise TrafficNotApplied("traffic.not_shown", f"router {connection.name}: who answered is not known: {e.message}") from e
+        return Served(baseline=found["baseline"], canary=found["canary"])
+
+    return count
+
+
+def make_prober(
+    connection: Connection,
+    backends: Names,
+    *,
+    pin_key: Callable[[], str],
+    sources: Sources,
+    models: Mapping[CellId, str] | None = None,
+    endpoints: Callable[[CellId, Arm], tuple[str, ...]],
+) -> Prober:
+    """Return what proves replicas, through the router where it lets probes choose. Raises ConfigInvalid (config.router_kind)."""
+    from fleetctl.adapters.routers.prober import CompletionProber, EndpointProber
+
+    if _known(connection) not in PINNING:
+        return EndpointProber(endpoints, sources=sources, models=models)
+    return CompletionProber(connection, replicas=_replicas(connection, backends), pin_key=pin_key, sources=sources, models=models)
+
+
+def _replicas(connection: Connection, backends: Names) -> Replicas:
+    if connection.kind == "envoy":
+        from fleetctl.adapters.routers.envoy import router as envoy
+
+        return envoy.replicas_of(connection, backends)
+    from fleetctl.adapters.routers.haproxy import router as haproxy
+
+    return haproxy.replicas_of(connection, backends)
+
+
+def paper_commands(connection: Connection, c: CellId, backends: Backends) -> tuple[str, ...]:
+    """Return the raw commands that bring a cell home without fleetctl; none where the kind is unknown."""
+    if connection.kind == "envoy":
+        from fleetctl.adapters.routers.envoy import router as envoy
+
+        return envoy.paper_commands(connection, c, backends)
+    if connection.kind == "haproxy":
+        from fleetctl.adapters.routers.haproxy import router as haproxy
+
+        return haproxy.paper_commands(connection, c)
+    if connection.kind == "alb":
+        from fleetctl.adapters.routers.alb import router as alb
+
+        return alb.paper_commands(connection, c)
+    if connection.kind == "httproute":
+        from fleetctl.adapters.routers.httproute import router as httproute
+
+        return httproute.paper_commands(connection, c)
+    return ()
+
+
+def needed_setting(connection: Connection, key: str, what: str) -> str:
+    """Return a setting of a router without which something cannot be done. Raises ConfigInvalid (config.router)."""
+    found = connection.settings.get(key, "")
+    if not found:
+        from fleetctl.errors import ConfigInvalid
+
+        text = f"router {connection.name} ({connection.kind}) has no setting {key}, so it gives no {what}."
+        raise ConfigInvalid("config.router", text, hint="Add it, or name another source of evidence in the cell.")
+    return found
+
+
+def set_shadow_rate(router: Router, c: CellId, copies_per_s: float, requests_per_s: float) -> None:
+    """Let a router copy a cell's requests to the collector, at most so many a second where it can count, else that share of the traffic."""
+    from fleetctl.adapters.routers.envoy.router import EnvoyRouter
+    from fleetctl.adapters.routers.haproxy.router import HaproxyRouter
+
+    if isinstance(router, HaproxyRouter):
+        router.set_shadow(c, copies_per_s)
+    elif isinstance(router, EnvoyRouter):
+        router.set_shadow(c, min(1.0, copies_per_s / requests_per_s) if requests_per_s > 0 else float(copies_per_s > 0))
+
+
+def _known(connection: Connection) -> str:
+    if connection.kind not in KINDS:
+        from fleetctl.errors import ConfigInvalid
+
+        text = f"router {connection.name} is of kind {connection.kind!r}; known are {', '.join(KINDS)}."
+        raise ConfigInvalid("config.router_kind", text, hint="Correct the fleet file.")
+    return connection.kind

@@ -1,0 +1,261 @@
+"""What only routers of clouds and clusters have: optimistic concurrency, controllers that refuse or are late, other people's actions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fleetctl.adapters.routers.alb.router import TAG, AlbRouter
+from fleetctl.adapters.routers.alb.router import paper_commands as alb_paper
+from fleetctl.adapters.routers.alb.wire import Elb
+from fleetctl.adapters.routers.httproute.router import MARK, HttpRouteRouter
+from fleetctl.adapters.routers.httproute.wire import Routes
+from fleetctl.domain.fleet import Connection
+from fleetctl.domain.ids import Token
+from fleetctl.domain.split import Applied, Drained, Split, Stale
+from fleetctl.errors import TrafficNotApplied
+from tests.fakes.alb_plane import AlbPlane, client
+from tests.fakes.gateway_api import NAMESPACE, GatewayApi, gateway_api
+from tests.fakes.moto_account import moto_server
+from tests.lab.haproxy_lab import CELL, SOURCE, STREAM, TARGET
+
+pytestmark = pytest.mark.lab
+SOURCES = {CELL: SOURCE, STREAM: SOURCE}
+
+
+def split(bp: int, token: int, cap: int = 10_000) -> Split:
+    at = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=3)
+    return Split(cell=CELL, target_bp=bp, cap_bp=cap, token=Token(token), lease_until=at)
+
+
+@pytest.fixture
+def api() -> Iterator[GatewayApi]:
+    pytest.importorskip("kubernetes", reason="the client for Kubernetes is not installed: pip install 'fleetctl[kubernetes]'")
+    with gateway_api((CELL, STREAM)) as found:
+        yield found
+
+
+def route(api: GatewayApi, settings: dict[str, str] | None = None, seen_s: float = 0.2) -> HttpRouteRouter:
+    named = {f"route.{CELL}": f"{NAMESPACE}/{CELL}", **(settings or {})}
+    connection = Connection(name="edge", kind="httproute", settings=named)
+    return HttpRouteRouter(connection, routes=Routes(api.custom(), "edge"), sources=SOURCES, seen_s=seen_s)
+
+
+def test_of_four_racing_writers_the_highest_token_stands_and_none_writes_over_another(api: GatewayApi) -> None:
+    outcomes: dict[int, str] = {}
+
+    def write(tokens: list[int]) -> None:
+        router = route(api, seen_s=0)
+        for token in tokens:
+            if isinstance(router.fence(CELL, Token(token)), Stale):
+                outcomes[token] = "fenced off"
+                continue
+            outcomes[token] = "set" if isinstance(router.set(split(token * 10, token)), Applied) else "stale"
+
+    writers = [threading.Thread(target=write, args=(list(range(1 + n, 41, 4)),)) for n in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert len(outcomes) == 40
+    standing = route(api).read(CELL)
+    assert (standing.token, standing.target_bp) == (40, 400), outcomes
+    assert outcomes[40] == "set"
+
+
+def test_a_controller_that_writes_in_between_costs_a_second_try(api: GatewayApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = Routes.replace, [0]
+
+    def meddled(self: Routes, namespace: str, name: str, body: dict[str, Any]) -> None:
+        calls[0] += 1
+        if calls[0] in (1, 2):
+            api.reconcile(CELL)  # the status is written: another resourceVersion
+        real(self, namespace, name, body)
+
+    monkeypatch.setattr(Routes, "replace", meddled)
+    router = route(api)
+    assert isinstance(router.fence(CELL, Token(1)), Split)
+    assert isinstance(router.set(split(2_500, 1)), Applied)
+    assert api.weights(CELL) == (2_500, 7_500)
+
+    def always(self: Routes, namespace: str, name: str, body: dict[str, Any]) -> None:
+        api.reconcile(CELL)
+        real(self, namespace, name, body)
+
+    monkeypatch.setattr(Routes, "replace", always)
+    with pytest.raises(TrafficNotApplied, match="written by somebody else all the time"):
+        router.set(split(5_000, 1))
+    assert api.weights(CELL) == (2_500, 7_500)
+
+
+def test_a_gateway_that_is_late_is_reported_and_one_that_refuses_is_an_error(api: GatewayApi) -> None:
+    router = route(api)
+    router.fence(CELL, Token(1))
+    api.sees = False
+    done = router.set(split(1_000, 1))
+    assert isinstance(done, Applied)
+    assert done.reported == "gateway edge of router edge has not said that it has seen the new weights"
+    api.sees, api.refuses = True, "NoMatchingParent"
+    with pytest.raises(TrafficNotApplied, match="gateway edge refuses it: NoMatchingParent"):
+        router.set(split(2_000, 1))
+    api.refuses = ""
+    api.reconcile(CELL)
+    done = router.set(split(0, 1))
+    assert isinstance(done, Applied)
+    assert done.reported == ""
+
+
+def test_an_httproute_keeps_what_is_not_ours_and_a_set_that_changes_nothing_writes_nothing(api: GatewayApi) -> None:
+    router = route(api)
+    router.fence(CELL, Token(1))
+    wanted = split(1_000, 1)
+    router.set(wanted)
+    writes = api.writes
+    assert isinstance(router.set(wanted), Applied)
+    assert api.writes == writes
+    found = api.routes[CELL]
+    assert found["metadata"]["labels"] == {"team": "a"}
+    assert found["spec"]["rules"][0]["matches"] == [{"path": {"type": "PathPrefix", "value": f"/{CELL}"}}]
+    assert found["metadata"]["annotations"][MARK].startswith("10000:1:")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda b: b.append({"name": "third", "weight": 5}), "it routes to third too, which is neither side"),
+        (lambda b: [x.update(weight=0) for x in b], "both weights are 0"),
+        (lambda b: b.pop(), "no backend ...-canary is in its rule"),
+        (lambda b: b.append(dict(b[1])), "more than one backend ...-canary"),
+    ],
+)
+def test_a_rule_that_is_no_split_is_refused_with_the_reason(api: GatewayApi, change: Any, said: str) -> None:
+    change(api.routes[CELL]["spec"]["rules"][0]["backendRefs"])
+    with pytest.raises(TrafficNotApplied) as refused:
+        route(api).read(CELL)
+    assert said in str(refused.value)
+    assert refused.value.code == "traffic.not_shown"
+
+
+def test_weights_of_others_are_read_as_shares_and_a_rule_beyond_the_last_is_told(api: GatewayApi) -> None:
+    baseline, canary = api.routes[CELL]["spec"]["rules"][0]["backendRefs"]
+    baseline["weight"], canary["weight"] = 3, 1
+    assert route(api).read(CELL).target_bp == 2_500
+    with pytest.raises(TrafficNotApplied, match="has 1 rules"):
+        route(api, {f"route.{CELL}": f"{NAMESPACE}/{CELL}#3"}).read(CELL)
+    with pytest.raises(TrafficNotApplied, match="such as namespace/name"):
+        route(api, {f"route.{CELL}": "x; kubectl delete"}).read(CELL)
+
+
+@pytest.fixture(scope="module")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with moto_server(tmp_path_factory.mktemp("moto")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def plane(moto: str) -> AlbPlane:
+    return AlbPlane(moto, (CELL, STREAM))
+
+
+def alb(plane: AlbPlane, settings: dict[str, str] | None = None, now: datetime | None = None) -> AlbRouter:
+    named = {f"rule.{cell}": arn for cell, arn in plane.rules.items()} | (settings or {})
+    connection = Connection(name="edge", kind="alb", settings=named)
+    elb = Elb(lambda service: client(plane.url, service), "edge")
+    return AlbRouter(connection, elb=elb, now=lambda: now or datetime.now(UTC), sources=SOURCES)
+
+
+def actions_of(plane: AlbPlane) -> list[dict[str, Any]]:
+    return client(plane.url, "elbv2").describe_rules(RuleArns=[plane.rules[CELL]])["Rules"][0]["Actions"]  # type: ignore[no-any-return]
+
+
+def token_above(router: AlbRouter) -> int:
+    token = router.read(CELL).token + 1
+    assert isinstance(router.fence(CELL, Token(token)), Split)
+    return token
+
+
+@pytest.mark.parametrize("bp", [0, 10, 1_000, 2_500, 5_000, 9_500, 9_990, 10_000])
+def test_every_share_that_an_alb_can_hold_is_read_back_exactly_within_its_weights(plane: AlbPlane, bp: int) -> None:
+    router = alb(plane)
+    token = token_above(router)
+    assert isinstance(router.set(split(bp, token)), Applied)
+    assert router.read(CELL).target_bp == bp
+    weights = [g["Weight"] for g in actions_of(plane)[-1]["ForwardConfig"]["TargetGroups"]]
+    assert all(0 <= w <= 999 for w in weights), "moto takes 1,000, AWS does not"
+
+
+def test_a_share_between_two_weights_is_refused_and_nothing_moves(plane: AlbPlane) -> None:
+    router = alb(plane)
+    token = token_above(router)
+    router.set(split(1_000, token))
+    with pytest.raises(TrafficNotApplied, match=r"in steps of 0.1 %, not 10.05 %") as refused:
+        router.set(split(1_005, token))
+    assert refused.value.code == "traffic.unrealisable"
+    assert router.read(CELL).target_bp == 1_000
+
+
+def test_stickiness_is_ours_alone_and_off_at_zero_and_signing_in_stays(plane: AlbPlane) -> None:
+    sign_in = {
+        "Type": "authenticate-cognito",
+        "Order": 1,
+        "AuthenticateCognitoConfig": {
+            "UserPoolArn": "arn:aws:cognito-idp:us-east-1:1:userpool/a",
+            "UserPoolClientId": "b",
+            "UserPoolDomain": "c",
+        },
+    }
+    rule = plane.rules[CELL]
+    client(plane.url, "elbv2").modify_rule(RuleArn=rule, Actions=[sign_in, {**plane.forward(CELL, 0, 1), "Order": 2}])
+    router = alb(plane, {"sticky_s": "3600"})
+    token = token_above(router)
+    router.set(split(2_500, token))
+    first, last = actions_of(plane)
+    assert first["Type"] == "authenticate-cognito"
+    assert last["ForwardConfig"]["TargetGroupStickinessConfig"] == {"Enabled": True, "DurationSeconds": 3600}
+    router.set(split(0, token))
+    first, last = actions_of(plane)
+    assert first["Type"] == "authenticate-cognito"
+    assert last["ForwardConfig"]["TargetGroupStickinessConfig"]["Enabled"] is False, "else it would keep clients on the target"
+    client(plane.url, "elbv2").modify_rule(RuleArn=rule, Actions=[plane.forward(CELL, 0, 1)])
+
+
+def test_open_requests_count_as_open_until_the_longest_answer_is_over(plane: AlbPlane) -> None:
+    now = datetime.now(UTC)
+    long = {"longest_answer_s": "300"}
+    router = alb(plane, long, now)
+    token = token_above(router)
+    router.set(split(1_000, token))
+    assert router.drain(CELL, TARGET, Token(token)) == Drained(open_streams=1)
+    router.set(split(0, token))
+    assert router.drain(CELL, TARGET, Token(token)) == Drained(open_streams=1)
+    assert alb(plane, long, now + timedelta(seconds=299)).drain(CELL, TARGET, Token(token)) == Drained(open_streams=1)
+    assert alb(plane, long, now + timedelta(seconds=301)).drain(CELL, TARGET, Token(token)) == Drained(open_streams=0)
+
+
+def test_a_listener_without_rules_is_split_too_and_a_foreign_group_is_named(plane: AlbPlane) -> None:
+    router = alb(plane, {f"rule.{CELL}": plane.listener})
+    token = token_above(router)
+    assert isinstance(router.set(split(1_000, token)), Applied)
+    assert router.read(CELL).target_bp == 1_000
+    tags = client(plane.url, "elbv2").describe_tags(ResourceArns=[plane.listener])["TagDescriptions"][0]["Tags"]
+    assert [t["Value"].split(":")[:2] for t in tags if t["Key"] == TAG] == [["10000", str(token)]]
+    other = plane.groups[STREAM, "canary"]
+    forward = plane.forward(CELL, 1, 1)
+    forward["ForwardConfig"]["TargetGroups"].append({"TargetGroupArn": other, "Weight": 1})
+    client(plane.url, "elbv2").modify_listener(ListenerArn=plane.listener, DefaultActions=[forward])
+    with pytest.raises(TrafficNotApplied, match="more than one target group"):
+        router.read(CELL)
+
+
+def test_a_rule_that_is_gone_and_paper(plane: AlbPlane) -> None:
+    gone = plane.rules[CELL][:-4] + "0000"
+    with pytest.raises(TrafficNotApplied) as refused:
+        alb(plane, {f"rule.{CELL}": gone}).read(CELL)
+    assert refused.value.code == "traffic.unknown_cell"
+    show, home = alb_paper(Connection(name="edge", kind="alb", settings={"rule": plane.rules[CELL]}), CELL)
+    assert show == f"aws elbv2 describe-rules --rule-arns {plane.rules[CELL]}"
+    assert "modify-rule" in home

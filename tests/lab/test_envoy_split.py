@@ -1,0 +1,290 @@
+"""Lab: what the split of a real Envoy keeps - exact, stable, capped, kept over a restart - and its log, pins and mirror."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.routers.envoy.router import EnvoyRouter, paper_commands, replicas_of
+from fleetctl.adapters.routers.envoy.runtime import RUNTIME_FILE, Admin, read_runtime_file, weight_key
+from fleetctl.adapters.routers.evidence import RouterLogEvidence
+from fleetctl.adapters.routers.prober import CompletionProber
+from fleetctl.adapters.routers.served import last_new_request_ms
+from fleetctl.domain.evidence import Cursor
+from fleetctl.domain.ids import Token
+from fleetctl.domain.split import Applied, Drained, Split, Stale
+from fleetctl.domain.workload import AffinityKey
+from fleetctl.errors import TrafficNotApplied
+from tests.lab.envoy_lab import SOURCES, EnvoyRig, envoy_rig
+from tests.lab.haproxy_lab import CELL, PIN_KEY, SOURCE, STREAM, TARGET, in_an_hour, until
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[EnvoyRig]:
+    with envoy_rig() as found:
+        yield found
+
+
+@pytest.fixture
+def own() -> Iterator[EnvoyRig]:
+    with envoy_rig() as found:
+        yield found
+
+
+def put(router: EnvoyRouter, bp: int, *, token: int, cell: Any = CELL, cap: int = 10_000) -> Applied:
+    if router.read(cell).token < token:
+        assert isinstance(router.fence(cell, Token(token)), Split)
+    done = router.set(Split(cell=cell, target_bp=bp, cap_bp=cap, token=Token(token), lease_until=in_an_hour()))
+    assert isinstance(done, Applied), done
+    return done
+
+
+def _now() -> datetime:
+    return datetime.fromtimestamp(time.time_ns() // 1_000_000 / 1_000, UTC)
+
+
+def _up(rig: EnvoyRig, name: str, wanted: bool) -> None:
+    until(lambda: all(row.is_up is wanted for row in rig.hosts() if row.name == name), f"{name} is {'up' if wanted else 'down'}")
+
+
+def _floor(rig: EnvoyRig) -> int:
+    return rig.router().read(CELL).token
+
+
+def test_ten_percent_is_ten_percent_and_growth_moves_new_buckets_only(shared: EnvoyRig) -> None:
+    keys = [f"conversation-{n}" for n in range(2_000)]
+    router, token = shared.router(), _floor(shared) + 1
+    put(router, 1_000, token=token)
+    at_10 = shared.split(keys)
+    put(router, 2_500, token=token)
+    at_25 = shared.split(keys)
+    on_10, on_25 = ({key for key, side in found.items() if side == "c"} for found in (at_10, at_25))
+    assert 0.09 <= len(on_10) / len(keys) <= 0.11
+    assert 0.23 <= len(on_25) / len(keys) <= 0.27
+    assert on_10 < on_25, "nobody who was on the target came back"
+    put(router, 1_000, token=token)
+    some = keys[:300]
+    assert {key for key, side in shared.split(some).items() if side == "c"} == on_10 & set(some), "lowering brings home the newest only"
+
+
+def test_a_cookie_is_a_key_too() -> None:
+    with envoy_rig(affinity=AffinityKey(kind="cookie", name="conversation")) as found:
+        put(found.router(), 1_000, token=1)
+        keys = [f"c-{n}" for n in range(2_000)]
+        first = found.split(keys, as_cookie=True)
+        on_target = {key for key, side in first.items() if side == "c"}
+        assert 0.09 <= len(on_target) / len(keys) <= 0.11
+        some = keys[:200]
+        assert found.split(some, as_cookie=True) == {key: first[key] for key in some}
+
+
+def test_without_a_key_the_split_is_random_at_its_weight(shared: EnvoyRig) -> None:
+    put(shared.router(), 5_000, token=_floor(shared) + 1)
+    before = len(shared.backends[CELL]["c1"].seen)
+    for _ in range(200):
+        assert shared.ask().status == 200
+    assert 60 <= len(shared.backends[CELL]["c1"].seen) - before <= 140
+
+
+def test_a_restart_keeps_split_fence_and_lease(own: EnvoyRig) -> None:
+    put(own.router(), 2_500, token=5, cap=4_000)
+    before = own.router().read(CELL)
+    own.stop()
+    own.start()
+    assert own.router().read(CELL) == before
+    stale = Split(cell=CELL, target_bp=0, cap_bp=0, token=Token(4), lease_until=in_an_hour())
+    assert own.router().set(stale) == Stale(cell=CELL, seen=Token(5))
+    assert (own.folder / RUNTIME_FILE).stat().st_mode & 0o777 == 0o600
+
+
+def test_lowering_writes_the_file_before_the_router_so_a_restart_never_shows_more(own: EnvoyRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    router = own.router()
+    put(router, 2_500, token=1)
+    seen: list[tuple[int, int]] = []
+    real = Admin.modify
+
+    def spy(self: Admin, values: Any, deadline: Deadline) -> None:
+        seen.append((int(values[weight_key(f"{CELL}_canary")]), read_runtime_file(own.folder / RUNTIME_FILE)[CELL].bp))
+        real(self, values, deadline)
+
+    monkeypatch.setattr(Admin, "modify", spy)
+    put(router, 5_000, token=1)
+    put(router, 100, token=1)
+    assert seen == [(5_000, 2_500), (100, 100)], "(asked of Envoy, already in the file)"
+
+
+def test_a_dead_source_keeps_the_cap_and_a_dead_target_is_answered_by_the_source(own: EnvoyRig) -> None:
+    put(own.router(), 2_000, token=1)
+    keys = [f"k{n}" for n in range(200)]
+    on_target = {key for key, side in own.split(keys).items() if side == "c"}
+    for name in ("b1", "b2"):
+        own.backends[CELL][name].stop()
+        _up(own, name, wanted=False)
+    answers = {key: own.ask(key=key).status for key in keys}
+    assert {key for key, status in answers.items() if status == 200} == on_target, "never the target for what is the source's"
+    assert set(answers.values()) == {200, 503}
+
+    for name in ("b1", "b2"):
+        own.backends[CELL][name].start()
+        _up(own, name, wanted=True)
+    own.backends[CELL]["c1"].stop()
+    _up(own, "c1", wanted=False)
+    source = RouterLogEvidence(own.config.log.parent, now=lambda: datetime.now(UTC))
+    mark, began = source.mark(CELL), _now()
+    source.read(CELL, mark)
+    failed = [key for key in keys if own.ask(key=key).status != 200]
+    assert not failed, [row for row in own.log() if row["t0"] >= began.timestamp() * 1_000 and row["st"] != 200]
+    until(lambda: len([row for row in own.log() if row["t0"] >= began.timestamp() * 1_000]) >= 200, "all logged")
+    served = own.router().served(CELL, Cursor(position="", since=began))
+    assert (served.baseline, served.canary) == (200, 0)
+    counts = source.read(CELL, mark).arms["canary"]
+    assert (counts.attempts, counts.errors) == (len(on_target), len(on_target)), "what the source answered in its place is its failure"
+
+
+def test_errors_retries_and_clients_that_leave_are_told_apart(shared: EnvoyRig) -> None:
+    put(shared.router(), 10_000, token=_floor(shared) + 1)
+    source = RouterLogEvidence(shared.config.log.parent, now=lambda: datetime.now(UTC))
+    mark = source.mark(CELL)
+    source.read(CELL, mark)
+    target = shared.backends[CELL]["c1"]
+    lines = len(shared.log())
+    assert shared.ask().status == 200
+    target.status = 500
+    assert shared.ask().status == 500
+    target.status = 200
+    target.sleep_s = 0.5
+    link = http.client.HTTPConnection("127.0.0.1", shared.config.port, timeout=5)
+    link.request("POST", f"/{CELL}/v1/completions", "{}", {"content-type": "application/json"})
+    until(lambda: any(json.loads(b or b"{}") == {} for _, _, b in target.seen[-1:]), "the request has come")
+    link.close()
+    target.sleep_s = 0.0
+    until(lambda: len(shared.log()) >= lines + 3, "three requests logged")
+    counts = source.read(CELL, mark).arms["canary"]
+    assert (counts.attempts, counts.errors) == (2, 1), shared.log()[lines:]
+
+
+def test_a_pinned_probe_reaches_its_side_counts_nowhere_and_needs_the_key(shared: EnvoyRig) -> None:
+    put(shared.router(), 0, token=_floor(shared) + 1)
+    began = _now()
+    target = shared.backends[CELL]["c1"]
+    before = len(target.seen)
+    pinned = shared.ask(headers={"x-fleetctl-pin": f"{PIN_KEY}:canary"})
+    assert (pinned.status, pinned.headers["x-fleetctl-server"]) == (200, "c1")
+    assert "x-fleetctl-pin" not in target.seen[-1][1], "the key stays here"
+    forged = shared.ask(headers={"x-fleetctl-pin": "0123456789abcdef-fake:canary"})
+    assert forged.status == 200
+    assert "x-fleetctl-server" not in forged.headers
+    assert len(target.seen) == before + 1
+    until(lambda: len([row for row in shared.log() if row["t0"] >= began.timestamp() * 1_000]) >= 2, "both logged")
+    served = shared.router().served(CELL, Cursor(position="", since=began))
+    assert (served.baseline, served.canary) == (1, 0)
+    prober = CompletionProber(shared.connection, replicas=replicas_of(shared.connection, {}), pin_key=lambda: PIN_KEY, sources=SOURCES)
+    for pool, replicas in ((SOURCE, 2), (TARGET, 1)):
+        found = prober.ready(pool, CELL)
+        assert (found.ready, found.total) == (replicas, replicas), found.detail
+
+
+def test_mirrored_requests_reach_the_collector_without_credentials_and_never_delay_a_client(shared: EnvoyRig) -> None:
+    router = shared.router()
+    put(router, 0, token=_floor(shared) + 1)
+    shared.collector.sleep_s = 1.0
+    router.set_shadow(CELL, 1.0)
+    shared.collector.seen.clear()
+    took = []
+    for n in range(20):
+        answer = shared.ask(key=f"m{n}", headers={"authorization": "Bearer secret", "cookie": "session=1", "x-api-key": "k"})
+        assert answer.status == 200
+        took.append(answer.seconds)
+    until(lambda: len(shared.collector.seen) >= 20, "twenty copies")
+    assert sorted(took)[10] < 0.5, "the collector answers a second late, and nobody waits for it"
+    for _, headers, body in shared.collector.seen:
+        assert headers["x-fleetctl-shadow"] == CELL
+        assert not {"authorization", "cookie", "x-api-key"} & set(headers)
+        assert b"hello" in body
+    router.set_shadow(CELL, 0)
+    shared.collector.sleep_s = 0.0
+    seen = len(shared.collector.seen)
+    for n in range(5):
+        shared.ask(key=f"n{n}")
+    assert len(shared.collector.seen) == seen
+
+
+def test_a_foreign_write_is_shown_and_does_not_hold_up_going_home(shared: EnvoyRig) -> None:
+    router, token = shared.router(), _floor(shared) + 1
+    put(router, 500, token=token, cap=1_000)
+    admin = Admin(shared.connection.settings["admin"], "x")
+    admin.modify({weight_key(f"{CELL}_canary"): "9000", weight_key(f"{CELL}_baseline"): "1000"}, Deadline())
+    found = router.read(CELL)
+    assert (found.target_bp, found.cap_bp) == (9_000, 9_000)
+    put(router, 0, token=token, cap=1_000)
+    assert router.read(CELL).target_bp == 0
+    admin.modify({weight_key(f"{CELL}_canary"): "9000"}, Deadline())
+    with pytest.raises(TrafficNotApplied, match="no split of 10000"):
+        router.read(CELL)
+    for command in paper_commands(shared.connection, CELL)[:1]:
+        url = command.rpartition(" ")[2].strip("'").removeprefix("http://")
+        host, _, path = url.partition("/")
+        link = http.client.HTTPConnection(host)
+        link.request("POST", f"/{path}")
+        assert link.getresponse().read() == b"OK\n"
+        link.close()
+    assert router.read(CELL).target_bp == 0, "the way on paper brings it home"
+
+
+def _load(own: EnvoyRig, n: int, stop: threading.Event, statuses: list[int]) -> None:
+    link = http.client.HTTPConnection("127.0.0.1", own.config.port, timeout=10)
+    i = 0
+    while not stop.is_set():
+        i += 1
+        link.request("POST", f"/{CELL}/v1/completions", "{}", {"x-conversation-id": f"{n}-{i}", "content-type": "application/json"})
+        answer = link.getresponse()
+        answer.read()
+        statuses.append(answer.status)
+    link.close()
+
+
+def test_going_home_under_load_cuts_nothing_and_is_over_within_two_seconds(own: EnvoyRig) -> None:
+    router = own.router()
+    put(router, 5_000, token=1)
+    put(router, 10_000, token=1, cell=STREAM)
+    streams: list[bytes] = []
+    statuses: list[int] = []
+    lags: list[float] = []
+    stop = threading.Event()
+    workers = [threading.Thread(target=_load, args=(own, n, stop, statuses)) for n in range(4)]
+    workers += [threading.Thread(target=lambda: streams.append(own.ask(STREAM).body)) for _ in range(5)]
+    for worker in workers:
+        worker.start()
+    try:
+        until(lambda: router.drain(STREAM, TARGET, Token(1)) == Drained(open_streams=5), "five streams are open on the target")
+        put(router, 0, token=1, cell=STREAM)
+        assert router.drain(STREAM, TARGET, Token(1)) == Drained(open_streams=5), "streams go on"
+        for _ in range(10):
+            put(router, 5_000, token=1)
+            so_far = len(statuses)
+            until(lambda so_far=so_far: len(statuses) > so_far + 20, "load on the target")  # type: ignore[misc]
+            ordered = _now()
+            put(router, 0, token=1)
+            so_far = len(statuses)
+            until(lambda so_far=so_far: len(statuses) > so_far + 40, "load at home")  # type: ignore[misc]
+            lags.append(last_new_request_ms(own.config.log.parent, CELL, ordered))
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
+    assert len(lags) == 10
+    assert max(lags) <= 2_000
+    assert set(statuses) == {200}, "no client saw an error"
+    assert len(streams) == 5
+    assert all(body.endswith(b"[DONE]\n\n") for body in streams), "every stream finished on its own server"
+    until(lambda: router.drain(STREAM, TARGET, Token(1)) == Drained(open_streams=0), "drained")

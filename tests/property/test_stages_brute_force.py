@@ -1,0 +1,97 @@
+"""Stages on random small fleets: each the cheapest on what the one before leaves (every assignment tried), each within its limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleetctl.planning.program import Program, bound_of, cost_of, is_feasible, vms_of
+from fleetctl.planning.solve import solve
+from fleetctl.planning.stages import staged
+from tests.property.test_placement_brute_force import least_cost, programs
+
+
+@dataclass
+class _Pool:
+    limit: int
+    ends: str = ""
+
+
+@dataclass
+class _Site:
+    pool: _Pool
+    grows: bool
+
+
+@dataclass
+class _Workload:
+    id: str
+    apart: str = ""
+    after: tuple[str, ...] = ()
+
+
+@dataclass
+class _Asked:
+    workload: _Workload
+    pinned: bool = False
+    choices: tuple[Any, ...] = field(default=())
+
+
+@st.composite
+def tight(draw: st.DrawFn) -> Program:
+    """Fleets with little room while both sides are up, so that a release often makes some."""
+    p = draw(programs())
+    share = draw(st.sampled_from([0.0, 1.0]))
+    room = np.array([float(draw(st.sampled_from([0, 0, 1, 2]))) for _ in range(p.pools)])
+    most = p.count + room
+    caps = p.limits - (p.limits - p.caps @ p.count) * 0.5
+    price = p.size * np.array([float(draw(st.integers(1, 12))) for _ in range(p.pools)])
+    move = p.move * 0.2
+    return replace(
+        p, most=most, paid=np.minimum(p.paid * share, most), limits=caps, price=price, move=move, allowed=np.ones_like(p.allowed)
+    )
+
+
+def compare(p: Program, existing: int) -> None:
+    """Every stage is feasible and the cheapest there is, its bound holds, a cell moves once, and each stage saves money."""
+    sites: Any = [_Site(_Pool(limit=int(most)), grows=q >= existing) for q, most in enumerate(p.most)]
+    asked: Any = [_Asked(_Workload(f"w{w}")) for w in range(p.cells)]
+    raw = p.limits if len(p.limits) else np.zeros(0)
+    found = staged(p, asked, sites, raw, [f"limit {k}" for k in range(len(raw))], solve, most=4, pins=())
+    at, moved, cost = np.arange(p.cells), np.zeros(p.cells, int), np.inf
+    for stage in found.stages:
+        q, pool = stage.program, stage.answer.pool
+        then, peak = vms_of(q, pool)
+        assert is_feasible(q, peak)
+        assert (stage.answer.vms == np.rint(then)).all()
+        moved += pool != q.start
+        least = least_cost(q)
+        assert cost_of(q, pool, then) == pytest.approx(least, rel=1e-6, abs=1e-6)
+        assert bound_of(q, stage.answer.prices) <= least + 1e-6 * (1 + least)
+        assert stage.answer.cost + stage.spent < cost
+        cost = stage.answer.cost + stage.spent
+    assert (moved <= 1).all()
+    last = found.stages[-1]
+    bill = float(p.price @ last.answer.vms)
+    moves = float(p.move[at, last.answer.pool].sum())
+    assert cost == pytest.approx(bill + moves, rel=1e-6, abs=1e-6)
+    there = np.minimum(last.answer.vms, last.answer.peak)
+    assert (p.caps @ there <= p.limits + 1e-6 * (1 + np.abs(p.limits))).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(tight(), st.integers(0, 4))
+def test_every_stage_is_the_cheapest_on_what_is_left(p: Program, existing: int) -> None:
+    compare(p, existing)
+
+
+@pytest.mark.slow
+@settings(max_examples=10_000, deadline=None)
+@given(tight(), st.integers(0, 4))
+def test_every_stage_is_the_cheapest_in_ten_thousand_fleets(p: Program, existing: int) -> None:
+    compare(p, existing)

@@ -1,0 +1,165 @@
+"""The guard beside a router that keeps no lease: home when nobody renews and the source is proven, else held and said."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fleetctl.adapters.home.files import WayHomeFiles, make_key
+from fleetctl.adapters.timer import guard_unit
+from fleetctl.cli.main import cli
+from fleetctl.domain.fleet import Connection
+from fleetctl.domain.home import WayHome
+from fleetctl.domain.ids import CellId, PoolId, Token, WorkloadId
+from fleetctl.domain.split import Applied, Readiness, Split
+from fleetctl.errors import FleetctlError, TrafficNotApplied
+from fleetctl.ports.traffic import Prober, Router
+from fleetctl.usecases.guard import guard
+from fleetctl.usecases.home import HomePorts
+from tests.fakes.clock import FakeClock
+from tests.fakes.router import FakeRouter, Target
+from tests.fakes.store import MemoryStore
+
+CHAT, SUMMARY = CellId("chat"), CellId("summary")
+SOURCE = PoolId("nvidia")
+
+
+class Ready:
+    """Answers for the source what the test wants."""
+
+    def __init__(self) -> None:
+        self.ready_now, self.asked = 2, 0
+
+    def ready(self, pool: PoolId, c: CellId) -> Readiness:
+        self.asked += 1
+        return Readiness(pool=pool, cell=c, ready=self.ready_now, total=2, age_s=0.0, detail="" if self.ready_now else "status 500")
+
+
+class World:
+    """Two cells behind a router of one kind, and whoever ticks them."""
+
+    def __init__(self, folder: Path, kind: str = "envoy") -> None:
+        self.clock = FakeClock()
+        self.target = Target([CHAT, SUMMARY])
+        self.writer = FakeRouter({CHAT: SOURCE, SUMMARY: SOURCE}, target=self.target)
+        self.prober = Ready()
+        make_key(folder / "key")
+        self.ways = WayHomeFiles(folder / "home", folder / "key")
+        for cell in (CHAT, SUMMARY):
+            self.ways.write(
+                WayHome(
+                    fleet="f",
+                    cell=cell,
+                    workload=WorkloadId("w"),
+                    region="r",
+                    tenant="",
+                    klass="online",
+                    router=Connection(name="edge", kind=kind),
+                    source=SOURCE,
+                    cap_bp=10_000,
+                    paper=(),
+                    made_at=self.clock.now(),
+                )
+            )
+
+    def ports(self) -> HomePorts:
+        def router(_: WayHome) -> Router:
+            return FakeRouter({CHAT: SOURCE, SUMMARY: SOURCE}, target=self.target)
+
+        def prober(_: WayHome) -> Prober:
+            return self.prober
+
+        return HomePorts(router=router, prober=prober, ways=self.ways, clock=self.clock, store=lambda: MemoryStore(self.clock.now))
+
+    def put(self, cell: CellId, bp: int, seconds: float = 180.0) -> None:
+        self.writer.fence(cell, Token(self.target.splits[cell].token + 1))
+        until = self.clock.now() + timedelta(seconds=seconds)
+        token = self.target.splits[cell].token
+        assert isinstance(self.writer.set(Split(cell=cell, target_bp=bp, cap_bp=10_000, token=token, lease_until=until)), Applied)
+
+    def look(self) -> dict[str, str]:
+        return {found.cell: found.kind for found in guard(self.ports())}
+
+
+def test_a_lease_that_runs_is_watched_and_one_that_has_lapsed_goes_home_with_the_token_that_stands(tmp_path: Path) -> None:
+    w = World(tmp_path)
+    w.put(CHAT, 1_000)
+    assert w.look() == {CHAT: "watched", SUMMARY: "quiet"}
+    assert w.prober.asked == 0, "nobody is asked while all is well"
+    w.clock.advance(timedelta(seconds=181))
+    token = w.target.splits[CHAT].token
+    assert w.look() == {CHAT: "home", SUMMARY: "quiet"}
+    assert (w.target.splits[CHAT].target_bp, w.target.splits[CHAT].token) == (0, token)
+    assert w.look() == {CHAT: "quiet", SUMMARY: "quiet"}
+
+
+def test_it_holds_and_says_so_while_the_source_proves_nothing_and_goes_home_when_it_does(tmp_path: Path) -> None:
+    w = World(tmp_path)
+    w.put(CHAT, 2_500)
+    w.clock.advance(timedelta(seconds=200))
+    w.prober.ready_now = 0
+    (held,) = [found for found in guard(w.ports()) if found.cell == CHAT]
+    assert held.kind == "held"
+    assert held.text == (
+        "holds 25 % on the target: its lease has lapsed 20 s ago, and no replica of nvidia answers a completion (status 500)"
+    )
+    assert w.target.splits[CHAT].target_bp == 2_500
+    w.prober.ready_now = 1
+    assert w.look()[CHAT] == "home"
+
+
+def test_one_router_that_is_down_or_one_way_home_that_is_forged_keeps_no_other_cell_from_home(tmp_path: Path) -> None:
+    w = World(tmp_path)
+    w.put(CHAT, 1_000)
+    w.put(SUMMARY, 1_000)
+    w.clock.advance(timedelta(seconds=200))
+    (tmp_path / "home" / f"{CHAT}.json").write_text("{}")
+    assert w.look() == {CHAT: "lost", SUMMARY: "home"}
+
+
+def test_a_controller_that_comes_back_in_this_moment_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    w = World(tmp_path)
+    w.put(CHAT, 1_000)
+    w.clock.advance(timedelta(seconds=200))
+    real = Ready.ready
+
+    def meanwhile(self: Ready, pool: PoolId, c: CellId) -> Readiness:
+        w.put(CHAT, 1_000)
+        return real(self, pool, c)
+
+    monkeypatch.setattr(Ready, "ready", meanwhile)
+    assert w.look()[CHAT] == "watched"
+    assert w.target.splits[CHAT].target_bp == 1_000
+
+
+def test_a_router_with_its_own_guard_is_none_of_its_business(tmp_path: Path) -> None:
+    w = World(tmp_path, "haproxy")
+    w.put(CHAT, 1_000)
+    w.clock.advance(timedelta(seconds=200))
+    assert w.look() == {}
+    assert w.target.splits[CHAT].target_bp == 1_000
+
+
+def test_a_dead_router_is_lost_never_home(tmp_path: Path) -> None:
+    w = World(tmp_path)
+    w.put(CHAT, 1_000)
+    w.target.down = True
+    assert w.look() == {CHAT: "lost", SUMMARY: "lost"}
+    with pytest.raises(TrafficNotApplied):
+        w.writer.read(CHAT)
+
+
+def test_the_unit_starts_it_again_and_takes_no_line_break() -> None:
+    text = guard_unit(["/usr/bin/python3", "-m", "fleetctl.cli.main", "-C", "/srv/50% of it", "guard"], Path("/srv/50% of it"), "/usr/bin")
+    assert 'ExecStart="/usr/bin/python3" "-m" "fleetctl.cli.main" "-C" "/srv/50%% of it" "guard"' in text
+    assert "Restart=always" in text
+    with pytest.raises(FleetctlError, match="line break"):
+        guard_unit(["/x"], Path("/a\nb"), "/usr/bin")
+
+
+def test_the_command_looks_once_where_there_is_nothing(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["-C", str(tmp_path), "guard", "--once"])
+    assert (done.exit_code, done.output) == (0, "0 cells looked at\n")

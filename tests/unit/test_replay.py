@@ -1,0 +1,261 @@
+"""Recorded requests: kept under terms, refused against them; what may not be sent again never is; what stands beside them still counts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleetctl.adapters.paired.replay import load_replay, replay_body
+from fleetctl.adapters.paired.runner import PairSpec
+from fleetctl.adapters.shadow.collector import Collector, read_config
+from fleetctl.adapters.shadow.kept import KeepTerms, KeptRequests
+from fleetctl.analysis.judge import fresh, judge
+from fleetctl.analysis.memory import pack, unpack
+from fleetctl.domain.evidence import Arm, Counts, Cursor, Evidence, SignalState
+from fleetctl.domain.ids import CellId
+from fleetctl.domain.workload import Guardrail, GuardrailSpec
+from fleetctl.errors import ConfigInvalid
+from fleetctl.formats.fleet_file import parse_fleet
+from fleetctl.formats.replay import MOST_KEPT, ReplayHeader, header_line, read_header, read_replay, request_line
+from fleetctl.formats.request_copy import Refused
+from fleetctl.rollout.gates import gate
+from fleetctl.usecases.evidence import WORST, Replayed
+from tests.rollouts import T0, all_pass, evidence, rollout, seeing
+from tests.unit.test_evidence_in_fleet_file import TEXT
+
+CELL = CellId("chat-lab")
+NOW = datetime(2026, 12, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+HEAD = ReplayHeader(cell=CELL, region="lab", recorded=NOW - DAY, expires=NOW + DAY, by="ana", reason="few calls")
+CHAT = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 9, "user": "u-17", "metadata": {"key": "secret"}, "model": "m"}
+ERRORS = (GuardrailSpec(name=Guardrail("errors"), margin=0.05, fail_margin=0.0),)
+
+
+def kept(folder: Path, *lines: str, mode: int = 0o600) -> Path:
+    path = folder / "kept.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    path.chmod(mode)
+    return path
+
+
+def load(path: Path, now: datetime = NOW, regions: tuple[str, ...] = ("lab",)) -> str:
+    """Return why a recording is refused, "" where it is not."""
+    try:
+        load_replay(path, CELL, regions, now)
+    except ConfigInvalid as e:
+        return f"{e.code}: {e.message}"
+    return ""
+
+
+def test_terms_that_are_kept_let_it_be_replayed(tmp_path: Path) -> None:
+    path = kept(tmp_path, header_line(HEAD), request_line(CHAT))
+    assert load(path) == ""
+    replay = load_replay(path, CELL, ("lab",), NOW)
+    assert replay.header == HEAD
+    assert "u-17" not in path.read_text()
+    assert "secret" not in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"region": "elsewhere"}, "recorded in elsewhere, and chat-lab may be served in lab alone"),
+        ({"expires": NOW}, "it expired at 2026-12-01 00:00 UTC"),
+        ({"cell": CellId("other")}, "recorded for other, not for chat-lab"),
+        ({"by": " "}, "nobody opted in"),
+        ({"reason": ""}, "nobody opted in"),
+        ({"expires": NOW + MOST_KEPT}, "by at most 30 days"),
+        ({"expires": NOW - timedelta(days=2)}, "expires must be after recorded"),
+    ],
+)
+def test_against_its_terms_it_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    found = load(kept(tmp_path, header_line(replace(HEAD, **change)), request_line(CHAT)))
+    assert found.startswith("config.replay: ")
+    assert said in found
+
+
+def test_a_file_that_others_can_read_or_that_is_none_is_refused(tmp_path: Path) -> None:
+    assert "can be read by others (mode 0644)" in load(kept(tmp_path, header_line(HEAD), request_line(CHAT), mode=0o644))
+    assert "No such file" in load(tmp_path / "nowhere")
+    assert "no header of a replay" in load(kept(tmp_path, request_line(CHAT)))
+    assert "no JSON" in load(kept(tmp_path, "hello"))
+    assert "no request that may be sent again" in load(kept(tmp_path, header_line(HEAD)))
+    tools = json.dumps({"path": "x", "body": {"tools": [1]}})
+    assert "no request that may be sent again" in load(kept(tmp_path, header_line(HEAD), tools))
+
+
+ACTING = [{**CHAT, "tools": [{}]}, {**CHAT, "n": 2}, {"messages": [{"role": "tool", "content": "x"}]}, {"prompt": [1, 2]}, {}, "text"]
+
+
+@pytest.mark.parametrize("body", ACTING)
+def test_what_may_not_be_sent_again_is_neither_kept_nor_read(body: object) -> None:
+    with pytest.raises(Refused):
+        request_line(body)
+    found = read_replay([header_line(HEAD).encode(), json.dumps({"body": body}).encode(), request_line(CHAT).encode()])
+    assert (len(found.requests), sum(found.refused.values())) == (1, 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=200) | st.text(max_size=80).map(str.encode))
+def test_no_line_breaks_the_reading_of_a_recording(line: bytes) -> None:
+    found = read_replay([header_line(HEAD).encode(), line.replace(b"\n", b" "), request_line(CHAT).encode()])
+    assert found.requests[-1].body["messages"] == CHAT["messages"]
+    with pytest.raises(ValueError, match=r"."):
+        read_header(line)
+
+
+def test_both_sides_get_it_streamed_greedy_no_longer_than_asked_and_from_no_cache() -> None:
+    replay = read_replay(
+        [header_line(HEAD).encode(), request_line(CHAT).encode(), request_line({"prompt": "count", "stop": ["9"]}).encode()]
+    )
+    spec = PairSpec(sides={}, model="m", models=("m", "tuned"), requests=replay.requests, max_tokens=4)
+    api, body = spec.body(7, 0, logprobs=True)
+    assert (api, body["temperature"], body["stream"], body["max_tokens"], body["model"]) == ("chat", 0, True, 4, "m")
+    assert body["messages"] == [{"role": "user", "content": "[7.0] hello"}]
+    api, body = spec.body(7, 1, logprobs=False)
+    assert (api, body["prompt"], body["stop"], "logprobs" in body) == ("completions", "[7.1] count", ["9"], False)
+    assert spec.body(7, 2, logprobs=True)[1]["messages"] != spec.body(7, 0, logprobs=True)[1]["messages"], "another mark each time round"
+    tuned = replace(replay.requests[0], body={**replay.requests[0].body, "model": "tuned"})
+    assert replay_body(tuned, "", models=("m", "tuned"), model="m", max_tokens=4, logprobs=False)["model"] == "tuned"
+    unknown = replace(tuned, body={**tuned.body, "model": "gone"})
+    assert replay_body(unknown, "", models=("m",), model="m", max_tokens=4, logprobs=False)["model"] == "m"
+
+
+def test_requests_are_kept_only_where_somebody_opted_in_and_only_for_so_long(tmp_path: Path) -> None:
+    terms = KeepTerms(region="lab", hours=2, by="ana", reason="few calls", most=3)
+    keeper = KeptRequests(tmp_path, {CELL: terms})
+    body, acts = json.dumps(CHAT).encode(), json.dumps({**CHAT, "tools": [1]}).encode()
+    assert not keeper.add("other", body, NOW), "nobody opted in"
+    assert [keeper.add(CELL, b, NOW) for b in (body, b"{", acts, body, body, body)] == [True, False, False, True, True, False]
+    path = tmp_path / "replay" / f"{CELL}.jsonl"
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert "u-17" not in path.read_text()
+    assert len(load_replay(path, CELL, ("lab",), NOW).requests) == 3
+    after = KeptRequests(tmp_path, {})
+    after.look(NOW + timedelta(hours=1))
+    assert (path.exists(), after.count(CELL)) == (True, 3), "another process goes on with what is there"
+    after.purge(NOW + timedelta(hours=2))
+    assert not path.exists(), "its time is over, also where nobody keeps any more"
+    assert keeper.add(CELL, body, NOW + timedelta(hours=3)), "and begins anew"
+    assert load(path, NOW + timedelta(hours=4)) == ""
+
+
+def test_the_collector_keeps_what_its_configuration_lets_it(tmp_path: Path) -> None:
+    row = {"region": "lab", "hours": 1, "by": "ana", "reason": "few calls"}
+    config = {"port": 0, "router_url": "http://127.0.0.1:9", "pin_key_file": "k", "folder": str(tmp_path), "cells": {CELL: {}, "b": {}}}
+    (tmp_path / "c.json").write_text(json.dumps({**config, "keep": {CELL: row}}))
+    collector = Collector(read_config(str(tmp_path / "c.json")), "key")
+    for cell in (CELL, "b"):
+        assert collector.take(cell, json.dumps(CHAT).encode()) == (202, "queued")
+    assert [p.name for p in (tmp_path / "replay").iterdir()] == [f"{CELL}.jsonl"]
+    (tmp_path / "c.json").write_text(json.dumps({**config, "keep": {CELL: {**row, "by": ""}}}))
+    with pytest.raises(ConfigInvalid) as caught:
+        read_config(str(tmp_path / "c.json"))
+    assert caught.value.code == "config.shadow"
+
+
+@pytest.mark.parametrize("change", [{"by": ""}, {"reason": " "}, {"region": ""}, {"hours": 721}, {"hours": 0}, {"most": 0}])
+def test_terms_without_name_reason_region_or_end_are_refused(change: dict[str, Any]) -> None:
+    good: dict[str, Any] = {"region": "lab", "hours": 2, "by": "ana", "reason": "few calls"}
+    with pytest.raises(ValueError, match=r"keep|kept"):
+        KeepTerms(**(good | change))
+
+
+# beside the replay: customers' own requests ---------------------------------------------------------------------------------------
+
+
+def look(canary_errors: int, *, of: int = 500, state: SignalState = "ok", beside: Evidence | None = None, at: int = 10) -> Evidence:
+    arms: dict[Arm, Counts] = {"baseline": Counts(attempts=of), "canary": Counts(attempts=of, errors=canary_errors)}
+    outcomes = "x" * canary_errors + "." * (of - canary_errors)
+    return Evidence(
+        cell=CELL,
+        at=T0 + timedelta(seconds=at),
+        arms=arms,
+        state={"baseline": state, "canary": state},
+        cursor=Cursor(position="", since=T0),
+        canary_outcomes=outcomes,
+        beside=beside,
+    )
+
+
+def test_customers_failures_trip_the_breaker_though_the_replay_passes_and_a_stop_in_between_changes_nothing() -> None:
+    state, verdicts = judge(fresh(), look(0, beside=look(0, of=3)), ERRORS)
+    assert verdicts[0].kind == "PASS"
+    again = pack(unpack(state))
+    assert again == state
+    _, verdicts = judge(again, look(0, beside=look(20, of=23), at=20), ERRORS)
+    assert (verdicts[0].kind, verdicts[-1].guardrail, verdicts[-1].detail) == ("FAIL", "breaker", "customers' own requests")
+    assert (verdicts[-1].look.canary_n, verdicts[-1].look.canary_events) == (23, 20)
+
+
+class Given:
+    """A source that answers with one look, or with nothing."""
+
+    def __init__(self, e: Evidence) -> None:
+        self.e = e
+
+    def read(self, c: CellId, since: Cursor) -> Evidence:
+        return self.e
+
+
+@pytest.mark.parametrize("state", WORST)
+def test_a_silent_log_is_no_lost_evidence_and_a_broken_one_is(state: SignalState) -> None:
+    source = Replayed("kept", Given(look(0)), Given(look(0, of=0, state=state)))  # type: ignore[arg-type]
+    e = source.read(CELL, Cursor(position="{}", since=T0))
+    assert set(e.state.values()) == ({"ok"} if state in ("ok", "empty", "stale") else {state})
+    assert e.arms["canary"].attempts == 500
+    assert e.customers.arms["canary"].attempts == 0
+
+
+def test_the_share_that_was_served_is_customers_own() -> None:
+    r = replace(rollout(), step=1, settled_at=T0, weight_bp=1000)
+    late = T0 + timedelta(hours=1)
+    replayed = evidence(late, baseline=500, canary=500)
+    few, off = evidence(late, baseline=90, canary=10), evidence(late, baseline=500, canary=500)
+    assert not gate(r, seeing(late, 1000, all_pass(late), replayed), late).open, "half of all is not the tenth that was set"
+    assert gate(r, seeing(late, 1000, all_pass(late), replace(replayed, beside=few)), late).open
+    assert not gate(r, seeing(late, 1000, all_pass(late), replace(replayed, beside=off)), late).open
+
+
+# the fleet file ---------------------------------------------------------------------------------------------------------------------
+
+ASKED, KEPT = "  asked: {kind: probes, settings: {pairs_per_s: 2, via: endpoints}}\n", "  kept: {kind: replay, settings: {recording: k}}\n"
+REPLAY = TEXT.replace(ASKED, KEPT).replace("[log, asked, pages, prom]", "[log, kept, prom]")
+REPLAY = REPLAY.replace("    engine: vllm\n", "    engine: vllm\n    shadow: {sample_per_s: 1}\n")
+REPLAY += "    lane: {kind: replay, reason: few calls, actor: ana}\n"
+
+
+def test_a_cell_may_go_by_replay() -> None:
+    assert parse_fleet(REPLAY, file="f.yaml").cells[0].lane.kind == "replay"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("    lane: {kind: replay, reason: few calls, actor: ana}\n", "", "which only the lane replay uses, not own"),
+        ("[log, kept, prom]", "[log, prom]", "needs one source of kind replay, there are 0"),
+        ("[log, kept, prom]", "[kept, prom]", "needs log beside it"),
+        ("    shadow: {sample_per_s: 1}\n", "", "declare shadow"),
+        ("{recording: k}", "{}", "recording is missing"),
+        ("{recording: k}", "{recordings: k}", "did you mean 'recording'"),
+        ("{recording: k}", "{recording: k, max_tokens: 1}", "is not from 2"),
+    ],
+)
+def test_every_mistake_about_a_replay_is_refused(old: str, new: str, said: str) -> None:
+    assert old in REPLAY
+    with pytest.raises(ConfigInvalid) as caught:
+        parse_fleet(REPLAY.replace(old, new), file="f.yaml")
+    assert said in " ".join(caught.value.details)
+
+
+def test_probes_do_not_lead_since_they_ask_both_arms_alike() -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        parse_fleet(TEXT.replace("[log, asked, pages, prom]", "[asked, log, pages, prom]"), file="f.yaml")
+    assert "asks both arms alike" in " ".join(caught.value.details)

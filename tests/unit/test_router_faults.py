@@ -1,0 +1,128 @@
+"""Routers that take a weight and do something else, as public reports tell of them: each is noticed, and nobody more is sent over.
+
+The data plane is a double: a function from the weight that stands to what customers get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from fleetctl.domain.evidence import Arm
+from tests.fakes.evidence import Served
+from tests.rollouts import CELL
+from tests.simulator import Simulation, quick
+
+Plane = Callable[[int, float], tuple[Arm, bool]]
+"""From the weight (bp) and a draw of 0 to 1: who gets a request, and whether the router answers 503 in its place."""
+
+
+def two_weighted_pools_answer_503(bp: int, draw: float) -> tuple[Arm, bool]:
+    """kgateway#11667."""
+    return "canary" if draw * 10_000 < bp else "baseline", 0 < bp < 10_000
+
+
+def all_to_the_first_pool(bp: int, draw: float) -> tuple[Arm, bool]:
+    """kthena#1473; the first pool is the target here, which is the worse case."""
+    return "canary" if bp else "baseline", False
+
+
+def weight_0_breaks_its_sibling(bp: int, draw: float) -> tuple[Arm, bool]:
+    """ai-gateway#1664."""
+    return "canary" if draw * 10_000 < bp else "baseline", bp == 0
+
+
+def one_hundred_to_0_gives_50_50(bp: int, draw: float) -> tuple[Arm, bool]:
+    """seldon-core#4067."""
+    share = 5_000 if bp in (0, 10_000) else bp
+    return "canary" if draw * 10_000 < share else "baseline", False
+
+
+def weights_are_silently_ignored(bp: int, draw: float) -> tuple[Arm, bool]:
+    """litellm#33329, kserve#5335."""
+    return "baseline", False
+
+
+class Faulty(Simulation):
+    """Customers behind a router that is faulty from the first weight on, or from the beginning."""
+
+    plane: Plane
+
+    def serve(self, seconds: float) -> None:
+        for i in range(round(self.rate_per_s * seconds)):
+            arm, refused = self.plane(self.target.splits[CELL].target_bp, self.random.random())
+            at = self.clock.now() + timedelta(seconds=seconds * i / (self.rate_per_s * seconds))
+            latency = None if refused else 52 * self.random.lognormvariate(0, 0.25)
+            self.evidence.add(Served(cell=CELL, arm=arm, started=at, latency_ms=latency, failed=refused))
+            self._writer.record(CELL, "c1" if arm == "canary" else "b1", at)
+        self.clock.advance(timedelta(seconds=seconds))
+
+
+def run(plane: Plane, seconds: int = 150) -> Faulty:
+    """Run until something holds or ends it, and 5 s on, in which nothing may be said twice."""
+    s = Faulty(of=quick(), rate_per_s=80)
+    s.plane = plane
+    s.begin()
+    s.run(seconds, lambda: s.rollout().hold_reason.startswith(("router.", "source.")) or bool(s.rollout().ended))
+    s.run(5)
+    return s
+
+
+def pages(s: Faulty) -> list[str]:
+    return [n.text for n in s.notices.sent if n.kind == "notify.page"]
+
+
+def test_a_split_that_answers_503_goes_home_at_once() -> None:
+    s = run(two_weighted_pools_answer_503)
+    assert (s.rollout().ended, s.bp()) == ("rolled_back", 0)
+    assert [a.target_bp for a in s.target.applied if a.target_bp] == [1000]
+    assert pages(s) == [f"{CELL} is home: router: with 10 % on the target, customers of both sides get errors: the split itself fails"]
+    began, home = (next(e.at for e in s.store.events(CELL, 0) if e.kind == "traffic.set" and e.data["to_bp"] == bp) for bp in (1000, 0))
+    assert home - began < timedelta(seconds=20)
+
+
+def test_a_router_that_sends_everybody_to_the_target_is_taken_home() -> None:
+    s = run(all_to_the_first_pool)
+    assert (s.rollout().ended, s.bp()) == ("rolled_back", 0)
+    assert "served share 100.0% is not the 10.0% that was set: the target gets far more than it may" in pages(s)[0]
+
+
+def test_customers_who_get_errors_before_anything_has_moved_hold_the_first_step() -> None:
+    s = run(weight_0_breaks_its_sibling)
+    assert (s.rollout().phase, s.bp(), s.rollout().hold_reason) == ("preflight", 0, "source.failing")
+    assert len(pages(s)) == 1
+    assert s.target.applied == []
+
+
+def test_a_router_that_leaks_at_weight_0_is_noticed_before_the_first_step() -> None:
+    s = run(one_hundred_to_0_gives_50_50)
+    assert (s.rollout().phase, s.bp(), s.rollout().hold_reason) == ("preflight", 0, "router.leaks")
+    assert len(pages(s)) == 1
+    assert s.target.applied == []
+
+
+def test_a_router_that_keeps_half_on_the_source_at_100_percent_is_never_complete() -> None:
+    def plane(bp: int, draw: float) -> tuple[Arm, bool]:
+        return one_hundred_to_0_gives_50_50(bp, draw) if bp else ("baseline", False)
+
+    s = run(plane, 300)
+    assert (s.rollout().phase, s.rollout().ended, s.rollout().hold_reason) == ("complete", "", "router.share")
+    assert "the source still answers" in pages(s)[0]
+
+
+def test_weights_that_are_ignored_hold_the_first_step_and_page_once() -> None:
+    s = run(weights_are_silently_ignored)
+    assert (s.rollout().phase, s.bp(), s.rollout().hold_reason) == ("canary", 1000, "router.share")
+    assert pages(s) == [f"{CELL}: served share 0.0% is not the 10.0% that was set"]
+
+
+@pytest.mark.parametrize("seed", [pytest.param(n, marks=[] if n < 2 else pytest.mark.slow) for n in range(20)])
+def test_a_sound_router_is_never_blamed(seed: int) -> None:
+    s = Faulty(of=quick(), seed=seed, rate_per_s=80)
+    s.plane = lambda bp, draw: ("canary" if draw * 10_000 < bp else "baseline", False)
+    s.begin()
+    s.run(300, lambda: bool(s.rollout().ended))
+    assert s.rollout().ended == "complete"
+    assert pages(s) == []
