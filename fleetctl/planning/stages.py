@@ -5,7 +5,8 @@ its last wave is over, what no cell needs any more is given back, and stage 2 is
 what is left: quotas, power and budget count from there. And so on, while a stage still saves money. A cell moves once.
 
 Each stage is proven by itself: its bound holds for every plan that does the same before it and waits for no further release. So the whole
-is the best stage by stage; a plan that holds cells back on purpose, to make more room later, may end cheaper and takes longer.
+is the best stage by stage; a plan that holds cells back on purpose, to make more room later, may end cheaper and takes longer. Fleets of
+more cells than the linear program takes are planned in one stage (at 10,000 cells a second one saved 0.02 %).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fleetctl.planning.assemble import Asked
 from fleetctl.planning.candidates import Site
 from fleetctl.planning.program import TINY, Answer, Bools, Floats, Program, cost_of, held, vms_of
 from fleetctl.planning.rooms import Rooms, rooms_of
-from fleetctl.planning.solve import EXACT_CHOICES, Effort
+from fleetctl.planning.solve import EXACT_CHOICES, LINEAR_CELLS, Effort
 
 LEAST_GAIN = 0.005
 """USD an hour that a later stage must save: half a cent, what the totals show."""
@@ -88,7 +89,7 @@ def staged(
         if found and answer.cost > _standing(p) - LEAST_GAIN and not _forced(p):
             return Staged(stages=tuple(found), rooms=rooms_of(p, p.start, p.count, names), refused=refused)
         found.append(Stage(program=p, answer=answer, spent=spent))
-        if len(found) >= most or p.is_limited or not _may_wait(p, answer, waiting):
+        if len(found) >= most or p.is_limited or p.cells > LINEAR_CELLS or not _may_wait(p, answer, waiting):
             return Staged(stages=tuple(found), rooms=rooms_of(p, answer.pool, answer.peak.astype(float), names), refused=refused)
         went = answer.pool != p.start
         if not went.any():

@@ -64,6 +64,7 @@ def plan_one(workloads: int) -> dict[str, Any]:
         )
         (Path(folder) / "plan.json").write_bytes(canonical(plan))
         seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
+    later = plan.certificate.later if plan.certificate is not None else ()
     return {
         "workloads": workloads,
         "pools": len(fleet.pools),
@@ -71,8 +72,10 @@ def plan_one(workloads: int) -> dict[str, Any]:
         "cpu_seconds": round(cpu, 2),
         "read_seconds": round(read, 2),
         "gap_pct": plan.gap_pct,
+        "stages": 1 + len(later),
+        "later_gap_pct": max((c.gap_pct for c in later), default=0.0),
         "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
-        "checker_ok": all(c.ok for c in plan.checks if c.name in {"places", "whole VMs", "limits", "cash", "proof"}),
+        "checker_ok": all(c.ok for c in plan.checks if c.name in {"places", "whole VMs", "limits", "cash", "order", "proof"}),
         "moves": sum(o.kind == "move" for o in plan.outcomes),
     }
 
