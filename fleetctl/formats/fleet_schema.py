@@ -363,7 +363,6 @@ class CellShape(Shape):
         WithJsonSchema({"anyOf": [{"type": "string"}, RouterRefShape.model_json_schema()]}),
     ] = Field(description="A router's name, existing (the file's only one), or a mapping with name, backends and endpoints.")
     affinity: AffinityShape | None = None
-    cohort: AffinityShape | None = Field(default=None, description="What names a request's cohort (a team, a variant) in the router's log.")
     on_source_loss: Literal["hold_cap", "shed_by_class", "lift_after_two_signatures"] = "hold_cap"
     lane: Annotated[
         LaneShape,
