@@ -19,14 +19,15 @@ _SUBSCRIPTION = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\
 
 
 def lab_variables(
-    lab_root: Path, python: str, *, delay_s: float = 0.0, tags: Mapping[str, str] | None = None
+    lab_root: Path, python: str, *, delay_s: float = 0.0, network: str = "", tags: Mapping[str, str] | None = None
 ) -> Callable[[PoolSpec], Mapping[str, object]]:
-    """Return what `terraform/stacks/lab` is given, whose hosts are emulated.
+    """Return what `terraform/stacks/lab` is given, whose hosts are emulated or in systemd-nspawn.
 
     Args:
         lab_root: folder that holds one folder per host, absolute.
         python: interpreter that has fleetctl installed, absolute.
         delay_s: emulated boot time of a host, 0 to 600 seconds.
+        network: first three numbers of the addresses of real hosts, empty for emulated ones.
     """
 
     def of(spec: PoolSpec) -> Mapping[str, object]:
@@ -40,6 +41,7 @@ def lab_variables(
             "lab_root": str(lab_root),
             "python": python,
             "delay_s": delay_s,
+            **({"network": network} if network else {}),
             "tags": {"fleetctl-pool": spec.pool, **(tags or {})},
         }
 
@@ -132,8 +134,8 @@ def subscription_of(settings: Mapping[str, str]) -> str:
     return found
 
 
-PLACE_SETTINGS = frozenset({"zones", "sizes", "regions", "on_demand", "partial", "notices"})
-"""Settings of a pool (pool.NAME.zones, ...) that say where else it may be made, and how it tells of its end; they are no variables."""
+PLACE_SETTINGS = frozenset({"zones", "sizes", "regions", "on_demand", "partial", "notices", "nodes"})
+"""Settings of a pool (pool.NAME.zones, ...) that are no variables: where else it may be made, how it tells of its end, what it becomes."""
 
 
 def places_from(spec: PoolSpec, settings: Mapping[str, str]) -> tuple[Candidate, ...]:
