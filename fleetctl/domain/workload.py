@@ -242,7 +242,6 @@ class Cell:
         target: None lets the plan choose; a pool pins it; Existing skips provision and configure.
         regions: others that its data may be served from, beside its own; () is its own alone.
         evidence: names of its sources of evidence; "log" is its router's log; the first counts attempts, errors and the share.
-        cohort: header or cookie that names a request's cohort in the router's log, for A/B tests.
     """
 
     id: CellId
@@ -257,4 +256,3 @@ class Cell:
     wave: int = 0
     regions: tuple[str, ...] = ()
     evidence: tuple[str, ...] = field(default=("log",), metadata=LATER)
-    cohort: AffinityKey | None = field(default=None, metadata=LATER)

@@ -197,7 +197,6 @@ def _cell(name: str, c: CellShape, shape: FleetShape) -> Cell:
         target=_target(c, shape),
         on_source_loss=c.on_source_loss,
         affinity=AffinityKey(kind=c.affinity.kind, name=c.affinity.name) if c.affinity else None,
-        cohort=AffinityKey(kind=c.cohort.kind, name=c.cohort.name) if c.cohort else None,
         lane=lane,
         wave=c.wave,
         evidence=tuple(c.evidence),

@@ -28,7 +28,7 @@ def _plain(text: str) -> str:
 
 
 def _matching(pattern: str, what: str) -> AfterValidator:
-    compiled = re.compile(pattern + r"\Z")
+    compiled = re.compile(rf"(?:{pattern})\Z")
 
     def check(text: str) -> str:
         if not compiled.match(text):
@@ -106,17 +106,23 @@ Positive = Annotated[int, Field(ge=1, le=1_000_000_000)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 AboveZero = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 PhaseName = Literal["preflight", "shadow", "canary", "ramp", "full", "soak", "complete"]
-GuardrailName = Annotated[
-    str,
-    _matching(
-        r"errors|latency|ttft|token_time|nll|slo_misses|quality|finish_[a-z_]{1,30}|counter_[a-z0-9_]{1,40}|errors_[a-z0-9-]{1,62}"
-        r"|model_(errors|slow)_[a-z0-9_]{1,60}",
-        "a guardrail: errors, latency, ttft, token_time, nll, slo_misses, quality, finish_REASON, counter_NAME, errors_SOURCE, "
-        "model_errors_ADAPTER or model_slow_ADAPTER",
-    ),
-]
+_GUARDRAIL = (
+    r"errors|latency|ttft|token_time|nll|slo_misses|quality|finish_[a-z_]{1,30}|counter_[a-z0-9_]{1,40}|errors_[a-z0-9-]{1,62}"
+    r"|model_(errors|slow)_[a-z0-9_]{1,60}"
+)
+_GUARDRAIL_TEXT = (
+    "a guardrail: errors, latency, ttft, token_time, nll, slo_misses, quality, finish_REASON, counter_NAME, errors_SOURCE, "
+    "model_errors_ADAPTER or model_slow_ADAPTER"
+)
+GuardrailName = Annotated[str, _matching(_GUARDRAIL, _GUARDRAIL_TEXT)]
 """Metrics with a direction. Source: design section 7, evidence.md."""
 ClassName = Literal["batch", "online", "realtime"]
+
+
+def require_guardrail(name: str) -> None:
+    """Raise ValueError where a name is no guardrail."""
+    if not re.fullmatch(_GUARDRAIL, name):
+        raise ValueError(f"{name[:60]!r} is not {_GUARDRAIL_TEXT}")
 
 
 def _usual_guardrails() -> list[GuardrailName]:
@@ -374,7 +380,6 @@ class CellShape(Shape):
         WithJsonSchema({"anyOf": [{"type": "string"}, RouterRefShape.model_json_schema()]}),
     ] = Field(description="A router's name, existing (the file's only one), or a mapping with name, backends and endpoints.")
     affinity: AffinityShape | None = None
-    cohort: AffinityShape | None = Field(default=None, description="What names a request's cohort (a team, a variant) in the router's log.")
     on_source_loss: Literal["hold_cap", "shed_by_class", "lift_after_two_signatures"] = "hold_cap"
     lane: Annotated[
         LaneShape,

@@ -39,12 +39,14 @@ class Capacity(See, Traffic):
     def provisioner(self, spec: PoolSpec) -> Provisioner:
         """Return what makes a pool, by its stack."""
         from fleetctl.adapters.terraform.provisioner import TerraformProvisioner
-        from fleetctl.adapters.terraform.stacks import backend_from, cloud_variables, lab_variables
+        from fleetctl.adapters.terraform.stacks import backend_from, cloud_variables, lab_variables, subscription_of
         from fleetctl.adapters.terraform.tool import find_tool
 
         settings = self.fleet.settings
         stack = self._stack(spec)
         is_lab = stack == "lab"
+        if stack == "azure":
+            subscription_of(settings)  # said before anything is asked
         if is_lab:
             variables = lab_variables(Path(settings["lab.hosts"]), sys.executable, network=settings.get("lab.network", ""))
         else:

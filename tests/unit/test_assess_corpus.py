@@ -313,5 +313,40 @@ def test_what_must_not_be_called_blocked(tmp_path: Path, name: str) -> None:
     assert not_judged(found) == ()
 
 
+def trees(verdict: str) -> dict[str, Tree]:
+    """Read the trees of the corpus file that are about one verdict."""
+    text = (Path(__file__).resolve().parents[1] / "cases" / "assess_trees.txt").read_text("utf-8")
+    found: dict[str, Tree] = {}
+    for section in text.split("\n=== ")[1:]:
+        head, _, rest = section.partition("\n")
+        kind, _, name = head.partition(" ")
+        if kind == verdict:
+            parts = f"\n{rest}".split("\n--- ")[1:]
+            found[name] = {p.partition("\n")[0]: p.partition("\n")[2] + "\n" for p in parts}
+    return found
+
+
+ADVERSARY = trees("native")
+HARMLESS = trees("blocked")
+ADVERSARY["utf16"] = {"k.cu": KERNEL.encode("utf-16")}
+ADVERSARY["byte-order-mark"] = {"requirements.txt": b"\xef\xbb\xbftensorrt_llm\n"}
+ADVERSARY["line-ends"] = {"requirements.txt": b"torch\r\ntensorrt_llm\r\n"}
+ADVERSARY["line-ends-of-old"] = {"requirements.txt": b"torch\rtensorrt_llm\r"}
+HARMLESS["packed-and-pickled"] = {"a.py": "1\n", "data.gz": gzip.compress(b"x" * 99), "m.pt": b"\x80\x02cnumpy", "w.npz": b"PK\x03\x04junk"}
+
+
+@pytest.mark.parametrize("name", list(ADVERSARY))
+def test_what_an_adversary_hides_is_not_native(tmp_path: Path, name: str) -> None:
+    found = judged(tmp_path, ADVERSARY[name])
+    assert found.route != "native", [(f.rule, f.subject) for f in found.findings]
+
+
+@pytest.mark.parametrize("name", list(HARMLESS))
+def test_what_an_adversary_makes_look_bad_is_not_blocked(tmp_path: Path, name: str) -> None:
+    found = judged(tmp_path, HARMLESS[name])
+    assert (found.blocking, not_judged(found)) == ((), ()), [(f.rule, f.subject) for f in found.findings]
+    assert found.route in ({"native", "hipify"} if any(n.endswith((".cu", ".cpp")) for n in HARMLESS[name]) else {"native"})
+
+
 def test_the_corpus_is_large_enough() -> None:
-    assert min(len(NOT_NATIVE), len(NOT_BLOCKED)) >= 20
+    assert min(len(NOT_NATIVE) + len(ADVERSARY), len(NOT_BLOCKED) + len(HARMLESS)) >= 80

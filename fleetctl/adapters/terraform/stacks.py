@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fleetctl.adapters.terraform.modules import Backend, check_backend
 from fleetctl.domain.capacity import Candidate
+from fleetctl.domain.ids import PoolId
 from fleetctl.domain.pool import PoolSpec
 from fleetctl.errors import ConfigInvalid
 from fleetctl.planning.capacity import places_of
+
+_SUBSCRIPTION = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 
 
 def lab_variables(
@@ -41,6 +46,30 @@ def lab_variables(
         }
 
     return of
+
+
+_VARIABLE = re.compile(r'^variable "([a-z0-9_]+)" \{\n(.*?)^\}', re.MULTILINE | re.DOTALL)
+_DEFAULT = re.compile(r"^\s+default\s*=", re.MULTILINE)
+
+
+def check_variables(stack_folder: Path, stack: str, pool: PoolId, given: Mapping[str, object]) -> None:
+    """Refuse settings that a stack does not know, which Terraform would pass over, and name those that it needs and does not get.
+
+    Raises:
+        ConfigInvalid: config.terraform_variable, with every mistake.
+    """
+    text = "\n".join(path.read_text() for path in sorted(stack_folder.glob("*.tf")))
+    known = {m[1]: _DEFAULT.search(m[2]) is None for m in _VARIABLE.finditer(text)}
+    found = []
+    for name in sorted(set(given) - set(known)):
+        near = difflib.get_close_matches(name, known, 1)
+        found.append(f"pool.{pool}.{name}: stack {stack} has no such variable" + (f"; is it {near[0]}?" if near else ""))
+    missing = sorted(name for name, is_needed in known.items() if is_needed and name not in given)
+    found += [f"terraform.{stack}.{name}, or pool.{pool}.{name}: is not set, and stack {stack} needs it" for name in missing]
+    if found:
+        text = f"the settings of pool {pool} do not fit stack {stack}: {found[0]}."
+        hint = f"Change the fleet file (variables of stack {stack}: terraform/stacks/{stack}/README.md), then run: fleetctl provision"
+        raise ConfigInvalid("config.terraform_variable", text, hint=hint, details=tuple(found) if len(found) > 1 else ())
 
 
 OWNED = frozenset({"pool_id", "vendor", "sku", "region", "zone", "host_count", "priority", "hold", "tags", "subscription_id"})
@@ -85,10 +114,24 @@ def cloud_variables(stack: str, settings: Mapping[str, str]) -> Callable[[PoolSp
             "tags": tags,
         }
         if stack == "azure":
-            own["subscription_id"] = settings.get("azure.subscription_id", "")
+            own["subscription_id"] = subscription_of(settings)
         return {**given, **own}
 
     return of
+
+
+def subscription_of(settings: Mapping[str, str]) -> str:
+    """Return the subscription that pools on Azure are made in.
+
+    Raises:
+        ConfigInvalid: config.subscription, where the setting azure.subscription_id is missing or is none.
+    """
+    found = settings.get("azure.subscription_id", "")
+    if not _SUBSCRIPTION.match(found):
+        what = f"is {found[:60]!r}, which is no subscription's id" if found else "is not set"
+        text = f"the setting azure.subscription_id {what}; pools on Azure are made in it."
+        raise ConfigInvalid("config.subscription", text, hint="Set it in the fleet file to what `az account show --query id` prints")
+    return found
 
 
 PLACE_SETTINGS = frozenset({"zones", "sizes", "regions", "on_demand", "partial", "notices", "nodes"})
