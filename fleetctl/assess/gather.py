@@ -159,7 +159,7 @@ class Gatherer:
     def _add_text(self, file: TextFile) -> None:
         path, lower = file.path, file.path.lower()
         name = lower.replace("!", "/").rpartition("/")[2]
-        if name in {"metadata", "pkg-info"} or "var/lib/dpkg/status" in lower:
+        if name in {"metadata", "pkg-info"} or "var/lib/dpkg/status" in lower or "conda-meta/" in lower:
             self._requirements(path, file.text)
             return
         if file.installed:

@@ -78,6 +78,9 @@ def requirements(path: str, text: str) -> list[Requirement]:
     name = path.lower().rpartition("/")[2]
     if name in {"metadata", "pkg-info"}:
         return list(_metadata(path, text))
+    if "conda-meta/" in path and name.endswith(".json"):
+        of_conda = re.search(r"\"name\"\s*:\s*\"([\w.-]{1,100})\"", text)
+        return [Requirement(normalised(of_conda.group(1)), "", path, 1)] if of_conda else []
     if name == "status" or "/status.d/" in path:
         return list(_dpkg(path, text))
     if name in _LOCKS:

@@ -21,6 +21,7 @@ from fleetctl.formats.fleet_schema import (
     StepShape,
     WorkloadShape,
 )
+from fleetctl.formats.guardrail_names import FINISH_REASONS
 from fleetctl.formats.sources import check_source
 from fleetctl.formats.yaml_source import Path
 
@@ -47,8 +48,6 @@ class Parts:
     evidence: Mapping[str, EvidenceShape]
 
 
-FINISH_REASONS = ("stop", "length", "tool_calls", "content_filter", "function_call", "abort", "error", "eos_token", "stop_sequence")
-"""Of OpenAI's interface, vLLM, SGLang and TGI. Another one is believed unless it looks like a slip of one of these."""
 _TELLS_REASONS = frozenset({"probes", "replay", "recording"})
 
 

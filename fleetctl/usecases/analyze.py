@@ -81,6 +81,27 @@ def cells_of(records: Iterable[Attempt | Scrape]) -> tuple[str, ...]:
     return tuple(sorted({r.cell for r in records}))
 
 
+def untold(guardrail: str, records: Iterable[Attempt | Scrape], c: CellId, *, has_slo: bool) -> str:
+    """Return why a recording says nothing of a guardrail for a cell, "" where it does."""
+    own = [r for r in records if r.cell == c]
+    attempts = [r for r in own if isinstance(r, Attempt)]
+    keys = {key for r in own if isinstance(r, Scrape) for key in (*r.values, *r.buckets)}
+    if guardrail == "slo_misses":
+        return "" if has_slo else "no latency was promised: add --slo"
+    if guardrail in LADDER_METRICS:
+        series = METRICS.get(guardrail, "")
+        told = any(a.measured(guardrail) is not None for a in attempts) or any(key.partition("/")[0] == series for key in keys)
+    elif guardrail.startswith("finish_"):
+        told = any(a.finish == guardrail.removeprefix("finish_") for a in attempts) or any(k.startswith("finish_reason") for k in keys)
+    elif guardrail.startswith("model_"):
+        told = any(guardrail in model_guardrails(a.model) for a in attempts if a.model)
+    elif guardrail.startswith("counter_"):
+        told = any(key.startswith(f"counter.{guardrail.removeprefix('counter_')}/") for key in keys)
+    else:
+        told = guardrail == "errors" or (guardrail == "errors_scrapes" and bool(keys) and bool(attempts))
+    return "" if told else "the recording tells nothing of it"
+
+
 def by_cohort(
     records: Sequence[Attempt | Scrape], cohorts: tuple[str, str] | None, *, model: str = "", arm: Arm | None = None
 ) -> list[Attempt | Scrape]:
@@ -109,29 +130,6 @@ def by_cohort(
         raise UsageError("analyze.cohort", text, hint=f"Known: {', '.join(known[:8]) or 'none: the router logs no cohort'}")
     sides: dict[str, Arm] = {cohorts[0]: "baseline", cohorts[1]: "canary"}
     return [replace(a, arm=sides[a.cohort]) for a in attempts if a.cohort in sides]
-
-
-def untold(guardrail: str, records: Iterable[Attempt | Scrape], c: CellId, *, has_slo: bool) -> str:
-    """Return why a recording says nothing of a guardrail for a cell, "" where it does."""
-    own = [r for r in records if r.cell == c]
-    attempts = [r for r in own if isinstance(r, Attempt)]
-    keys = {key for r in own if isinstance(r, Scrape) for key in (*r.values, *r.buckets)}
-    if guardrail == "slo_misses":
-        return "" if has_slo else "no latency was promised: add --slo"
-    if guardrail in LADDER_METRICS:
-        series = METRICS.get(guardrail, "")
-        told = any(a.measured(guardrail) is not None for a in attempts) or any(key.partition("/")[0] == series for key in keys)
-    elif guardrail.startswith("finish_"):
-        told = any(a.finish == guardrail.removeprefix("finish_") for a in attempts) or "finish_reason" in {
-            k.partition("/")[0] for k in keys
-        }
-    elif guardrail.startswith("model_"):
-        told = any(guardrail in model_guardrails(a.model) for a in attempts if a.model)
-    elif guardrail.startswith("counter_"):
-        told = any(key.startswith(f"counter.{guardrail.removeprefix('counter_')}/") for key in keys)
-    else:
-        told = guardrail == "errors" or (guardrail == "errors_scrapes" and bool(keys) and bool(attempts))
-    return "" if told else "the recording tells nothing of it"
 
 
 def analyze(

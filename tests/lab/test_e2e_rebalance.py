@@ -104,6 +104,7 @@ def test_prices_move_a_cell_to_amd_and_back_under_a_standing_approval(whole_lab:
         killed = lab.start("rebalance", "--apply", *NOW)
         until(lambda: plan_of(lab) != before, "the run began the move", 90)
         killed.kill()
+        killed.end(None)  # until it is reaped it counts as alive
         again = lab.run("rebalance", "--apply", *NOW, within_s=120)
         assert "Nothing" in again.out, "what has begun is not begun again"
         done = ended(lab, "complete")
@@ -155,9 +156,10 @@ def test_killed_at_any_stage_and_run_again_moves_the_cell_once(whole_lab: Lab, m
         killed = lab.start("rebalance", "--apply", *limits)
         until(lambda: KILLED_AT[moment](lab, before, provisions, configures), moment, 120)
         killed.kill()
-        lab.run("rebalance", "--apply", *limits, within_s=240, code=None)
+        killed.end(None)  # until it is reaped it counts as alive
+        again = lab.run("rebalance", "--apply", *limits, within_s=240)
         began = [e for e in lab.events(CHAT, seq) if e.kind == "rollout.start"]
-        assert len(began) == 1, moment
+        assert len(began) == 1, f"{moment}: {again.out}{again.err}"
         counted = [r for r in runs(lab)[known:] if r.begun]
         assert [r.begun for r in counted] == [(CHAT,)], "what began is counted once"
         assert not any(r.open for r in runs(lab))

@@ -329,6 +329,36 @@ def trees(verdict: str) -> dict[str, Tree]:
 ADVERSARY = trees("native")
 HARMLESS = trees("blocked")
 ADVERSARY["utf16"] = {"k.cu": KERNEL.encode("utf-16")}
+LAYERS: dict[str, tuple[str, bytes]] = {
+    "app-in-usr-src": ("usr/src/app/main.py", b"import tensorrt_llm\n"),
+    "program-in-usr-bin": ("usr/bin/server", elf({}, ["libcudart.so.12"])),
+    "library-of-tensorrt": ("usr/lib/x86_64-linux-gnu/libnvinfer.so.10", elf({})),
+    "conda-package": ("opt/conda/conda-meta/cuml-24.10.json", b'{"name": "cuml"}'),
+    "virtual-environment": ("opt/venv/lib/python3.12/site-packages/a.dist-info/METADATA", b"Name: tensorrt_llm\nVersion: 1\n"),
+    "archive-in-a-layer": ("app/src.tar.gz", gzip.compress(tar({"k.cu": KERNEL.encode()}))),
+    "engine": ("models/a/1/model.plan", b"ftrt0000"),
+}
+for key, (inner, data) in LAYERS.items():
+    ADVERSARY[key] = layout(gzip.compress(tar({inner: data}), mtime=0))
+NEEDED = (
+    "libcuda.so.1",
+    "libnvrtc.so.12",
+    "libnvidia-ml.so.1",
+    "libnppc.so.12",
+    "libnvshmem_host.so.3",
+    "libc10_cuda.so",
+    "libtensorrt_llm.so",
+)
+for needed in NEEDED:
+    ADVERSARY[f"needs-{needed}"] = {"app": elf({}, [needed])}
+ADVERSARY["provider"] = {"libonnxruntime_providers_cuda.so": elf({})}
+ADVERSARY["program-for-windows"] = {"a.exe": b"MZ" + bytes(99) + b"cudart64_12.dll\0"}
+SAVED = json.dumps([{"Config": f"{'c' * 64}.json", "Layers": [f"{'a' * 64}/layer.tar"]}])
+ADVERSARY["saved-image-unpacked"] = {
+    "manifest.json": SAVED,
+    f"{'c' * 64}.json": '{"config": {"Env": ["CUDA_VERSION=12.4"]}}',
+    f"{'a' * 64}/layer.tar": tar({"app/a.py": b"print(1)\n"}),
+}
 ADVERSARY["byte-order-mark"] = {"requirements.txt": b"\xef\xbb\xbftensorrt_llm\n"}
 ADVERSARY["line-ends"] = {"requirements.txt": b"torch\r\ntensorrt_llm\r\n"}
 ADVERSARY["line-ends-of-old"] = {"requirements.txt": b"torch\rtensorrt_llm\r"}

@@ -586,7 +586,9 @@ def test_hosts_of_a_shared_state_keep_the_tag_that_they_were_made_under(said: st
     assert grace.intent.tag.startswith("f1-mi300x-a-")
 
 
-def test_an_interrupted_run_says_how_to_go_on_and_what_stands_and_ends_with_130(world: Callable[..., World]) -> None:
+def test_an_interrupted_run_says_how_to_go_on_and_what_stands_and_ends_with_130(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
     w = world()
     stopped = ProvisionFailure(code="provision.interrupted", text="applying pool mi300x-a: stopped; its state is written")
 
@@ -594,7 +596,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_what_stands_and_ends_with_130(
         w.cloud.leave(w.intent.tag, "/vm/mi300x-a-1", state="Creating")
         return stopped
 
-    w.provisioner.apply = apply  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(w.provisioner, "apply", apply)
     with pytest.raises(Interrupted) as caught:
         w.run()
     assert (caught.value.code, caught.value.exit_code) == ("provision.interrupted", 130)
@@ -603,7 +605,9 @@ def test_an_interrupted_run_says_how_to_go_on_and_what_stands_and_ends_with_130(
     assert w.intent.step == "failed", "the next run takes it up"
 
 
-def test_credentials_that_expire_in_mid_apply_end_with_what_is_known_to_stand(world: Callable[..., World]) -> None:
+def test_credentials_that_expire_in_mid_apply_end_with_what_is_known_to_stand(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
     w = world(TEXT["ExpiredAuthenticationToken"])
     real = w.provisioner.apply
 
@@ -611,13 +615,13 @@ def test_credentials_that_expire_in_mid_apply_end_with_what_is_known_to_stand(wo
         w.cloud.down = True
         return real(p, token, on)
 
-    w.provisioner.apply = apply  # type: ignore[method-assign]
-    w.provisioner.ids = lambda _: frozenset({"/vm/1", "/nic/1"})  # type: ignore[method-assign]
+    monkeypatch.setattr(w.provisioner, "apply", apply)
+    monkeypatch.setattr(w.provisioner, "ids", lambda _: frozenset({"/vm/1", "/nic/1"}))
     with pytest.raises(CredentialsMissing) as caught:
         w.run()
     assert caught.value.code == "credentials.refused"
     assert "az login" in caught.value.hint
     assert caught.value.details[0] == "still there: 2 resources in the state of pool mi300x-a"
     w.cloud.down = False
-    del w.provisioner.ids
+    monkeypatch.undo()
     assert len(w.run().hosts) == 2

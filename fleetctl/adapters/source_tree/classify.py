@@ -137,7 +137,7 @@ HEADERS = (
     ".pyd",
     ".node",
 )
-PACKAGE_LIST = re.compile(r"(?:^|[/!])var/lib/dpkg/status(?:\.d/[^/]+)?\Z")
+PACKAGE_LIST = re.compile(r"(?:^|[/!])(?:var/lib/dpkg/status(?:\.d/[^/]+)?|conda-meta/[^/]+\.json)\Z")
 INSTALLED = re.compile(r"(?:^|/)(?:site|dist)-packages/")
 
 

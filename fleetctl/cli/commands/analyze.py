@@ -161,7 +161,7 @@ def _guardrails(records: list[Attempt | Scrape], c: CellId, texts: tuple[str, ..
     from fleetctl.domain.workload import Guardrail, GuardrailSpec
     from fleetctl.errors import UsageError
     from fleetctl.formats.fleet_checks import read_margin
-    from fleetctl.formats.fleet_schema import require_guardrail
+    from fleetctl.formats.guardrail_names import require_guardrail
     from fleetctl.formats.presets import default_fail_margin, default_guardrail
 
     attempts = [r for r in records if isinstance(r, Attempt) and r.cell == c]
