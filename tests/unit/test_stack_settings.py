@@ -17,12 +17,13 @@ from fleetctl.errors import ConfigInvalid
 
 ROOT = Path(__file__).resolve().parents[2] / "terraform"
 POOL = PoolId("mi300x-a")
+SUBSCRIPTION = "00000000-0000-0000-0000-00000000abcd"
 SPEC = PoolSpec(pool=POOL, vendor="amd", sku="a", region="r", count=2, priority="spot", zone="1", intent="t1")
 
 
 def test_variables_come_from_the_stack_s_and_the_pool_s_settings_the_pool_s_win() -> None:
     settings = {
-        "azure.subscription_id": "s",
+        "azure.subscription_id": SUBSCRIPTION,
         "terraform.azure.admin_username": "ops",
         "terraform.azure.os_disk": '{"ephemeral": false}',
         "terraform.aws.image_id": "ami-1",
@@ -34,7 +35,7 @@ def test_variables_come_from_the_stack_s_and_the_pool_s_settings_the_pool_s_win(
     assert given["admin_username"] == "fleet"
     assert given["os_disk"] == {"ephemeral": False}
     assert given["tags"] == {"fleetctl-pool": POOL, "fleetctl-intent": "t1"}
-    assert (given["zone"], given["priority"], given["host_count"], given["subscription_id"]) == ("1", "spot", 2, "s")
+    assert (given["zone"], given["priority"], given["host_count"], given["subscription_id"]) == ("1", "spot", 2, SUBSCRIPTION)
     assert not {"image_id", "zones", "infiniband"} & set(given)
 
 
@@ -47,7 +48,7 @@ def test_a_variable_that_fleetctl_gives_itself_is_refused() -> None:
 def test_every_variable_that_fleetctl_gives_is_one_of_the_stack() -> None:
     for stack in ("azure", "aws"):
         known = {b.labels[0] for b in read_folder(ROOT / "stacks" / stack) if b.kind == "variable"}
-        assert set(cloud_variables(stack, {})(SPEC)) <= known
+        assert set(cloud_variables(stack, {"azure.subscription_id": SUBSCRIPTION})(SPEC)) <= known
 
 
 def test_places_are_those_that_the_owner_allows() -> None:
