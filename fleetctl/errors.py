@@ -56,7 +56,8 @@ class FleetctlError(Exception):
         self.details = details
 
     def __str__(self) -> str:
-        return f"error[{self.code}]: {self.message}" + (f" {self.hint}" if self.hint else "")
+        stop = "" if not self.hint or self.message.endswith((".", "!", "?", "…")) else "."
+        return f"error[{self.code}]: {self.message}{stop}" + (f" {self.hint}" if self.hint else "")
 
 
 class UsageError(FleetctlError):

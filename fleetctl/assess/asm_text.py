@@ -29,7 +29,7 @@ _AMD_BINDING = re.compile(r"(?:^|,)\s*[=+]?&?[vsa](?:\s*,|\s*\Z)")
 _HOST = re.compile(
     r"\A[\s.\d:;%]*(?:lock|rep[a-z]*|rdtscp?|pause|cpuid|[lms]fence|nop|int\s*\$?(?:3|0x)|xgetbv|bswap\w?|clflush\w*|clwb|prefetch[a-z]+\d?|mov[a-z]{1,6}\d?\b(?!\.)"
     r"|lea[qlw]?\b|popcnt\w?|bs[fr]\w?|[tl]zcnt\w?|x?chg|cmpxchg\w*|xadd\w?|xchg\w?|v(?:mov|padd|psub|pmul|fma|add|mul|broad|ext|ins|per|shuf|zero|dp)[a-z0-9]*\b(?!\.)"
-    r"|yield|dmb|dsb|isb|mrs|msr|wfe|wfi|sevl?|svc|brk|hlt|ud2|syscall|sysenter|rd(?:rand|seed|pmc|fsbase|gsbase|pid|msr)|wr\w+base|push[a-z]?\b|pop[a-z]?\b"
+    r"|b\.(?:eq|ne|[lg][te]|h[si]|l[so]|mi|pl|v[sc]|al)\b|cbn?z|yield|dmb|dsb|isb|mrs|msr|wfe|wfi|sevl?|svc|brk|hlt|ud2|syscall|sysenter|rd(?:rand|seed|pmc|fsbase|gsbase|pid|msr)|wr\w+base|push[a-z]?\b|pop[a-z]?\b"
     r"|jmp|jn?[a-z]{1,2}\b|call[q]?\b(?!\.)|ret[q]?\b(?!\.)|(?:x?or|and|add|sub|inc|dec|mul|div|shr|shl|test|cmp|neg|not|adc|sbb|imul|adcx|adox|mulx|rol|ror|sar)[bwlq]?\b(?!\.)"
     r"|\.(?:symver|globl|section|pushsection|incbin|intel_syntax|att_syntax|byte|long|quad|align|weak|type|text|data|set|inst|hidden|protected)\b"
     r"|mfspr|mftb|lwsync|sync\b(?!\.)|ldr\w*|str\b|st[px]\b|ldp|ld1|st1|fmla|uaddl\w*|csrr\w*|fence\b(?!\.)|tzcnt|endbr\w*|xend|xbegin|xabort|tpause|umwait|umonitor|serialize|emms|stmxcsr|ldmxcsr|fld\w*|fst\w*|fnstcw|cld|std|cli|sti)",

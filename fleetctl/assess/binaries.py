@@ -7,9 +7,13 @@ from typing import NamedTuple
 
 from fleetctl.domain.portability import ElfFile
 
-_TENSORRT = re.compile(r"lib(?:nvinfer|nvonnxparser|nvparsers)")
-_CUDA_LIBS = re.compile(r"lib(?:cudart|cublas|cublasLt|cudnn|nccl|cufft|curand|cusolver|cusparse|nvrtc|nvToolsExt|cupti|nvJitLink)\b")
-_PARTIAL = re.compile(r"lib(?:nvcuvid|nvidia-encode|nvjpeg|cufile|cusparseLt|cutensor)\b")
+_TENSORRT = re.compile(r"lib(?:nvinfer|nvonnxparser|nvparsers|tensorrt|onnxruntime_providers_tensorrt)")
+_CUDA_LIBS = re.compile(
+    r"lib(?:cudart|cublas|cublasLt|cudnn|nccl|cufft|curand|cusolver|cusparse|nvrtc|nvToolsExt|cupti|nvJitLink|nvoptix|cudss|nvshmem_\w+)\b"
+)
+_PARTIAL = re.compile(
+    r"lib(?:nvcuvid|nvidia-encode|nvidia-ml|nvjpeg|cufile|cusparseLt|cutensor|npp\w+|torch_cuda\w*|c10_cuda|onnxruntime_providers_cuda)\b"
+)
 _FATBIN = frozenset({".nv_fatbin", ".nvFatBinSegment", "__nv_module_id"})
 _SYSTEM = re.compile(r"(?:^|/)(?:usr/local/cuda[^/]*|opt/nvidia|usr/lib/(?:x86_64-linux-gnu|wsl)|usr/lib64|lib64|opt/rocm[^/]*)/")
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/")
@@ -34,6 +38,11 @@ def of_elf(elf: ElfFile, target: str, *, has_source: bool) -> list[ElfHit]:
         if not any(g == target or g.startswith(f"{target}:") for g in elf.gfx):
             found.append(ElfHit("R061", f"has {', '.join(elf.gfx) or 'no target'}, not {target}", _name(elf.path)))
         return found
+    own = _name(elf.path)
+    if _TENSORRT.match(own) and not _PACKAGE.search(f"/{elf.path}"):
+        found.append(ElfHit("R057", "the library itself", own))
+    elif _PARTIAL.match(own) and not _SYSTEM.search(elf.path) and not _PACKAGE.search(f"/{elf.path}"):
+        found.append(ElfHit("R063", "the library itself", own))
     if _SYSTEM.search(elf.path) or _PACKAGE.search(f"/{elf.path}"):
         return found
     needed = elf.needed
@@ -45,6 +54,8 @@ def of_elf(elf: ElfFile, target: str, *, has_source: bool) -> list[ElfHit]:
     if has_source and (cuda or has_fatbin):
         found.append(ElfHit("R060", "built from CUDA source beside it: build again", _name(elf.path)))
         return found
+    if not cuda and not has_fatbin and not elf.has_ptx:
+        cuda = [n for n in needed if n.startswith("libcuda.so")]
     if cuda:
         found.append(ElfHit("R058", ", ".join(cuda)[:80], _name(elf.path)))
     elif has_fatbin:

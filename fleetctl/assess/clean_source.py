@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 _TOKENS = re.compile(
     r'R"(?P<mark>[^()\\\s"]{0,16})\('
-    r"|//[^\n]*+"
+    r"|//(?:[^\\\n]|\\.)*+"
     r"|/\*"
     r'|"(?:[^"\\\n]|\\.)*+"?'
     r"|'(?:\\[^\n]|[^'\\\n]){1,4}+'",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fleetctl.assess.binaries import of_elf
 from fleetctl.assess.collected import Collected, Place
-from fleetctl.assess.manifests import looks_like_an_environment, looks_like_requirements, requirements
+from fleetctl.assess.manifests import included_by, looks_like_an_environment, looks_like_requirements, requirements
 from fleetctl.assess.models import CONFIG_NAMES, of_config, of_file, of_precision
 from fleetctl.assess.notebooks import cells
 from fleetctl.assess.other_languages import cuda_words, is_other_language
@@ -37,7 +37,9 @@ _STATUS = {
 
 
 _WORDS = re.compile(r"[A-Za-z_]\w*")
-_CALLS = frozenset({"inline_asm_elementwise", "__global__", "__device__"})
+_CALLS = frozenset(
+    {"inline_asm_elementwise", "__global__", "__device__", "subprocess", "system", "popen", "pip_install", "uv_pip_install", "run_commands"}
+)
 OPENED_BY_NAME = frozenset({"R098", "R099"})
 MOST_USES = 50
 """Imports of one module that are kept: a guarded one counts for nothing beside one that is not."""
@@ -88,6 +90,9 @@ class Gatherer:
         self._module_words = {m.partition(".")[0] for m in self._packages.imports} | _CALLS
         self._files: set[str] = set()
         self._own_modules: set[str] = set()
+        self._listed: set[str] = set()
+        self._included: list[tuple[str, str, int]] = []
+        self._modules_of_git: list[tuple[str, str]] = []
         self._headers: list[tuple[str, dict[str, tuple[int, bool]]]] = []
         self._found = Collected(book)
         self._python_base: Place | None = None
@@ -154,7 +159,7 @@ class Gatherer:
     def _add_text(self, file: TextFile) -> None:
         path, lower = file.path, file.path.lower()
         name = lower.replace("!", "/").rpartition("/")[2]
-        if name in {"metadata", "pkg-info"} or "var/lib/dpkg/status" in lower:
+        if name in {"metadata", "pkg-info"} or "var/lib/dpkg/status" in lower or "conda-meta/" in lower:
             self._requirements(path, file.text)
             return
         if file.installed:
@@ -166,6 +171,8 @@ class Gatherer:
         self.counts.lines += file.text.count("\n")
         if name in CONFIG_NAMES:
             self._config(path, file.text)
+        if name == ".gitmodules":
+            self._modules_of_git += [(path, m) for m in re.findall(r"^[ \t]*path[ \t]*=[ \t]*(\S{1,300})", file.text, re.MULTILINE)]
         if name.endswith(".ipynb"):
             self._notebook(path, file.text)
         elif is_other_language(name):
@@ -263,6 +270,9 @@ class Gatherer:
         except ValueError as e:
             self.add(Skipped(path=path, reason=f"cannot be parsed: {str(e)[:80]}", hides=True))
             return
+        self._listed.add(path.lower().replace("!", "/"))
+        if path.lower().endswith((".txt", ".in", ".pip")):
+            self._included += [(path, name, line) for name, line in included_by(text)]
         of_own = next((self._packages.rule_for(r.name) for r in found if r.name and not r.path.endswith("#requires")), None)
         for one in found:
             if one.path.endswith("#requires"):
@@ -296,6 +306,11 @@ class Gatherer:
         self._imports(path, facts)
         for line, source in facts.strings:
             self._take(self._source.scan(path, source, line), path.lower())
+        for line, command in facts.commands:
+            for one in requirements(f"{path}.sh", command):
+                self._require(one._replace(path=path, line=line))
+            for hit in self._text.scan(command, {"flags"}):
+                self._found.add(hit.rule, Place(path, line), hit.subject, guarded=facts.is_guarded(line))
         for asm in facts.asm:
             if asm.kind not in {"amd", "empty"}:
                 self._found.add("R092", Place(path, asm.line), asm.said, guarded=asm.guarded)
@@ -308,10 +323,23 @@ class Gatherer:
                 if len(uses) < MOST_USES:
                     uses.append(_Use(rule, module, Place(path, line), guarded))
 
+    def _finish_includes(self) -> None:
+        """State the files that requirement files include and the submodules that are not among what was read."""
+        for path, name, line in self._included:
+            folder = path.lower().replace("!", "/").rpartition("/")[0]
+            if _joined(folder, name.lower()) not in self._listed:
+                self._found.not_read(Place(path, line), f"it includes {name[:100]}, which was not read as a list of packages", hides=True)
+        for path, name in self._modules_of_git:
+            inside = _joined(path.lower().rpartition("/")[0], name.lower()) + "/"
+            if not any(f.startswith(inside) for f in self._files):
+                self._found.not_read(Place(path, 0), f"submodule {name[:100]} has no files here", hides=False)
+        self._included, self._modules_of_git = [], []
+
     def findings(self, now: Instant) -> tuple[Finding, ...]:
         """Return everything found so far, the heaviest first."""
         self._finish_names()
         self._finish_packages()
+        self._finish_includes()
         for elf in self._elves:
             for hit in of_elf(elf, self._target, has_source=self.counts.cuda_files > 0):
                 self._found.add(hit.rule, Place(elf.path, 0), hit.subject, subject=hit.about)
@@ -376,6 +404,16 @@ class Gatherer:
         if too_old(rule, version):
             text += f"; it needs {rule.since} or newer"
         self._found.package(rule, place, text, name, least="native" if replaced else least, is_replaced=bool(replaced), guarded=guarded)
+
+
+def _joined(folder: str, name: str) -> str:
+    parts = folder.split("/") if folder else []
+    for part in name.split("/"):
+        if part == ".." and parts:
+            parts.pop()
+        elif part not in {"", "."}:
+            parts.append(part)
+    return "/".join(parts)
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -69,6 +69,19 @@ _ARRAY = re.compile(r"\[[ \t]*(\"[^\[\]\n]{0,4000}\")[ \t]*\]")
 _COMMENT = re.compile(r"(?:^|(?<=[ \t]))#(?!egg=)[^\n]*")
 
 
+_TOLD = re.compile(
+    r"(?P<before>^[ \t]*@?|(?:[;&|{(]|\b(?:RUN|then|do|else)\b)[ \t]*)"
+    r"(?:echo|printf|die|usage|warn\w*|error|fatal|fail|abort|log_\w+|info|msg)[ \t]+"
+    r"(?:\"(?:[^\"\\\n]|\\.)*+\"|'[^'\n]*+'|[^\n;&|>\"'])*+(?:>&2)?(?![^\n;&]*[|>])",
+    re.MULTILINE,
+)
+
+
+def unsaid(text: str) -> str:
+    """Return a script without what it only prints to the screen; what goes into a file or a pipe stays."""
+    return _TOLD.sub(lambda m: m.group("before"), text)
+
+
 def commands(text: str) -> str:
     """Return a text's commands: continued lines joined, comments and here-documents blank; line breaks are kept."""
     lines: list[str] = []
@@ -103,10 +116,10 @@ def commands(text: str) -> str:
 
 def installed_by(path: str, text: str) -> Iterator[Requirement]:
     """Yield the packages that a text's commands install."""
-    if not re.search(r"install|\badd\b|create|dpkg|uvx|go\s+get|--with|pipx|\bin\b", text):
+    if not re.search(r"install|\badd\b|create|dpkg|uvx|go\s+get|--with|pipx|\bin\b|<<|echo|printf", text):
         return
     values = {m.group(1): m.group(2).strip("\"'") for m in _SET.finditer(text)}
-    ready = _ARRAY.sub(lambda m: " ".join(p.strip().strip('"') for p in m.group(1).split(",")), commands(text))
+    ready = _ARRAY.sub(lambda m: " ".join(p.strip().strip('"') for p in m.group(1).split(",")), unsaid(commands(text)))
     line, counted, done = 1, 0, 0
     for match in _INSTALLER.finditer(ready):
         if match.start() < done:
@@ -124,10 +137,38 @@ def installed_by(path: str, text: str) -> Iterator[Requirement]:
             found = _named(kind, word)
             if found:
                 yield Requirement(*found, path, line)
+    yield from _written(path, text)
     for match in _WITH.finditer(ready):
         found = specified(match.group(1))
         if found:
             yield Requirement(*found, path, ready.count("\n", 0, match.start()) + 1)
+
+
+_ECHOED = re.compile(
+    r"\b(?:echo|printf)[ \t]+(?:-\w+[ \t]+)?(?P<quote>[\"'])(.{1,500}?)(?P=quote)[ \t]*>>?[ \t]*\S*(?:req|dep|pack|\.txt|\.in\b)"
+)
+
+
+def _written(path: str, text: str) -> Iterator[Requirement]:
+    """Yield the packages that a script writes into a list of requirements."""
+    for match in _ECHOED.finditer(text):
+        for word in match.group(2).replace("\\n", " ").split():
+            found = specified(word)
+            if found:
+                yield Requirement(*found, path, text.count("\n", 0, match.start()) + 1)
+    until = ""
+    for number, line in enumerate(text.splitlines() if "<<" in text else (), start=1):
+        if until:
+            if line.strip() == until:
+                until = ""
+                continue
+            found = specified(line.lstrip(" -")) if not line.lstrip().startswith("#") else None
+            if found:
+                yield Requirement(*found, path, number)
+        else:
+            here = _HERE.search(line[:LONGEST_LINE])
+            if here and ">" in line.replace("<<", "") and re.search(r"req|dep|\.txt|\.ya?ml|\.in\b", line):
+                until = here.group(1)
 
 
 def _packages(words: str) -> Iterator[str]:

@@ -20,6 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}\Z")
 _LISTS = re.compile(r"req|constraint|(?:^|[-_.])dep(?:s|endenc)|packages")
 _TOMLS = frozenset({"pyproject.toml", "pipfile", "pixi.toml", "hatch.toml", "uv.toml", "rye.toml", "pdm.toml", "environment.toml"})
 _LOCKS = frozenset({"poetry.lock", "uv.lock", "pdm.lock", "pylock.toml", "pipfile.lock"})
+_APT_LISTS = frozenset({"apt.txt", "aptfile", "apt-packages.txt", "apt_packages.txt", "packages-apt.txt"})
 _CODE = frozenset({"setup.py", "conanfile.py"})
 _OTHERS = frozenset(
     {"cargo.toml", "project.toml", "go.mod", "pom.xml", "package.json", "vcpkg.json", "build.gradle", "build.gradle.kts", "conanfile.txt"}
@@ -35,7 +36,7 @@ def is_requirement_file(path: str) -> bool:
     name = lower.rpartition("/")[2]
     return (
         name in _TOMLS | _LOCKS | _CODE | _OTHERS
-        or name in {"setup.cfg", "tox.ini", "metadata", "pkg-info", "pixi.lock", "conda-lock.yml", "status"}
+        or name in {"setup.cfg", "tox.ini", "metadata", "pkg-info", "pixi.lock", "conda-lock.yml", "status", ".gitmodules", *_APT_LISTS}
         or (
             name.endswith((".txt", ".in", ".pip"))
             and (_LISTS.search(name) is not None or "/requirements/" in f"/{lower}")
@@ -77,6 +78,9 @@ def requirements(path: str, text: str) -> list[Requirement]:
     name = path.lower().rpartition("/")[2]
     if name in {"metadata", "pkg-info"}:
         return list(_metadata(path, text))
+    if "conda-meta/" in path and name.endswith(".json"):
+        of_conda = re.search(r"\"name\"\s*:\s*\"([\w.-]{1,100})\"", text)
+        return [Requirement(normalised(of_conda.group(1)), "", path, 1)] if of_conda else []
     if name == "status" or "/status.d/" in path:
         return list(_dpkg(path, text))
     if name in _LOCKS:
@@ -87,15 +91,67 @@ def requirements(path: str, text: str) -> list[Requirement]:
         return list(_listed(path, text, _toml(text), ""))
     if name in _CODE:
         return [Requirement(*found, path, line) for line, item in listed_packages(text) if (found := specified(item))]
+    if name == ".gitmodules":
+        return list(repositories(path, text))
+    if name in _APT_LISTS:
+        return [Requirement(f"deb:{line.strip().lower()}", "", path, n) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
     if name in {"setup.cfg", "tox.ini"}:
         return list(_settings(path, text))
-    if name.endswith((".txt", ".in", ".pip")):
+    if name.endswith((".txt", ".in", ".pip")) and name != "cmakelists.txt":
         return list(_lines(path, _without_extras(name, text)))
     if name.endswith((".yml", ".yaml", ".lock")) and (
         _is_environment(name) or name.endswith(("lock", "lock.yml")) or looks_like_an_environment(text)
     ):
         return [*_conda(path, text), *installed_by(path, text)]
-    return list(installed_by(path, text))
+    listed = _under_keys(path, text) if name.endswith((".yml", ".yaml")) else ()
+    return [*listed, *installed_by(path, text), *repositories(path, text)]
+
+
+_INCLUDES = re.compile(r"^[ \t]*(?:-r|-c|--requirement|--constraint)[ \t=]+[\"']?([^\s\"'#]{1,300})", re.MULTILINE)
+
+
+def included_by(text: str) -> list[tuple[str, int]]:
+    """Return the files that a requirement file includes, with their lines."""
+    return [(m.group(1), text.count("\n", 0, m.start()) + 1) for m in _INCLUDES.finditer(text) if "://" not in m.group(1)]
+
+
+_REPOSITORY = re.compile(r"(?:https?://|git@|ssh://(?:git@)?|\bgh:)(?:github\.com[/:]|gitlab\.com[/:])?([\w.-]{1,100})/([\w.-]{1,100})")
+
+
+def repositories(path: str, text: str) -> Iterator[Requirement]:
+    """Yield the repositories that a build, a script or a list of submodules fetches; whole-line comments do not count."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if "/" in line and _FETCHES.search(line[:2000]) and not line.lstrip().startswith(("#", "//")):
+            for match in _REPOSITORY.finditer(line[:2000]):
+                yield Requirement(f"git:{match.group(1).lower()}/{match.group(2).lower().removesuffix('.git')}", "", path, number)
+
+
+_FETCHES = re.compile(r"github\.com|gitlab\.com|\bgh:")
+_KEY = re.compile(
+    r"([ \t]*)(?:-[ \t]+)?[\"']?(?:requirements|python_packages|packages|pip|pip_packages|pip_requirements|python_requirements|dependencies"
+    r"|system_packages|extra_pip_requirements|additional_dependencies|install)[\"']?[ \t]*:[ \t]*(\[[^\]\n]{1,4000}\])?[ \t]*(?:#.*)?\Z"
+)
+
+
+def _under_keys(path: str, text: str) -> Iterator[Requirement]:
+    """Yield the items of the lists in a YAML file whose key says that they are packages."""
+    indent = -1
+    for number, line in enumerate(text.splitlines(), start=1):
+        key = _KEY.match(line[:4000])
+        items: list[str] = []
+        if key:
+            indent = len(key.group(1))
+            items = key.group(2)[1:-1].split(",") if key.group(2) else []
+        elif indent >= 0 and line.strip():
+            depth = len(line) - len(line.lstrip())
+            if line.lstrip().startswith("- ") and depth >= indent:
+                items = [line.lstrip()[2:].partition(" #")[0]]
+            elif depth <= indent:
+                indent = -1
+        for item in items:
+            found = specified(item)
+            if found:
+                yield Requirement(*found, path, number)
 
 
 def _json(text: str) -> Any:
@@ -229,6 +285,8 @@ def _walk(table: dict[str, Any], depth: int) -> Iterator[str]:
         lower = key.lower()
         if _NEEDED.search(lower) or (depth == 0 and lower in {"packages", "dev-packages"}):
             yield from _collect(value, 0)
+        elif lower == "sources" and isinstance(value, dict):
+            yield from (f"git+{v['git']}" for v in value.values() if isinstance(v, dict) and isinstance(v.get("git"), str))
         elif lower == "system-requirements" and isinstance(value, dict) and "cuda" in value:
             yield "cuda"
         elif isinstance(value, dict) and depth < 12:

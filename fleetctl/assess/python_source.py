@@ -27,6 +27,20 @@ MOST_TREE = 4_000_000
 """Characters of a source whose syntax tree is made; larger ones are read by patterns."""
 
 
+_IMPORTERS = frozenset(
+    {
+        *("import_module", "__import__", "lazy_import", "LazyLoader", "importorskip", "optional_import", "find_spec"),
+        *("is_module_available", "lazy_load", "LazyImport", "try_import"),
+    }
+)
+_SHELLS = frozenset(
+    {
+        *("system", "popen", "Popen", "run", "call", "check_call", "check_output", "getoutput", "run_commands", "sh"),
+        *("pip_install", "uv_pip_install", "install", "apt_install", "create_subprocess_shell", "create_subprocess_exec"),
+    }
+)
+
+
 class Import(NamedTuple):
     """One module that is imported; guarded where the program goes on without it."""
 
@@ -50,6 +64,7 @@ class PythonFacts:
 
     Args:
         code: the source with comments and docstrings blank, same lines; strings: first line and text of each string with CUDA source.
+        commands: first line and text of what it gives to a shell or to pip; asm: its calls of Triton's inline assembly.
         guarded: line ranges with a branch for AMD or that the program goes on without, 1-based, inclusive.
     """
 
@@ -57,6 +72,7 @@ class PythonFacts:
     imports: list[Import] = field(default_factory=list)
     strings: list[tuple[int, str]] = field(default_factory=list)
     asm: list[TritonAsm] = field(default_factory=list)
+    commands: list[tuple[int, str]] = field(default_factory=list)
     guarded: list[tuple[int, int]] = field(default_factory=list)
     soft: list[tuple[int, int]] = field(default_factory=list)
 
@@ -97,6 +113,7 @@ class _Reader:
         self._facts = facts
         self._assigned: dict[str, list[ast.expr]] = {}
         self._calls: list[tuple[ast.Call, bool]] = []
+        self._importers = set(re.findall(r"\bimport_module[ \t]+as[ \t]+(\w+)", text))
         self.docstrings: list[ast.Constant] = []
 
     def read(self, tree: ast.Module) -> None:
@@ -174,10 +191,20 @@ class _Reader:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
         if name == "inline_asm_elementwise":
             self._calls.append((node, amd))
-        elif name in {"import_module", "__import__", "lazy_import", "LazyLoader", "importorskip", "optional_import"} and node.args:
+        elif name in _IMPORTERS | self._importers and node.args:
             first = node.args[-1] if name == "LazyLoader" else node.args[0]
+            first = first.left if isinstance(first, ast.BinOp) else first
             if isinstance(first, ast.Constant) and isinstance(first.value, str) and not first.value.startswith("."):
-                self._facts.imports.append(Import(first.value[:100], node.lineno, amd or soft))
+                only_asks = amd or soft or name in {"find_spec", "importorskip", "is_module_available"}
+                self._facts.imports.append(Import(first.value[:100].rstrip("."), node.lineno, only_asks))
+        elif name in _SHELLS and node.args:
+            self._command(name, node)
+
+    def _command(self, name: str, node: ast.Call) -> None:
+        words = [_text_of(x) for a in node.args[:50] for x in (a.elts if isinstance(a, (ast.List, ast.Tuple)) else [a])]
+        if any(words):
+            before = "pip install " if "install" in name and name != "apt_install" else "apt-get install " if name == "apt_install" else ""
+            self._facts.commands.append((node.lineno, before + " ".join(w for w in words if w)[:4000]))
 
     def _asm(self, node: ast.Call, guarded: bool) -> TritonAsm:
         named = {k.arg: k.value for k in node.keywords}
@@ -185,21 +212,26 @@ class _Reader:
         bindings = named.get("constraints", node.args[1] if len(node.args) > 1 else None)
         said = self._strings(text)
         kind = kind_of(said, self._strings(bindings))
+        parts = {kind_of(part) for part in self._parts(text)}
+        guarded = guarded or parts >= {"ptx", "amd"}  # one of both is chosen by the platform
         is_bare = isinstance(text, ast.Constant) and not said.strip()
         if kind == "empty" and not is_bare:
             kind = "unknown"
         return TritonAsm(node.lineno, kind, " ".join(said.split())[:60], guarded)
 
     def _strings(self, node: ast.expr | None) -> str:
+        return " ".join(self._parts(node))[:20_000]
+
+    def _parts(self, node: ast.expr | None) -> list[str]:
         """Return all text that an expression is made of; names are followed within the file, once."""
         if node is None:
-            return ""
+            return []
         found: list[str] = []
         for inner in _few(ast.walk(node)):
             found.append(_text_of(inner))
             for value in self._assigned.get(inner.id, ())[:8] if isinstance(inner, ast.Name) else ():
                 found += [_text_of(x) for x in _few(ast.walk(value))]
-        return " ".join(f for f in found if f)[:20_000]
+        return [f for f in found if f]
 
 
 def _few(nodes: Iterator[ast.AST]) -> Iterator[ast.AST]:

@@ -20,7 +20,7 @@ from fleetctl.domain.portability import USABLE, Rule, RuleBook
 CUDA_SUFFIXES = (".cu", ".cuh", ".cu.cc", ".cuf", ".cu.h", ".cu.in")
 C_SUFFIXES = (
     *(".h", ".hpp", ".hh", ".hxx", ".h++", ".inl", ".inc", ".ipp", ".tpp", ".tcc", ".txx"),
-    *(".c", ".cc", ".cpp", ".cxx", ".c++", ".cppm", ".ixx"),
+    *(".cl", ".clh", ".c", ".cc", ".cpp", ".cxx", ".c++", ".cppm", ".ixx"),
 )
 KERNEL_WORDS = frozenset(
     {
@@ -52,8 +52,10 @@ MOST_HITS = 50
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 ASM_WORDS = frozenset({"asm", "__asm__", "__asm"})
-_INCLUDE = re.compile(r"^[ \t]*#[ \t]*(?:include|include_next|import)[ \t]*([<\"])([^>\"\n]{1,300})[>\"]", re.MULTILINE)
-_INCLUDE_WORDS = re.compile(r"cu|nv|Nv|NV|nccl|npp|optix|thrust|sm_")
+_INCLUDE = re.compile(
+    r"^[ \t]*#[ \t]*(?:include|include_next|import|define[ \t]+\w{1,100})[ \t]*([<\"])([^>\"\n]{1,300})[>\"]", re.MULTILINE
+)
+_INCLUDE_WORDS = re.compile(r"cu|cooperative_groups|nv|Nv|NV|nccl|npp|optix|thrust|sm_")
 LOOKS_LIKE_A_HEADER = re.compile(
     r"(?:cuda(?:_\w+|[A-Z]\w*)?|cu(?:blas|dnn|fft|rand|sparse|solver|tensor|pti)\w*|nv(?:rtc|ml|tx|vm|shmem|jpeg|cuvid|fatbin|comp|infer|JitLink|PTX)\w*"
     r"|nccl\w*|sm_\d+_\w+)\.(?:h|hpp|cuh|inl)\Z"
@@ -159,7 +161,7 @@ class SourceScanner:
             base = name.rpartition("/")[2]
             if name in self._headers or base in self._headers:
                 is_cuda = is_cuda or base not in OTHERS_HEADERS
-            elif match.group(1) == "<" and LOOKS_LIKE_A_HEADER.match(base) and base not in facts.headers:
+            elif match.group(1) == "<" and _is_uncovered(name, base) and base not in facts.headers:
                 line = lines.of(match.start(2))
                 facts.headers[base] = (line, inside(line - first + 1, ranges))
         return is_cuda
@@ -230,6 +232,10 @@ class SourceScanner:
         for rule, at, text in found[: 3 * MOST_HITS]:
             line = lines.of(at)
             facts.hits.append(Hit(rule, line, text, inside(line - first + 1, ranges)))
+
+
+def _is_uncovered(name: str, base: str) -> bool:
+    return LOOKS_LIKE_A_HEADER.match(base) is not None or name.startswith("cooperative_groups/")
 
 
 def _is_cuda(words: set[str]) -> bool:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from fleetctl.assess.installs import unsaid
 from fleetctl.assess.manifests import is_requirement_file
 from fleetctl.domain.portability import Rule, RuleBook
 
@@ -15,7 +16,7 @@ MOST_PLACES = 50
 _GATE = re.compile(
     r"[nN][vV][iI][dD][iI][aA]|NCCL_|cuda|CUDA|torch|vllm|VLLM|sglang|rocm|--gpus|HSA_|ray\b|[tT]ensor|marlin|cutlass|jit|autotune|backend"
     r"|platform|quantization|kv-|speculative|lora|--tp|pynvml|capability|ROCR_|FROM|disaggregation|cudadevrt|arch_list|amazonlinux|ubi|hip"
-    r"|CUDNN|NCCL|NVTX|CUB|Thrust|nv|NV|trt|TRT|Provider|rapids|sm_|-l(?:cu|nv|nccl)|Cuda|triton|TRITON|modelFormat|find_library|--nv\b"
+    r"|CUDNN|NCCL|NVTX|CUB|Thrust|nv|NV|trt|TRT|Provider|rapids|sm_|-l(?:cu|nv|nccl)|Cuda|triton|TRITON|modelFormat|find_library|--nv\b|gpu|-acc"
 )
 _COMMENT = re.compile(r"[ \t]*(?:#(?!\s*include)|//)")
 HIP_BUILD = re.compile(
@@ -41,7 +42,7 @@ def scopes_of(path: str, text: str = "") -> frozenset[str]:
         return frozenset({"python", "env"}) if "python" in first else frozenset({"config", "env", "flags"})
     if name.startswith(("dockerfile", "containerfile")) or name.endswith((".dockerfile", ".containerfile")):
         found |= {"docker", "env", "flags"}
-    elif name.endswith((".py", ".pyi")):
+    elif name.endswith(".py"):
         found |= {"python", "env"}
     elif name == "cmakelists.txt" or name.endswith(BUILD_SUFFIXES) or name in BUILD_NAMES or name.startswith("makefile."):
         found |= {"build"}
@@ -71,6 +72,11 @@ CONFIG_SUFFIXES = (
     ".fish",
     ".def",
     ".nomad",
+    ".sbatch",
+    ".slurm",
+    ".pbs",
+    ".lsf",
+    ".nix",
     ".service",
     ".env",
     ".conf",
@@ -120,10 +126,6 @@ class TextScanner:
         return found
 
 
-_TOLD = re.compile(
-    r"(?P<before>^[ \t]*@?|(?:[;&|]|\b(?:RUN|then|do|else)\b)[ \t]*)(?:echo|printf)\b[^\n;&|>]*(?P<after>>&2|)(?![^\n;&]*[|>])",
-    re.MULTILINE,
-)
 _MESSAGE = re.compile(r"\bmessage[ \t]*\((?:[^()\"]|\"(?:[^\"\\]|\\.)*+\")*+\)|#\[(=*)\[.*?\]\1\]", re.DOTALL | re.IGNORECASE)
 _TRAILING = re.compile(r"(?<=[ \t;])#[^\n]*")
 
@@ -135,8 +137,8 @@ def effective(text: str, scopes: Iterable[str]) -> str:
         text = _MESSAGE.sub(lambda m: "\n" * m.group().count("\n"), text)
     if "#" in text and not wanted & {"requirement"}:
         text = _TRAILING.sub("", text)
-    if wanted & {"docker", "config", "build"} and ("echo" in text or "printf" in text):
-        text = _TOLD.sub(lambda m: m.group("before"), text)
+    if wanted & {"docker", "config", "build"}:
+        text = unsaid(text)
     return text
 
 

@@ -66,6 +66,20 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyTime:
+    """How long the hosts of a pool take from bare to ready, as measured when some last did.
+
+    Args:
+        seconds: of the slowest host; models_seconds: of that, getting models; at: when it was measured.
+    """
+
+    pool: PoolId
+    seconds: float
+    models_seconds: float
+    at: Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Calendar:
     """The plan in time, if it begins when it was made and evidence comes at the declared rates.
 
@@ -75,6 +89,7 @@ class Calendar:
         validation: USD of the target's GPUs while they serve no customer yet (preflight, shadow); part of the plan's overlap cost.
         payback_hours: time until the hourly saving has earned what comes on top of today's bill; None where nothing is saved.
         deadline: asked for; late: cells whose soak ends after it.
+        ready: of the pools that get more VMs: no wave begins before its target's hosts can be ready. Pools never measured are left out.
         wave_cells: cells a wave with which none would be late; 0: no number would do; None where none is late.
     """
 
@@ -86,4 +101,5 @@ class Calendar:
     payback_hours: float | None = None
     deadline: Instant | None = None
     late: tuple[CellId, ...] = ()
+    ready: tuple[ReadyTime, ...] = field(default=(), metadata=LATER)
     wave_cells: int | None = field(default=None, metadata=LATER)

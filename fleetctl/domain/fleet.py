@@ -29,8 +29,8 @@ class SecretRef:
     name: str
 
 
-FENCING_ROUTERS = frozenset({"haproxy", "httproute"})
-"""Kinds of routers that compare tokens themselves: HAProxy by our Lua, an API server by the object's version."""
+FENCING_ROUTERS = frozenset({"haproxy", "httproute", "queue"})
+"""Kinds of routers that compare tokens themselves: by our Lua, by the object's version, in a queue's transaction."""
 GUARDED_ROUTERS = frozenset({"haproxy"})
 """Kinds of routers with a guard of ours inside."""
 

@@ -22,6 +22,7 @@ class ResourceChange:
         pool: the pool it belongs to by its tag, None where it carries none.
         reason: Terraform's word for why it would be replaced or deleted, such as "replace_because_tainted"; "" where it gives none.
         machines: how many more (below 0: fewer) a group of machines would keep; 0 for what is no group.
+        changed: names of the attributes that an update in place would change, by name; () for anything else.
     """
 
     address: str
@@ -30,6 +31,7 @@ class ResourceChange:
     pool: PoolId | None = None
     reason: str = ""
     machines: int = 0
+    changed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from fleetctl.formats.fleet_schema import (
     StepShape,
     WorkloadShape,
 )
+from fleetctl.formats.guardrail_names import FINISH_REASONS
 from fleetctl.formats.sources import check_source
 from fleetctl.formats.yaml_source import Path
 
@@ -45,6 +46,9 @@ class Parts:
     names: Mapping[str, frozenset[str]]
     sources: Mapping[str, SourceShape]
     evidence: Mapping[str, EvidenceShape]
+
+
+_TELLS_REASONS = frozenset({"probes", "replay", "recording"})
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -186,6 +190,31 @@ def _evidence(cell: CellShape, here: Path, parts: Parts) -> Iterator[Finding]:
             yield place, f"the workload is judged on {guardrail}, and none of its adapters has that name"
         elif guardrail.startswith("counter_") and guardrail not in counters:
             yield place, f"the workload is judged on {guardrail}, and no source of this cell has a setting counter.{guardrail[8:]}"
+        elif why := _share_that_nobody_tells(guardrail, cell, workload, kinds, told):
+            yield place, f"the workload is judged on {guardrail}, {why}"
+
+
+def _share_that_nobody_tells(
+    guardrail: str, cell: CellShape, workload: WorkloadShape, kinds: Mapping[str, str], told: frozenset[str]
+) -> str:
+    """Return why a share could never be counted, "" where it can: what nobody counts is no zero."""
+    others = [name for name in cell.evidence[1:] if name != LOG or cell.lane.kind != "replay"]
+    if guardrail == "slo_misses" and workload.slo.latency is None:
+        return "and no latency was promised: declare slo.latency"
+    if guardrail == "slo_misses" and "latency" not in told:
+        return f"and none of {', '.join(cell.evidence)} tells the time of whole answers: leave it out"
+    if guardrail == "quality" and workload.shadow is None:
+        return "and no answers are compared: declare shadow"
+    if guardrail.startswith("errors_") and guardrail.removeprefix("errors_") not in others:
+        name = guardrail.removeprefix("errors_")
+        return f"and {name!r} is no source of this cell beside the first{did_you_mean(name, others)}"
+    if guardrail.startswith("finish_"):
+        reason = guardrail.removeprefix("finish_")
+        if not any(kinds.get(name) in _TELLS_REASONS for name in cell.evidence):
+            return f"and none of {', '.join(cell.evidence)} tells finish reasons: add a source of kind probes"
+        if reason not in FINISH_REASONS and did_you_mean(reason, FINISH_REASONS):
+            return f"and no engine ends answers with {reason!r}{did_you_mean(reason, FINISH_REASONS)}"
+    return ""
 
 
 def _probes_and_replay(cell: CellShape, kinds: Mapping[str, str], place: Path, *, has_shadow: bool) -> Iterator[Finding]:
@@ -313,6 +342,22 @@ def _steps(parts: Parts) -> Iterator[Finding]:
         before = step
     if parts.steps and not any(step.phase == "canary" for step in parts.steps.values()):
         yield ("policy", "steps"), "there is no canary step"
+    yield from _judged_nowhere(parts)
+
+
+def _judged_nowhere(parts: Parts) -> Iterator[Finding]:
+    """Yield guardrails of workloads that every step leaves out by naming others."""
+    steps = [s.guardrails for s in parts.steps.values() if s.phase in {"canary", "ramp", "full", "soak"}]
+    if not steps or any(named is None for named in steps):
+        return
+    named = {name for step in steps for name in step or {}}
+    for name, workload in parts.workloads.items():
+        for i, guardrail in enumerate(workload.guardrails):
+            if guardrail not in named and guardrail != "quality":
+                yield (
+                    ("workloads", name, "guardrails", i),
+                    f"no step judges {guardrail}: name it in the steps of policy, or leave it out here",
+                )
 
 
 def _after(before: StepShape, step: StepShape, here: Path) -> Iterator[Finding]:

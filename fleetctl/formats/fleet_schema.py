@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from fleetctl.domain.ids import ID_PATTERN, require_id
 from fleetctl.domain.units import Instant, Money
 from fleetctl.formats import quantities as q
+from fleetctl.formats.guardrail_names import GUARDRAIL, GUARDRAIL_TEXT
 from fleetctl.formats.presets import PRESETS, expand_steps
 
 FLEET_FORMAT = 1
@@ -28,7 +29,7 @@ def _plain(text: str) -> str:
 
 
 def _matching(pattern: str, what: str) -> AfterValidator:
-    compiled = re.compile(pattern + r"\Z")
+    compiled = re.compile(rf"(?:{pattern})\Z")
 
     def check(text: str) -> str:
         if not compiled.match(text):
@@ -106,21 +107,9 @@ Positive = Annotated[int, Field(ge=1, le=1_000_000_000)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 AboveZero = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 PhaseName = Literal["preflight", "shadow", "canary", "ramp", "full", "soak", "complete"]
-GuardrailName = Annotated[
-    str,
-    _matching(
-        r"errors|latency|ttft|token_time|nll|slo_misses|quality|finish_[a-z_]{1,30}|counter_[a-z0-9_]{1,40}|errors_[a-z0-9-]{1,62}"
-        r"|model_(errors|slow)_[a-z0-9_]{1,60}",
-        "a guardrail: errors, latency, ttft, token_time, nll, slo_misses, quality, finish_REASON, counter_NAME, errors_SOURCE, "
-        "model_errors_ADAPTER or model_slow_ADAPTER",
-    ),
-]
+GuardrailName = Annotated[str, _matching(GUARDRAIL, GUARDRAIL_TEXT)]
 """Metrics with a direction. Source: design section 7, evidence.md."""
 ClassName = Literal["batch", "online", "realtime"]
-
-
-def _usual_guardrails() -> list[GuardrailName]:
-    return ["errors", "latency"]
 
 
 class Shape(BaseModel):
@@ -306,7 +295,7 @@ class WorkloadShape(Shape):
     replicas: Positive = Field(default=1, description="Serving processes per cell.")
     accelerators_per_replica: Positive = 1
     concurrency: Positive = Field(default=8, description="Requests that one replica works on at once.")
-    guardrails: list[GuardrailName] = Field(default_factory=_usual_guardrails, description="Left out: errors and latency.")
+    guardrails: list[GuardrailName] = Field(default_factory=lambda: ["errors", "latency"], description="Left out: errors and latency.")
     shadow: ShadowShape | None = None
     owner: Text = ""
     cost_centre: ScalarText = ""

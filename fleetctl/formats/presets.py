@@ -44,7 +44,8 @@ PRESETS: Mapping[str, tuple[Mapping[str, str], ...]] = {
         *_END,
     ),
 }
-"""20 to 100, 100 to 1,000 and from 1,000 requests a minute and cell."""
+"""20 to 100, 100 to 1,000 and from 1,000 requests a minute and cell. A name keeps its meaning, margins included: approved plans are bound
+to it by the fleet's digest (tests/golden/test_digests.py); what differs gets a new name."""
 
 DEFAULT_PRESET = "medium-traffic"
 _MARGINS = (

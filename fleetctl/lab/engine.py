@@ -13,8 +13,10 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fleetctl.lab import answers, sampler
 from fleetctl.lab.engine_metrics import EngineMetrics
@@ -33,7 +35,7 @@ class EngineConfig:
     """What a unit file says to an emulated engine.
 
     Args:
-        port: on 127.0.0.1; 0 chooses one.
+        port: 0 chooses one; address: 127.0.0.1, or 0.0.0.0 on a host of its own.
         model: name it serves.
         timing: milliseconds and log standard deviation.
         max_tokens: most tokens of one answer, 1 to 4,096.
@@ -44,6 +46,7 @@ class EngineConfig:
     timing: sampler.Timing
     max_tokens: int = 512
     max_model_len: int = 8192
+    address: str = "127.0.0.1"
 
     @classmethod
     def read(cls, path: Path) -> EngineConfig:
@@ -52,7 +55,15 @@ class EngineConfig:
         Raises:
             ValueError: a missing key or a value out of range.
         """
-        config = json.loads(path.read_bytes())["config"]
+        return cls.of(json.loads(path.read_bytes())["config"], str(path))
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], where: str) -> EngineConfig:
+        """Read a configuration; its numbers may be strings.
+
+        Raises:
+            ValueError: a missing key or a value out of range.
+        """
         try:
             return cls(
                 port=int(config["port"]),
@@ -61,9 +72,10 @@ class EngineConfig:
                     ttft_ms=float(config["ttft_ms"]), token_ms=float(config["token_ms"]), log_sd=float(config.get("log_sd", 0.25))
                 ),
                 max_tokens=int(config.get("max_tokens", 512)),
+                address=str(config.get("address", "127.0.0.1")),
             )
         except KeyError as e:
-            raise ValueError(f"{path}: config has no {e.args[0]}") from None
+            raise ValueError(f"{where}: config has no {e.args[0]}") from None
 
 
 class Engine:
@@ -222,7 +234,7 @@ async def serve(config: EngineConfig, faults: FaultsFile) -> int:
     engine = Engine(config, faults, loop)
     server = Server(engine.handle, b"x-emulated: 1\r\nserver: fleetctl-emulated-engine\r\n")
     try:
-        port = await server.start(config.port)
+        port = await server.start(config.port, config.address)
     except OSError as e:
         if e.errno != errno.EADDRINUSE:
             raise
@@ -232,7 +244,7 @@ async def serve(config: EngineConfig, faults: FaultsFile) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     engine.look_at_faults()
-    sys.stdout.write(f"emulated engine for {config.model} on 127.0.0.1:{port}\n")
+    sys.stdout.write(f"emulated engine for {config.model} on {config.address}:{port}\n")
     sys.stdout.flush()
     await stop.wait()
     await server.stop(GRACE_S)
@@ -240,13 +252,13 @@ async def serve(config: EngineConfig, faults: FaultsFile) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Run the engine for `--config <unit.json>`. Returns an exit code."""
-    if len(argv) != 2 or argv[0] != "--config":
-        sys.stderr.write("usage: python -m fleetctl.lab.engine --config <unit.json>\n")
+    """Run the engine for `--config <unit.json>`, or `--unit <folder of faults> <name> <JSON>`. Returns an exit code."""
+    if (len(argv), argv[:1]) not in ((2, ["--config"]), (4, ["--unit"])):
+        sys.stderr.write("usage: python -m fleetctl.lab.engine --config <unit.json> | --unit <folder> <name> <JSON>\n")
         return 2
-    path = Path(argv[1])
+    path = Path(argv[1]) if len(argv) == 2 else Path(argv[1]) / f"{argv[2]}.json"
     try:
-        config = EngineConfig.read(path)
+        config = EngineConfig.read(path) if len(argv) == 2 else EngineConfig.of(json.loads(argv[3]), "the third argument")
     except (OSError, ValueError, KeyError) as e:
         sys.stderr.write(f"{path} cannot be used: {e}\n")
         return 2

@@ -86,7 +86,7 @@ def lab_clear(workspace: Path, cell: str | None = None, kind: str | None = None,
             write_faults(path, {k: a for k, a in before.items() if k not in off})
             name = path.name.removesuffix(".faults.json")
             gone += [FaultState(cell=where.cell, side=s, unit=name, kind=k, args=a) for k, a in off.items()]
-            if "crash" in off and process_of(path.parent, name) is None:
+            if "crash" in off and (path.parent / f"{name}.json").exists() and process_of(path.parent, name) is None:
                 result = start(path.parent, name)
                 if result.state == "failed":
                     raise LabFailed("lab.process", f"{name} did not start again: {result.error}.", hint="Run: fleetctl lab status")
@@ -114,12 +114,21 @@ def _units(record: LabRecord, cell: CellRecord, sides: Sides, *, must: bool = Tr
     found: list[tuple[Side, Path]] = []
     for side in wanted:
         names = [unit_name(CellId(cell.cell), side, i) for i in range(1, len(cell.baseline) + 1)]
-        paths = [p for name in names for p in sorted(record.hosts.glob(f"*/{name}.json"))]
+        paths = [faults_path(p) for name in names for p in sorted(record.hosts.glob(f"*/{name}.json"))]
+        paths += _on_real_hosts(record, cell) if side == "target" else []
         if must and not paths:
             hint = "Run: fleetctl provision, then fleetctl configure" if side == "target" else "Run: fleetctl lab up"
             raise LabFailed("lab.no_unit", f"{cell.cell} has no server on its {side} side yet.", hint=hint)
-        found += [(side, faults_path(p)) for p in paths]
+        found += [(side, p) for p in paths]
     return found
+
+
+def _on_real_hosts(record: LabRecord, cell: CellRecord) -> list[Path]:
+    if not record.machines:
+        return []
+    from fleetctl.lab.bare_hosts import servers
+
+    return [s.faults for s in servers(record, cell.cell)]
 
 
 def _standing(path: Path) -> dict[str, FaultArgs]:

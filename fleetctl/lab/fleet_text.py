@@ -5,7 +5,7 @@ Lines that a new lab changes end in the mark; all others are the person's own on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,15 +20,18 @@ class Places:
 
     Args:
         run: run folder; router_port: of the one frontend; router: which one; admin_port: of Envoy.
-        baseline, canary: ports per cell.
+        baseline: ports per cell; canary: where the target replicas answer, host and port.
         model_path: of the real model; empty where there is none.
+        network, nodes: of real target hosts, the first three numbers of their addresses and their nodes file; else empty.
     """
 
     run: Path
     router_port: int
     baseline: dict[str, tuple[int, ...]]
-    canary: dict[str, tuple[int, ...]]
+    canary: dict[str, tuple[str, ...]]
     model_path: str = ""
+    network: str = ""
+    nodes: str = ""
     router: str = "haproxy"
     admin_port: int = 0
 
@@ -184,7 +187,7 @@ def _cell(c: LabCell, p: Places) -> str:
     target: {TARGET_POOL}
     router:
       name: lab-router
-      baseline_endpoints: {_endpoints(p.baseline[c.cell])}{MARK}
+      baseline_endpoints: {_endpoints(f"127.0.0.1:{port}" for port in p.baseline[c.cell])}{MARK}
       canary_endpoints: {_endpoints(p.canary[c.cell])}{MARK} (reserved; `fleetctl configure` starts them)
     affinity: {{kind: header, name: x-conversation-id}}
     on_source_loss: hold_cap
@@ -193,8 +196,8 @@ def _cell(c: LabCell, p: Places) -> str:
 """
 
 
-def _endpoints(ports: tuple[int, ...]) -> str:
-    return "[" + ", ".join(f'"127.0.0.1:{port}"' for port in ports) + "]"
+def _endpoints(places: Iterable[str]) -> str:
+    return "[" + ", ".join(f'"{place}"' for place in places) + "]"
 
 
 def _quoted(value: str) -> str:
@@ -247,4 +250,14 @@ def _settings(p: Places) -> str:
 settings:
   lab.run: {p.run}{MARK}
   lab.hosts: {p.run}/hosts{MARK}
+{_machines(p)}"""
+
+
+def _machines(p: Places) -> str:
+    """Return what says that the target's hosts are real ones; nothing where they are emulated."""
+    if not p.network:
+        return ""
+    return f"""\
+  lab.network: {p.network}{MARK} (target hosts are real: systemd-nspawn, reached by ssh)
+  pool.{TARGET_POOL}.nodes: {p.nodes}{MARK} (what they become)
 """

@@ -1,7 +1,8 @@
 """Provision, lab layer: an emulated host is a folder. Stands in for a machine; never more than files and the units in them.
 
 Run as `python -m fleetctl.lab.host {create,destroy} <json>` where <json> is an object, or the path of a file that holds one, with `folder`
-(absolute), `id`, and any other values (pool, vendor, sku); `delay_s` makes it take as long as a machine would.
+(absolute), `id`, and any other values (pool, vendor, sku); `delay_s` makes it take as long as a machine would. With `network` and `number`
+it is a real machine in systemd-nspawn (fleetctl.lab.machine), and the folder is where that lies.
 Prints one JSON line: {"changed": bool, "folder": path, "emulated": true}.
 """
 
@@ -15,6 +16,7 @@ import time
 from pathlib import Path
 
 from fleetctl.domain.ids import is_id
+from fleetctl.errors import FleetctlError
 
 HOST_FILE = "host.json"
 
@@ -33,7 +35,7 @@ def create_host(folder: Path, facts: dict[str, str]) -> bool:
         raise ValueError(f"folder {str(folder)!r} is not an absolute path")
     if not is_id(facts.get("id", "")):
         raise ValueError(f"id {facts.get('id', '')!r} does not name a host")
-    text = json.dumps({**facts, "emulated": True}, indent=2, sort_keys=True) + "\n"
+    text = json.dumps({**facts, "emulated": not facts.get("network")}, indent=2, sort_keys=True) + "\n"
     path = folder / HOST_FILE
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
@@ -63,10 +65,14 @@ def destroy_host(folder: Path, id_: str) -> bool:
         found = json.loads((folder / HOST_FILE).read_bytes())
     except (OSError, ValueError):
         found = {}
-    if not isinstance(found, dict) or found.get("emulated") is not True or found.get("id") != id_:
+    if not isinstance(found, dict) or not isinstance(found.get("emulated"), bool) or found.get("id") != id_:
         raise ValueError(f"{folder} is not the folder of the emulated host {id_!r}")
     for pid_file in folder.glob("*.pid"):
         stop(folder, pid_file.stem)
+    if found.get("network"):
+        from fleetctl.lab.machine import forget
+
+        forget(folder, int(found["number"]), str(found["network"]))
     shutil.rmtree(folder)
     return True
 
@@ -87,14 +93,22 @@ def main(argv: list[str]) -> int:
     if len(argv) != 2 or argv[0] not in ("create", "destroy"):
         sys.stderr.write("usage: python -m fleetctl.lab.host {create,destroy} <json object or file>\n")
         return 2
+    facts: dict[str, str] = {}
     try:
         folder, facts, delay_s = _read(argv[1])
         time.sleep(delay_s)
-        changed = create_host(folder, facts) if argv[0] == "create" else destroy_host(folder, facts.get("id", ""))
-    except (OSError, ValueError, TypeError) as e:
-        sys.stderr.write(f"emulated host: {argv[0]} failed: {e}\n")
+        if argv[0] == "create":
+            changed = create_host(folder, facts)
+            if facts.get("network"):
+                from fleetctl.lab.machine import boot
+
+                boot(folder, int(facts["number"]), facts["network"])
+        else:
+            changed = destroy_host(folder, facts.get("id", ""))
+    except (OSError, ValueError, TypeError, RuntimeError, FleetctlError) as e:
+        sys.stderr.write(f"{'host' if facts.get('network') else 'emulated host'}: {argv[0]} failed: {e}\n")
         return 1
-    sys.stdout.write(json.dumps({"changed": changed, "folder": str(folder), "emulated": True}) + "\n")
+    sys.stdout.write(json.dumps({"changed": changed, "folder": str(folder), "emulated": not facts.get("network")}) + "\n")
     return 0
 
 

@@ -232,14 +232,14 @@ class Server:
         self.connections: set[Connection] = set()
         self.is_closing = False
 
-    async def start(self, port: int) -> int:
-        """Listen on 127.0.0.1 and return the port (0 chooses one).
+    async def start(self, port: int, address: str = "127.0.0.1") -> int:
+        """Listen and return the port (0 chooses one).
 
         Raises:
             OSError: the port is taken.
         """
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self._handle, self._fixed, self), "127.0.0.1", port, backlog=512)
+        self._server = await loop.create_server(lambda: Connection(self._handle, self._fixed, self), address, port, backlog=512)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self, grace_s: float) -> None:

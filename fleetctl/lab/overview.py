@@ -12,7 +12,10 @@ from typing import Literal
 from fleetctl.lab.fault_control import lab_faults
 from fleetctl.lab.parts import router_pid, support_units, unit_folders
 from fleetctl.lab.record import LabRecord, need_record
-from fleetctl.lab.service import read_unit, status
+from fleetctl.lab.service import answers_health, read_unit, status
+
+MACHINE = "machine"
+"""Unit of a real host; as in fleetctl.lab.machine, which only a lab with real hosts imports."""
 
 Nature = Literal["real", "emulated"]
 Health = Literal["healthy", "no answer", "dead"]
@@ -39,6 +42,7 @@ class ProcessRow:
 
 
 _SUPPORT = {
+    "packages": "apt repository of STAND-IN packages",
     "collector": "compares copied requests on both sides (shadow)",
     "load": "clients with conversations; the traffic is made up",
     "guard": "takes home a weight that nobody renews",
@@ -61,7 +65,27 @@ def lab_status(workspace: Path) -> tuple[ProcessRow, ...]:
     real = {c.cell for c in record.cells if c.is_real}
     with ThreadPoolExecutor(max_workers=8) as pool:
         rows = pool.map(lambda p: _row(p[0], p[1], real, tuple(faults.get(p[1], ()))), places)
-        return (_router_row(record), *rows)
+        return (_router_row(record), *rows, *_on_real_hosts(record, faults))
+
+
+def _on_real_hosts(record: LabRecord, faults: Mapping[str, list[str]]) -> tuple[ProcessRow, ...]:
+    if not record.machines:
+        return ()
+    from fleetctl.lab.bare_hosts import servers
+
+    return tuple(
+        ProcessRow(
+            name=s.name,
+            pid=s.pid,
+            nature="emulated",
+            text=f"engine (timing made up), target: a systemd unit of {s.host}",
+            port=s.port,
+            health="dead" if not s.pid else "healthy" if answers_health(s.port, address=s.address) else "no answer",
+            host=s.host,
+            faults=tuple(faults.get(s.name, ())),
+        )
+        for s in servers(record)
+    )
 
 
 def _router_row(record: LabRecord) -> ProcessRow:
@@ -84,6 +108,9 @@ def _row(folder: Path, name: str, real: set[str], faults: tuple[str, ...]) -> Pr
     if folder.name == "units":
         nature: Nature = "emulated" if name == "load" else "real"
         return ProcessRow(name=name, pid=found.pid, nature=nature, text=_SUPPORT.get(name, ""), port=port, health=health)
+    if name == MACHINE:
+        text = f"{folder.name}: a host (systemd-nspawn)"
+        return ProcessRow(name=name, pid=found.pid, nature="real", text=text, port=port, health=health, host=folder.name)
     cell, _, arm = name.rpartition("-")
     is_real = cell in real
     text = f"{'SmolLM2-135M on llama.cpp' if is_real else 'engine (OpenAI API, timing made up)'}, {_side(arm)}"

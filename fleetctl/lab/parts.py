@@ -52,8 +52,8 @@ def reserved_ports(tmp: Path) -> set[int]:
 def ports_text(record: LabRecord) -> str:
     """Return the list of a lab's ports, for other labs to keep away from."""
     cells = [p for c in record.cells for p in (*c.baseline, *c.canary)]
-    admin = [record.admin_port] if record.admin_port else []
-    return json.dumps([record.router_port, record.collector_port, *admin, *cells]) + "\n"
+    more = [p for p in (record.admin_port, record.packages_port) if p]
+    return json.dumps([record.router_port, record.collector_port, *more, *cells]) + "\n"
 
 
 def router(record: LabRecord) -> HaproxyProcess:
@@ -85,7 +85,7 @@ def start_router(record: LabRecord) -> bool:
     if process.is_running():
         return False
     config = RouterConfig(
-        cells=tuple(_route(c) for c in record.cells),
+        cells=tuple(_route(c, canary_endpoints(record, c)) for c in record.cells),
         port=record.router_port,
         socket=process.socket,
         map_folder=process.folder,
@@ -100,7 +100,7 @@ def start_router(record: LabRecord) -> bool:
 def _start_envoy(record: LabRecord) -> bool:
     folder = record.router_folder
     config = EnvoyConfig(
-        cells=tuple(_route(c) for c in record.cells),
+        cells=tuple(_route(c, canary_endpoints(record, c)) for c in record.cells),
         port=record.router_port,
         admin_port=record.admin_port,
         folder=folder,
@@ -128,12 +128,21 @@ def router_pid(record: LabRecord) -> int:
     return known.pid if known else 0
 
 
-def _route(c: CellRecord) -> CellRoute:
+def canary_endpoints(record: LabRecord, c: CellRecord) -> tuple[str, ...]:
+    """Return where the target replicas of a cell answer, now or later."""
+    if not record.machines:
+        return _endpoints(c.canary)
+    from fleetctl.lab.bare_hosts import endpoints
+
+    return endpoints(record.network, c.canary)
+
+
+def _route(c: CellRecord, canary: tuple[str, ...]) -> CellRoute:
     return CellRoute(
         cell=CellId(c.cell),
         model=c.model,
         baseline=_endpoints(c.baseline),
-        canary=_endpoints(c.canary),
+        canary=canary,
         affinity=AffinityKey(kind="header", name=AFFINITY),
         streaming=c.is_stream,
         check_every_ms=2_000 if c.is_real else 1_000,
@@ -148,7 +157,13 @@ def _endpoints(ports: tuple[int, ...]) -> tuple[str, ...]:
 def support_units(record: LabRecord) -> tuple[str, ...]:
     """Return the names of the processes beside router and engines, in the order of their start."""
     guard = record.router == "envoy"  # HAProxy has one inside
-    names = [("collector", True), ("guard", guard), ("load", record.load), ("ticker", record.ticker)]
+    names = [
+        ("packages", bool(record.machines)),
+        ("collector", True),
+        ("guard", guard),
+        ("load", record.load),
+        ("ticker", record.ticker),
+    ]
     return tuple(name for name, wanted in names if wanted)
 
 

@@ -43,6 +43,8 @@ class LabRecord:
     Args:
         run: run folder; workspace: absolute.
         model: path of the real model; without_llm: why there is none (then the path is empty).
+        machines: "nspawn" where the target's hosts are real ones, "" where they are emulated; network: of those, first three numbers.
+        packages_port: of the repository that they install from.
     retries: of a failed try by the router.
     router: which one splits; admin_port: of Envoy, 0 for HAProxy.
     changed: names of what this call started; empty where all of it was up already (not kept in the file).
@@ -57,6 +59,9 @@ class LabRecord:
     without_llm: str = ""
     load: bool = False
     ticker: bool = False
+    machines: str = ""
+    network: str = ""
+    packages_port: int = 0
     router: Literal["haproxy", "envoy"] = "haproxy"
     admin_port: int = 0
     changed: tuple[str, ...] = ()

@@ -154,13 +154,13 @@ def process_of(folder: Path, unit: str) -> ProcessMark | None:
     return known if known is not None and is_alive(known) else None
 
 
-def answers_health(port: int, path: str = "/health", timeout_s: float = 1.0) -> bool:
-    """Tell whether GET `path` on 127.0.0.1:port answers 200; true for port 0 (no port to ask)."""
+def answers_health(port: int, path: str = "/health", timeout_s: float = 1.0, address: str = "127.0.0.1") -> bool:
+    """Tell whether GET `path` on address:port answers 200; true for port 0 (no port to ask)."""
     if not port:
         return True
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as s:
-            s.sendall(f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n".encode())
+        with socket.create_connection((address, port), timeout=timeout_s) as s:
+            s.sendall(f"GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n".encode())
             first = s.recv(64)
     except OSError:
         return False

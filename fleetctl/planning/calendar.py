@@ -1,6 +1,7 @@
 """Plan, pure layer: waves in time: overlapping soaks, freeze windows, what is given back when, what both sides cost. Never I/O.
 
-start of a wave   when the wave before has its last cell in soak (as `fleetctl migrate` goes on), never inside a freeze window
+start of a wave   when the wave before has its last cell in soak (as `fleetctl migrate` goes on) and the new VMs of its targets can be
+                  ready (as long as it took last time), never inside a freeze window
 end of a step     its planned hours later; where that is inside a freeze window, the window's end (a freeze binds advance alone)
                   a later stage's first wave: when every soak of the stages before is over, since their sources are released first
 release of VMs    of a source pool: after the soak of the stage's last wave that takes a cell from it
@@ -14,8 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import ROUND_HALF_UP, Decimal
+from types import MappingProxyType
 
-from fleetctl.domain.calendar import Calendar, Release, WaveDates
+from fleetctl.domain.calendar import Calendar, ReadyTime, Release, WaveDates
 from fleetctl.domain.fleet import FreezeWindow
 from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.plan import Outcome, StepNeed, Wave
@@ -44,23 +46,28 @@ def make_calendar(
     *,
     saving: Decimal,
     deadline: Instant | None = None,
+    ready: Mapping[PoolId, ReadyTime] = MappingProxyType({}),
 ) -> tuple[Calendar | None, Money, Money]:
     """Return the waves in time (None where nothing moves), what both sides cost, and what of it comes on top of today's bill.
 
     Args:
         needs: per moving cell, its steps (finite); stages: VMs before and after each, with prices; saving: USD per hour in the end.
+        ready: how long a pool's hosts took from bare to ready, where that was measured.
     """
     if not waves:
         return None, _money(Decimal(0)), _money(Decimal(0))
     dates: list[WaveDates] = []
     cursor, over, ends = now, now, dict[CellId, Instant]()
     stage, released, begins = 1, tuple[PoolId, ...](), {1: now}
+    coming_up = {n: _coming_up(pools, ready) for n, pools in enumerate(stages, start=1)}
     for wave in waves:
         if wave.stage > stage:
             released = tuple(sorted({p.pool for pools in stages[: wave.stage - 1] for p in pools if _more(p) < 0}))
             cursor = max(cursor, over)
             begins[wave.stage], stage = cursor, wave.stage
-        start, waits = _thawed(cursor, freeze)
+        targets = {outcomes[cell].target for cell in wave.cells}
+        made = [begins[stage] + timedelta(seconds=t.seconds) for p, t in coming_up[stage].items() if p in targets]
+        start, waits = _thawed(max(cursor, *made) if made else cursor, freeze)
         known: dict[int, _Times] = {}
         for cell in wave.cells:
             key = id(needs[cell])
@@ -71,26 +78,43 @@ def make_calendar(
         soak, end = max(t.soak for t in known.values()), max(t.end for t in known.values())
         dates.append(WaveDates(index=wave.index, start=start, soak=soak, end=end, waits=names, after=released))
         cursor, over = soak, max(over, end)
+    releases, coming, going = _both_sides(list(zip(waves, dates, strict=True)), stages, begins, outcomes)
+    calendar = Calendar(
+        start=dates[0].start,
+        end=max(d.end for d in dates),
+        waves=tuple(dates),
+        releases=releases,
+        validation=_money(_validation(outcomes, needs)),
+        payback_hours=round(float(coming / saving), 2) if saving > 0 else None,
+        deadline=deadline,
+        ready=tuple(sorted({t for found in coming_up.values() for t in found.values()}, key=lambda t: t.pool)),
+        late=tuple(sorted(c for c, end in ends.items() if deadline is not None and end > deadline)),
+    )
+    return calendar, _money(coming + going), _money(coming)
+
+
+def _both_sides(
+    dated: Sequence[tuple[Wave, WaveDates]],
+    stages: Sequence[Sequence[PoolCost]],
+    begins: Mapping[int, Instant],
+    outcomes: Mapping[CellId, Outcome],
+) -> tuple[tuple[Release, ...], Decimal, Decimal]:
+    """Return what is given back when, and the USD of VMs that come and of VMs that go, while both are up."""
     releases, coming, going = list[Release](), Decimal(0), Decimal(0)
     for number, begin in begins.items():
-        mine = [(w, d) for w, d in zip(waves, dates, strict=True) if w.stage == number]
+        mine = [(w, d) for w, d in dated if w.stage == number]
         by_pool = {p.pool: p for p in stages[number - 1]}
         last = _last_ends(mine, outcomes)
         given_back = _releases(by_pool, mine, outcomes)
         coming += sum((_usd_until(by_pool[p], max(0, _more(by_pool[p])), at - begin) for p, at in last.items()), Decimal(0))
         going += sum((_usd_until(by_pool[r.pool], r.vms, r.at - begin) for r in given_back), Decimal(0))
         releases += given_back
-    calendar = Calendar(
-        start=dates[0].start,
-        end=max(d.end for d in dates),
-        waves=tuple(dates),
-        releases=tuple(releases),
-        validation=_money(_validation(outcomes, needs)),
-        payback_hours=round(float(coming / saving), 2) if saving > 0 else None,
-        deadline=deadline,
-        late=tuple(sorted(c for c, end in ends.items() if deadline is not None and end > deadline)),
-    )
-    return calendar, _money(coming + going), _money(coming)
+    return tuple(releases), coming, going
+
+
+def _coming_up(pools: Sequence[PoolCost], ready: Mapping[PoolId, ReadyTime]) -> dict[PoolId, ReadyTime]:
+    """Return what was measured of the pools that get more VMs."""
+    return {p.pool: ready[p.pool] for p in pools if p.pool in ready and _more(p) > 0}
 
 
 def _walk(start: Instant, steps: Iterable[StepNeed], freeze: Sequence[FreezeWindow]) -> _Times:

@@ -71,7 +71,6 @@ class PoolFacts:
     wide_base: int = 1
     wide_keep: int = 1
     wide_come: int = 0
-    wide_all: int = 1
 
 
 Facts = Mapping[PoolId, PoolFacts]
@@ -128,10 +127,10 @@ def _book(o: Outcome, w: Workload, facts: Facts, moves_in: int, stage: int) -> N
     if goes and moves_in == stage and o.target is not None:
         to = facts[o.target]
         to.come.append((o.target_replicas or w.replicas, k, True))
-        to.wide_all, to.wide_come = max(to.wide_all, wide), max(to.wide_come, wide)
+        to.wide_come = max(to.wide_come, wide)
     else:
         at.keep.append(group)
-        at.wide_keep, at.wide_all = max(at.wide_keep, wide), max(at.wide_all, wide)
+        at.wide_keep = max(at.wide_keep, wide)
 
 
 def held_back(plan: Plan, fleet: Fleet, works: Mapping[WorkloadId, Workload], stage: int) -> frozenset[CellId]:

@@ -73,6 +73,8 @@ def release_variables(matrix: Matrix, wanted: Wanted) -> dict[str, object]:
         "apt_ready_repositories": repositories,
         "kernel_pin_packages": _packages(release.kernel_packages),
         "node_manifest_release": release.id,
+        "node_manifest_packages": [*release.kernel_packages, *release.driver_packages, *release.rocm_packages],
+        "node_manifest_made_of": _made_of(release, wanted),
     }
     if release.vendor == "nvidia":
         return found | {"nvidia_driver_packages": _packages(release.driver_packages)}
@@ -87,6 +89,12 @@ def release_variables(matrix: Matrix, wanted: Wanted) -> dict[str, object]:
         "translation_layer_url": download.url if download else "",
         "translation_layer_sha256": download.sha256 if download else "",
     }
+
+
+def _made_of(release: Release, wanted: Wanted) -> dict[str, str]:
+    image = {"image": release.image, "image_digest": release.image_digest} if wanted.container else {}
+    layer = {"layer": wanted.layer} if release.vendor == "amd" else {}
+    return {"driver": release.driver, "rocm": release.rocm, **layer, **image}
 
 
 def _packages(versions: Mapping[str, str]) -> list[dict[str, str]]:

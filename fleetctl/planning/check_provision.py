@@ -13,6 +13,14 @@ LAB_TYPES = frozenset({"terraform_data"})
 
 _HARMLESS = frozenset({"no-op", "create", "read", "update"})
 _ENDING = frozenset({"delete", "forget"})
+_IN_SERVICE = frozenset({"azurerm_linux_virtual_machine", "aws_instance"})
+"""Types of which one is one machine that a provider may stop and start to change it."""
+_RUNS_ON = frozenset(
+    {"boot_diagnostics", "identity", "max_bid_price", "tags", "tags_all", "termination_notification", "timeouts", "volume_tags"}
+)
+"""Attributes that change while the machine runs. Any other is taken to restart it: a new size, a disk controller, a placement do
+(Azure moves the machine, which empties its local disks, and may have no room for it). Source: azurerm 5.2,
+website/docs/r/linux_virtual_machine.html; Microsoft Learn "Resize a virtual machine"; read 2026-11-30."""
 _NEVER_FINISHED = "replace_because_tainted"
 
 
@@ -43,7 +51,23 @@ def check_provision(
             )
         if _ENDING.intersection(change.actions):
             found.extend(_ending(change, shown, holds, permitted))
+        elif change.type in _IN_SERVICE and "update" in change.actions:
+            found.extend(_restarting(change, shown, holds, permitted))
     return tuple(found)
+
+
+def _restarting(
+    change: ResourceChange, shown: ProvisionPlan, holds: Collection[PoolId], permitted: Collection[PoolId]
+) -> tuple[Diagnostic, ...]:
+    """Refuse to change a machine in a way that stops it, unless nobody was ever told of it."""
+    pools = (change.pool,) if change.pool is not None else shown.pools
+    if pools and all(pool in permitted and pool not in holds for pool in pools):
+        return ()
+    stops = [name for name in change.changed if name not in _RUNS_ON]
+    if not stops:
+        return ()
+    text = f"would be changed in place ({', '.join(stops[:5])}), which restarts it; make a new pool for that"
+    return (_error("provision.restarts", change, text),)
 
 
 def _ending(

@@ -129,9 +129,7 @@ def _bins(groups: Iterable[Group], f: PoolFacts) -> int:
 def _least(f: PoolFacts) -> int:
     """Return the VMs that the program asks for after the stage (see its module): idle ones stay, spread cells stand on two."""
     kept = max(ceil(held_gpus(f, f.keep) / f.size - CLOSE), min(f.wide_keep if f.keep else 0, f.count))
-    every = max(
-        ceil((held_gpus(f, f.keep) + padded_gpus(f.come, f.size)) / f.size - CLOSE), min(f.wide_all if f.keep or f.come else 0, f.most)
-    )
+    every = max(ceil((held_gpus(f, f.keep) + padded_gpus(f.come, f.size)) / f.size - CLOSE), min(f.wide_come if f.come else 0, f.most))
     return max(idle_vms(f) + kept, every, min(f.paid, f.most))
 
 

@@ -160,6 +160,8 @@ def _latency_information(rung: float, log_sd: float, margin: float, share: float
 def phases_for(policy: Policy, workload: Workload, lane: Lane | None = None) -> tuple[PhaseSpec, ...]:
     """Return the policy's steps as they hold for one cell: shadow only where declared, a stream's latency shown but not judged.
 
+    Quality is judged where answers are compared (shadow), not at steps with weight, where nobody compares any.
+
     Args:
         lane: a longer bake time of it holds at every step whose end raises the weight.
     """
@@ -182,7 +184,7 @@ def _guardrails(specs: tuple[GuardrailSpec, ...], workload: Workload) -> tuple[G
             name=g.name,
             margin=g.margin,
             fail_margin=g.fail_margin,
-            judged=g.judged and not (workload.traffic.streaming and g.name == "latency"),
+            judged=g.judged and g.name != "quality" and not (workload.traffic.streaming and g.name == "latency"),
             rungs=g.rungs,
         )
         for g in specs

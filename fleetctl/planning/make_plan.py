@@ -174,7 +174,8 @@ def _worked(given: Inputs, fleet_digest: Sha256, verdicts: tuple[CapacityVerdict
 
     def dated(size: int) -> tuple[tuple[Wave, ...], tuple[Calendar | None, Money, Money]]:
         made = make_waves(fleet, moving, needs, groups, placed.stage_of, size=size)
-        return made, make_calendar(made, outcomes, needs, costs, fleet.policy.freeze, now, saving=saving, deadline=options.deadline)
+        freeze, until = fleet.policy.freeze, options.deadline
+        return made, make_calendar(made, outcomes, needs, costs, freeze, now, saving=saving, deadline=until, ready=options.ready)
 
     waves, times = dated(fleet.policy.wave_cells)
     if times[0] is not None and times[0].late:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fleetctl.domain.calendar import ReadyTime
 from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.people import Reason
 from fleetctl.domain.units import Instant
@@ -27,6 +28,7 @@ class PlanOptions:
         held: cells that stay, and why (rebalancing); only: the one pool that a cell may go to, or stay.
         most_moves, most_gpus: cells that may move, and GPUs of those where they are now; None: no limit.
         speed_of: instead of the catalogue's records (a fleet as it stands, whose replicas have another reference).
+        ready: how long a pool's hosts took from bare to ready, where that was measured.
         amd_factor: multiplies the throughput of AMD accelerators (sensitivity), 1.0 as recorded.
         stages: at most; each places on what the release of the one before leaves. 1: nothing waits for a release (rebalancing, which
             plans again anyway).
@@ -43,6 +45,7 @@ class PlanOptions:
     most_moves: int | None = None
     most_gpus: float | None = None
     speed_of: SpeedOf | None = None
+    ready: Mapping[PoolId, ReadyTime] = field(default_factory=dict)
     stages: int = MOST_STAGES
 
     @property

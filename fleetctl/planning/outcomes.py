@@ -178,7 +178,7 @@ def stays(base: Outcome, choices: Sequence[Choice], sites: Sequence[Site], extra
             f"{sku.gpu} on {site.pool.id} would cost {then - now:.2f} USD/h more: {best.replicas} replicas for {base.replicas} "
             f"({best.speed.factor:.2f} x the speed, {best.speed.kind}), {extra[best.pool]:.2f} for the move itself."
         )
-        return replace(base, reason=Reason(code="price.dearer", text=text), change=_cheaper(best, site, now), cost_then=base.cost_now)
+        return replace(base, reason=Reason(code="price.dearer", text=text), change=_cheaper(site, now, then), cost_then=base.cost_now)
     if rooms is not None and rooms.of(best.pool) < best.padded:
         return full(base, best, site)
     limit = rooms.against(best.pool, best.padded, min(SPREAD, base.replicas)) if rooms is not None else ""
@@ -188,7 +188,7 @@ def stays(base: Outcome, choices: Sequence[Choice], sites: Sequence[Site], extra
         return replace(base, kind="infeasible", reason=Reason(code=code, text=text), change=f"Raise {limit} in the fleet file's policy.")
     text = (
         f"By its share of GPUs {sku.gpu} would save {now - then:.2f} USD/h, but VMs come whole: moving it frees none of {base.source}, "
-        f"or opens one of {site.pool.id} for {best.gpus} GPUs."
+        f"or opens one of {site.pool.id} for {best.gpus} {'GPU' if best.gpus == 1 else 'GPUs'}."
     )
     change = "More cells that may move together; or ask for it: fleetctl plan --allow-dearer"
     return replace(base, reason=Reason(code="price.whole_vms", text=text), change=change, cost_then=base.cost_now)
@@ -199,11 +199,11 @@ def _usd(choice: Choice, sites: Sequence[Site]) -> float:
     return float(cost.amount) if cost is not None else float("inf")
 
 
-def _cheaper(best: Choice, site: Site, now: float) -> str:
-    sku = _sku(site)
-    even = now / best.gpus * sku.accelerators
+def _cheaper(site: Site, now: float, then: float) -> str:
+    """Return below which price the cell would go there: its cost, the move itself included, grows with the price of the VM."""
     price = float(site.price.amount) if site.price is not None else 0.0
+    even = price * now / then if then > 0 else 0.0
     return (
-        f"It pays below {even:.2f} USD per VM and hour (now {price:.2f}), before the move's own cost; or with a measured target_speed; "
+        f"It pays below {even:.2f} USD per VM and hour (now {price:.2f}), the move itself included; or with a measured target_speed; "
         "or ask for it: fleetctl plan --allow-dearer, or pin a target."
     )

@@ -133,7 +133,7 @@ def vms_of(p: Program, pool: Ints) -> tuple[Floats, Floats]:
     stays = pool == p.start
     stay, come, base = held(p, pool, stays), held(p, pool, ~stays), p.base
     kept = np.maximum(np.ceil(stay / p.size - TINY), np.minimum(_widest(p, pool, stays), p.count))
-    whole = np.maximum(np.ceil((stay + come) / p.size - TINY), np.minimum(_widest(p, pool, np.ones(p.cells, bool)), p.most))
+    whole = np.maximum(np.ceil((stay + come) / p.size - TINY), np.minimum(_widest(p, pool, ~stays), p.most))
     then = np.maximum.reduce([p.idle + kept, whole, p.paid])
     spread = np.minimum(_widest(p, pool, ~stays), p.most)
     peak = np.maximum.reduce([p.count, np.ceil((base + come) / p.size - TINY), spread])

@@ -126,7 +126,7 @@ def _fixed(p: Program, pool: Ints, free: Ints, choices: Bools, *, sparse: bool) 
         scale=1.0,
         stay=held(p, pool, fixed & stays),
         come=held(p, pool, fixed & ~stays),
-        least=np.maximum(p.idle + np.minimum(widest(fixed & stays), p.count), np.minimum(widest(fixed), p.most)),
+        least=np.maximum(p.idle + np.minimum(widest(fixed & stays), p.count), np.minimum(widest(fixed & ~stays), p.most)),
         top=np.minimum(widest(fixed & ~stays), p.most),
         sparse=sparse,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from math import ceil
+from math import ceil, inf
 
 from fleetctl.domain.catalog import Catalog
 from fleetctl.domain.fleet import Fleet
@@ -116,7 +116,7 @@ def view_of(
 
 def demand_scale(w: Workload, seen: Measured) -> float:
     """Return measured over declared requests/s, 1 where nothing is measured or they are close."""
-    if seen.requests_per_s is None or seen.requests_per_s <= 0 or w.traffic.requests_per_s <= 0:
+    if seen.requests_per_s is None or not 0 < seen.requests_per_s < inf or w.traffic.requests_per_s <= 0:
         return 1.0
     ratio = seen.requests_per_s / w.traffic.requests_per_s
     return 1.0 if abs(ratio - 1) <= DEAD_BAND else min(MOST_SCALE, max(1 / MOST_SCALE, ratio))
@@ -124,7 +124,7 @@ def demand_scale(w: Workload, seen: Measured) -> float:
 
 def latency_scale(w: Workload, seen: Measured) -> float:
     """Return by how much a cell that misses its SLO is short of replicas where it is: p95 over the SLO, at most 2; an estimate."""
-    if seen.p95_ms is None or w.slo.latency_ms is None or seen.p95_ms <= w.slo.latency_ms:
+    if seen.p95_ms is None or w.slo.latency_ms is None or not w.slo.latency_ms < seen.p95_ms < inf:
         return 1.0
     return min(2.0, seen.p95_ms / w.slo.latency_ms)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from fleetctl.analysis.buckets import BucketTally, freeze_edges
+from fleetctl.analysis.buckets import METRICS, BucketTally, freeze_edges
 from fleetctl.analysis.freeze import FREEZE_MOST, frozen
 from fleetctl.analysis.judge import fresh, judge, needed_scales
 from fleetctl.analysis.tally import Tally
@@ -18,7 +18,7 @@ from fleetctl.domain.evidence import LADDER_METRICS, Arm, Cursor, Evidence, Judg
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.records import Attempt, Scrape
 from fleetctl.domain.units import Instant
-from fleetctl.domain.workload import GuardrailSpec
+from fleetctl.domain.workload import GuardrailSpec, model_guardrails
 from fleetctl.errors import UsageError
 from fleetctl.usecases.evidence import merged
 
@@ -79,6 +79,27 @@ class Analysis:
 def cells_of(records: Iterable[Attempt | Scrape]) -> tuple[str, ...]:
     """Return the cells that a recording tells of."""
     return tuple(sorted({r.cell for r in records}))
+
+
+def untold(guardrail: str, records: Iterable[Attempt | Scrape], c: CellId, *, has_slo: bool) -> str:
+    """Return why a recording says nothing of a guardrail for a cell, "" where it does."""
+    own = [r for r in records if r.cell == c]
+    attempts = [r for r in own if isinstance(r, Attempt)]
+    keys = {key for r in own if isinstance(r, Scrape) for key in (*r.values, *r.buckets)}
+    if guardrail == "slo_misses":
+        return "" if has_slo else "no latency was promised: add --slo"
+    if guardrail in LADDER_METRICS:
+        series = METRICS.get(guardrail, "")
+        told = any(a.measured(guardrail) is not None for a in attempts) or any(key.partition("/")[0] == series for key in keys)
+    elif guardrail.startswith("finish_"):
+        told = any(a.finish == guardrail.removeprefix("finish_") for a in attempts) or any(k.startswith("finish_reason") for k in keys)
+    elif guardrail.startswith("model_"):
+        told = any(guardrail in model_guardrails(a.model) for a in attempts if a.model)
+    elif guardrail.startswith("counter_"):
+        told = any(key.startswith(f"counter.{guardrail.removeprefix('counter_')}/") for key in keys)
+    else:
+        told = guardrail == "errors" or (guardrail == "errors_scrapes" and bool(keys) and bool(attempts))
+    return "" if told else "the recording tells nothing of it"
 
 
 def by_cohort(

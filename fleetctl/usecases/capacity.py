@@ -36,7 +36,8 @@ class ProvisionOutcome:
     """What one pool's run came to; `done` is None where only shown or nothing had to change.
 
     Args:
-        place: where it is, or would be; attempts: of this run, failed ones too; orphans: what was found beside the state.
+        place: where it is, or would be; attempts: of this run, failed ones too.
+        orphans: what is beside the state and was only looked at; removed: what was, and this run has removed.
         usd_per_hour: what the plan adds to the bill, None where a price is not known.
     """
 
@@ -48,6 +49,7 @@ class ProvisionOutcome:
     place: Candidate | None = None
     attempts: tuple[Attempt, ...] = ()
     orphans: tuple[Leftover, ...] = ()
+    removed: tuple[Leftover, ...] = ()
     usd_per_hour: Decimal | None = None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from fnmatch import fnmatchcase
 
@@ -11,12 +11,14 @@ from fleetctl.domain.canonical import digest
 from fleetctl.domain.ids import HostId, PoolId
 from fleetctl.domain.matrix import Matrix, Wanted
 from fleetctl.domain.model_files import ModelFile, ModelStore
-from fleetctl.domain.people import Diagnostic
+from fleetctl.domain.people import Diagnostic, Facts
 from fleetctl.domain.pool import Host
 from fleetctl.domain.provision import HostResult, Progress
+from fleetctl.domain.units import Instant
 from fleetctl.errors import ConfigInvalid, ConfigureFailed
 from fleetctl.planning.check_matrix import check_matrix, release_variables
 from fleetctl.planning.matrix_pins import Pins, with_pins
+from fleetctl.ports.state import Records
 from fleetctl.usecases.capacity import CapacityPorts, note, take
 from fleetctl.usecases.ready_time import MAKING, Stopwatch
 
@@ -41,6 +43,20 @@ class ConfigureDone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeManifest:
+    """What a host said of itself when it was last made a node; record kind of its own, by host.
+
+    Args:
+        values: release, driver, ROCm, layer, image digest, versions of packages, digest of the playbooks; empty once it was undone.
+    """
+
+    host: HostId
+    pool: PoolId
+    values: Mapping[str, str]
+    at: Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:
     """What a run is asked for.
 
@@ -58,6 +74,18 @@ class Nodes:
     keys: Mapping[str, str]
     stores: Mapping[str, ModelStore] = field(default_factory=dict)
     models: tuple[ModelFile, ...] = ()
+
+
+def on_provisioned(nodes: Nodes, hosts: Sequence[Host]) -> Nodes:
+    """Return the nodes with the hosts that provision made instead of those that the file names; what it says of one by its name stays.
+
+    Raises:
+        ConfigInvalid: config.nodes, where the hosts are another pool's.
+    """
+    if other := next((h for h in hosts if h.pool != nodes.pool), None):
+        raise ConfigInvalid("config.nodes", f"the nodes file is of pool {nodes.pool}, and host {other.id} is one of {other.pool}")
+    users = {h.id: h.user for h in nodes.hosts}
+    return replace(nodes, hosts=tuple(h if h.user else replace(h, user=users.get(h.id, "")) for h in hosts))
 
 
 def check_nodes(nodes: Nodes, matrix: Matrix, today: date) -> tuple[Matrix, tuple[Diagnostic, ...]]:
@@ -122,12 +150,14 @@ def configure_nodes(
     limit: str = "",
     resume: bool = False,
     check: bool = False,
+    tags: Sequence[str] = (),
     values: Callable[[Mapping[str, object]], Mapping[str, object]] = dict,
 ) -> tuple[HostResult, ...]:
     """Run a play over the nodes; what an interrupted run has finished is left out with `resume`.
 
     Args:
         check: only predicted; nothing is remembered.
+        tags: the only roles that are run; what they finished does not count for a run of all.
         values: puts secrets and signed addresses into the variables once there is a host to run on; nothing of them is remembered.
 
     Raises:
@@ -135,10 +165,13 @@ def configure_nodes(
     """
     if play not in PLAYS:
         raise ConfigureFailed("configure.no_play", f"there is no play {play!r}; there is: {', '.join(PLAYS)}")
-    wanted = digest((nodes.wanted, sorted(h.id for h in nodes.hosts), repr(sorted(variables.items(), key=lambda kv: kv[0]))))
+    what = (nodes.wanted, sorted(h.id for h in nodes.hosts), repr(sorted(variables.items(), key=lambda kv: kv[0])))
+    wanted = digest((*what, *sorted(tags)))
     hosts = chosen_hosts(nodes.hosts, limit)
-    before = ports.records.get(ConfigureDone, nodes.pool) if resume else None
-    done = before.hosts if before and (before.play, before.wanted) == (play, wanted) else ()
+    before = ports.records.get(ConfigureDone, nodes.pool)
+    same = before.hosts if before and (before.play, before.wanted) == (play, wanted) else ()
+    done = same if resume else ()
+    known = before.hosts if before and before.play in MAKING else ()
     left = tuple(h for h in hosts if h.id not in done)
     if not left:
         return ()
@@ -153,14 +186,37 @@ def configure_nodes(
         watch = Stopwatch(on)
         results = ports.configurator.run(play, left, {**variables, "by_host": mine}, lease.token, watch)
         if not check:
-            if took := watch.record(nodes.pool, play, results, ports.clock.now()):
+            bare = [r for r in results if r.host not in known and not tags]
+            if took := watch.record(nodes.pool, play, bare, ports.clock.now()):
                 ports.records.put(nodes.pool, took)
-            finished = (*done, *(r.host for r in results if r.state == "ok"))
+            _remember_manifests(nodes.pool, play, results, ports)
+            ran = {r.host for r in results}
+            finished = (*(h for h in same if h not in ran), *(r.host for r in results if r.state == "ok"))
             ports.records.put(nodes.pool, ConfigureDone(pool=nodes.pool, play=play, wanted=wanted, hosts=finished))
     finally:
         ports.store.release(lease)
     _judge(nodes.pool, play, results, ports, check)
     return results
+
+
+def _remember_manifests(pool: PoolId, play: str, results: Sequence[HostResult], ports: CapacityPorts) -> None:
+    for host in (r.host for r in results if r.state == "ok"):
+        values = {} if play == "uninstall" else ports.configurator.manifest(host)
+        if values or play == "uninstall":
+            ports.records.put(host, NodeManifest(host=host, pool=pool, values=values, at=ports.clock.now()))
+
+
+def node_facts(records: Records) -> tuple[Facts, ...]:
+    """Return what nodes said of themselves, for the inventory."""
+    return tuple(
+        Facts(
+            values={"node": m.host, **{k: v for k, v in m.values.items() if k not in ("node", "pool")}, "pool": m.pool},
+            source=f"configure {m.pool}",
+            seen_at=m.at,
+        )
+        for m in records.all(NodeManifest)
+        if m.values
+    )
 
 
 def _judge(pool: PoolId, play: str, results: Sequence[HostResult], ports: CapacityPorts, check: bool) -> None:

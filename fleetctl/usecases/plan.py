@@ -27,6 +27,7 @@ from fleetctl.ports.state import Clock, Records, Store
 from fleetctl.rollout.decide import BAKING, MOVING, SOAKING
 from fleetctl.usecases.assess import current
 from fleetctl.usecases.calibrate import measured_baselines
+from fleetctl.usecases.ready_time import ready_times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,12 @@ def work(fleet: Fleet, ports: PlanPorts, options: PlanOptions = DEFAULT, catalog
     """
     now = ports.clock.now()
     assessments = tuple(current(w, ports.records, ports.clock) for w in fleet.workloads)
-    options = replace(options, migrating=migrating(fleet, ports.store), arrived=arrived(fleet, ports.store, ports.shown))
+    options = replace(
+        options,
+        migrating=migrating(fleet, ports.store),
+        arrived=arrived(fleet, ports.store, ports.shown),
+        ready=ready_times(ports.records, [p.id for p in fleet.pools]),
+    )
     verdicts: dict[tuple[str, str], CapacityVerdict] = {}
     marked, measured = digest(fleet), measured_baselines(ports.records, fleet)
 

@@ -6,6 +6,7 @@ Per pool: intent with a unique tag -> clear what an earlier try left -> saved pl
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -21,7 +22,7 @@ from fleetctl.domain.people import Diagnostic
 from fleetctl.domain.plan import Plan
 from fleetctl.domain.pool import PoolSpec
 from fleetctl.domain.provision import Progress, Provisioned, ProvisionFailure, ProvisionPlan
-from fleetctl.errors import CapacityUnavailable, CredentialsMissing, FleetctlError, LeaseHeld, ProvisionFailed
+from fleetctl.errors import CapacityUnavailable, CredentialsMissing, FleetctlError, Interrupted, LeaseHeld, ProvisionFailed
 from fleetctl.planning.capacity import ranked, still_open
 from fleetctl.planning.check_delta import ALLOWED, check_delta, cost_of_delta
 from fleetctl.planning.check_provision import LAB_TYPES, check_provision
@@ -88,7 +89,7 @@ def provision(
     Raises:
         ProvisionFailed: provision.refused with every finding, provision.disk_full, provision.provider_missing, provision.exists,
             provision.several, or what Terraform said; CapacityUnavailable: capacity.no, capacity.quota, capacity.exhausted;
-            CredentialsMissing: credentials.refused; LeaseHeld: lease.held, lease.lost.
+            CredentialsMissing: credentials.refused; LeaseHeld: lease.held, lease.lost; Interrupted: provision.interrupted.
     """
     outcomes: list[ProvisionOutcome] = []
     failed: list[tuple[PoolId, FleetctlError]] = []
@@ -99,8 +100,6 @@ def provision(
             outcomes.append(_pool(spec, plan, fleet, run, ports, on, apply))
             done(outcomes[-1])
         except (ProvisionFailed, CapacityUnavailable, CredentialsMissing, LeaseHeld) as e:
-            if e.code == "provision.interrupted":
-                raise
             failed.append((spec.pool, e))
     if len(failed) == 1:
         raise failed[0][1]
@@ -189,7 +188,7 @@ def _run(s: _Saga) -> ProvisionOutcome:
         place = places[0]
         came_to = _try(s, place)
         if isinstance(came_to, ProvisionOutcome):
-            return replace(came_to, orphans=orphans)
+            return replace(came_to, removed=orphans)
         places = _next(s, places, came_to)
 
 
@@ -322,10 +321,12 @@ def _failed(s: _Saga, place: Candidate, result: ProvisionFailure) -> Trouble:
     if trouble.action in {Action.WAIT_RETRY, *_ELSEWHERE}:
         return trouble
     _put(s, "compensating", place=place)
+    if trouble.action is Action.FIX_ACCESS:  # whoever is not let in cannot look for leftovers either: the next run does
+        text = f"provisioning {s.spec.pool}: the cloud refused the credentials: {trouble.text}"
+        hint = "Sign in again (az login, aws sso login), then run: fleetctl provision"
+        raise CredentialsMissing("credentials.refused", text, hint=hint, details=_standing(s))
     _clear(s)
     _put(s, "failed", place=place)
-    if trouble.action is Action.FIX_ACCESS:
-        raise CredentialsMissing("credentials.refused", f"the cloud refused the credentials: {trouble.text}", hint="Run: fleetctl doctor")
     raise _given_up(s, result.code, result.text)
 
 
@@ -368,7 +369,9 @@ def _next(s: _Saga, places: Sequence[Candidate], trouble: Trouble) -> tuple[Cand
     )
 
 
-def _given_up(s: _Saga, code: str, text: str) -> ProvisionFailed:
+def _given_up(s: _Saga, code: str, text: str) -> FleetctlError:
+    if code == "provision.interrupted":
+        return Interrupted(code, f"provisioning {s.spec.pool}: {text}", hint="To go on, run: fleetctl provision", details=_standing(s))
     hint = "Mend the cause, then run: fleetctl provision"
     if "no space left on device" in text.lower():
         code, hint = "provision.disk_full", "Free some space, then run: fleetctl provision"
@@ -377,10 +380,13 @@ def _given_up(s: _Saga, code: str, text: str) -> ProvisionFailed:
 
 def _standing(s: _Saga) -> tuple[str, ...]:
     """Return what exists of the pool now; what cannot be asked is left out: the failure itself is what must be told."""
-    try:
-        return standing(s.spec.pool, s.provisioner.ids(s.spec.pool), s.leftovers.find(s.intent.tag))
-    except FleetctlError:
-        return ()
+    ids: frozenset[str] = frozenset()
+    tagged: tuple[Leftover, ...] = ()
+    with contextlib.suppress(FleetctlError):
+        ids = s.provisioner.ids(s.spec.pool)
+    with contextlib.suppress(FleetctlError):
+        tagged = s.leftovers.find(s.intent.tag)
+    return standing(s.spec.pool, ids, tagged)
 
 
 def _await_own_run(s: _Saga) -> None:
@@ -488,10 +494,3 @@ def _put(s: _Saga, step: Step, *, place: Candidate | None = None, digest_: str |
         attempts=tuple(s.attempts),
     )
     s.ports.records.put(s.spec.pool, s.intent)
-
-
-def release_intent(ports: CapacityPorts, pool: PoolId) -> None:
-    """Forget where a pool was made; called once it is gone."""
-    last = ports.records.get(ProvisionIntent, pool)
-    if last is not None:
-        ports.records.put(pool, replace(last, step="done", place=last.asked, fresh=True))

@@ -23,15 +23,15 @@ def standing(pool: PoolId, ids: Collection[str], tagged: Sequence[Leftover]) -> 
         return ()
     order = {"machine": 0, "disk": 1, "card": 2, "other": 3}
     named = sorted(tagged, key=lambda o: (order[o.kind], o.id))
-    lines = [f"still there: {_kind(o)} {o.name} ({o.state})" for o in named[:_MOST_NAMED]]
+    lines = [f"still there: {kind_of(o)} {o.name} ({o.state})" for o in named[:_MOST_NAMED]]
     rest = len(named) - len(lines) or (0 if named else len(ids))
     if rest:
         lines.append(f"still there: {rest} {'more of' if named else 'resources in the state of'} pool {pool}")
     return (*lines, f"go on with: fleetctl provision; or remove all of it: fleetctl release {pool}")
 
 
-def _kind(o: Leftover) -> str:
-    """Return what it is: Azure says so in its id."""
+def kind_of(o: Leftover) -> str:
+    """Return what a leftover is, in one word: Azure says so in its id."""
     parts = o.id.split("/")
     return parts[-2] if o.kind == "other" and len(parts) > 3 else o.kind
 

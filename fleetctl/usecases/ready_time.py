@@ -6,9 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from fleetctl.domain.calendar import ReadyTime
 from fleetctl.domain.ids import PoolId
 from fleetctl.domain.provision import HostResult, Progress
 from fleetctl.domain.units import Instant
+from fleetctl.ports.state import Records
 
 MAKING = ("site", "rocm_node", "nvidia_node")
 """Plays that make nodes; others say nothing about how long that takes."""
@@ -29,6 +31,12 @@ class TimeToReady:
     at: Instant
 
 
+def ready_times(records: Records, pools: Sequence[PoolId]) -> dict[PoolId, ReadyTime]:
+    """Return what was measured of these pools; what never was is left out."""
+    found = {p: records.get(TimeToReady, p) for p in pools}
+    return {p: ReadyTime(pool=p, seconds=t.seconds, models_seconds=t.models_seconds, at=t.at) for p, t in found.items() if t is not None}
+
+
 @dataclass(slots=True)
 class Stopwatch:
     """Passes progress on and sums up what each host's tasks took."""
@@ -45,7 +53,11 @@ class Stopwatch:
         self.on(p)
 
     def record(self, pool: PoolId, play: str, results: Sequence[HostResult], now: Instant) -> TimeToReady | None:
-        """Return what is worth keeping; None where the play makes no nodes, or no host was changed to its end."""
+        """Return what is worth keeping; None where the play makes no nodes, or no host was changed to its end.
+
+        Args:
+            results: of hosts that were bare.
+        """
         ready = [r.host for r in results if r.state == "ok" and r.changed]
         if play not in MAKING or not ready:
             return None

@@ -108,7 +108,7 @@ def _planned(fleet: Fleet, moving: Mapping[CellId, PoolId], ports: PlanPorts) ->
     ours = {run.plan for run in ports.records.all(RebalanceRun)}
     under_way = {r.plan for c in moving if (r := ports.store.load(c)) is not None} - ours
     marked = digest(fleet)
-    found = {}
+    found: dict[CellId, Reason] = {}
     for name in sorted(under_way):
         plan = ports.records.get(Plan, name)
         if plan is not None and plan.fleet == marked:

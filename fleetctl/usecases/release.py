@@ -23,7 +23,6 @@ from fleetctl.errors import FleetctlError, PlanStale, ProvisionFailed, StillPend
 from fleetctl.planning.release_gate import release_checks, role_of
 from fleetctl.ports.state import Clock, Records, Store
 from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, take
-from fleetctl.usecases.provision import release_intent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,12 +173,19 @@ def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[
         c.provisioner(spec).destroy(pool.id, permit)
         gone = _sweep(spec, c, on)
         c.records.put(pool.id, PoolHosts(pool=pool.id, hosts=()))
-        release_intent(c, pool.id)
+        _forget_place(c, pool.id)
         c.records.put(pool.id, replace(release, step="done"))
         _note(c.store, c.clock, c.actor, "release.done", f"{pool.id}: {len(release.hosts)} hosts destroyed", release)
     finally:
         c.store.release(lease)
     return gone
+
+
+def _forget_place(c: CapacityPorts, pool: PoolId) -> None:
+    """Forget where a pool was made, once it is gone."""
+    last = c.records.get(ProvisionIntent, pool)
+    if last is not None:
+        c.records.put(pool, replace(last, step="done", place=last.asked, fresh=True))
 
 
 def _sweep(spec: PoolSpec, c: CapacityPorts, on: Callable[[Progress], None]) -> tuple[Leftover, ...]:

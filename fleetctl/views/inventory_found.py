@@ -24,6 +24,7 @@ WHAT = {
     "services": ("service", ("form", "software", "model", "minimum", "maximum", "gitops")),
     "quotas": ("quota", ("used", "limit", "region")),
     "sizes": ("size", ("gpus", "restricted", "region")),
+    "nodes": ("node", ("pool", "release", "driver", "rocm", "layer", "commit")),
     "reservations": ("reservation", ("sku", "count", "free", "until", "region")),
 }
 """What `list --what` shows: the kind, and the facts that become columns."""

@@ -37,6 +37,10 @@ def calendar_lines(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[
     yield from columns(rows, right=[0, 1], indent="  ", width=width)
     if len(plan.waves) > most:
         yield f"  and {len(plan.waves) - most:,} more: fleetctl show {plan.id} -o wide"
+    for t in calendar.ready:
+        models = f", {duration(t.models_seconds)} of it for models" if t.models_seconds >= 1 else ""
+        text = f"hosts of {clean(t.pool)} count as ready after {duration(t.seconds)}{models}, as measured on {_at(t.at)}"
+        yield from wrapped(text, width, "  ")
     yield from _stages(plan, width)
     yield from _double_run(plan, width)
     for r in calendar.releases[: max(1, most // 4)]:

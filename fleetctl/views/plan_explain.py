@@ -13,17 +13,20 @@ from fleetctl.views.plan import WORD, change_text, money_text, why_word
 def render_explained(plan: Plan, explained: Sequence[Explained], *, width: int = WIDTH) -> str:
     """Return the grounds per cell: outcome, route, every pool looked at, what would change it."""
     lines = [f"Plan of serial {plan.serial}, price book {clean(plan.price_book_id)}: why"]
+    stages = plan.stage_of()
     for e in explained:
-        lines += ["", *_cell(e, width)]
+        lines += ["", *_cell(e, width, stages.get(e.outcome.cell, 1))]
     lines += ["", "Nothing was changed and nothing was saved. Next: fleetctl plan"]
     return "\n".join(lines) + "\n"
 
 
-def _cell(e: Explained, width: int) -> Iterator[str]:
+def _cell(e: Explained, width: int, stage: int) -> Iterator[str]:
     o = e.outcome
     word = "arrived" if o.arrived else WORD[o.kind]
     yield from wrapped(f"{clean(o.cell)}: {word}, {why_word(o.reason.code)} ({clean(o.reason.code)})", width)
     yield from wrapped(clean(o.reason.text), width, "  ")
+    if stage > 1:
+        yield from wrapped(f"in stage {stage}: there is room for it once what stage {stage - 1} leaves is given back", width, "  ")
     if o.cost_then is not None:
         change = change_text(o.cost_now, o.cost_then)
         yield f"  {money_text(o.cost_now)} > {money_text(o.cost_then)} USD an hour by its share of GPUs ({change})"

@@ -31,6 +31,7 @@ STYLES = {
     "unreachable": "magenta",
 }
 DONE = frozenset({"ok", "changed", "skipped", "failed", "unreachable"})
+_TELLING = frozenset({"failed", "unreachable", "changed"})
 _HEARTBEAT_S = 10.0
 _MODULES = re.compile(r"\A(module\.[\w-]+(\[[^\]]*\])?\.)+")
 
@@ -54,10 +55,16 @@ class ProgressView:
     Args:
         live: move on a terminal (`App.live`); title: what runs, such as "provision".
         stream: where plain lines go (stderr by default); now: seconds, for the 10 s heartbeat off a terminal.
+        many: steps are many small tasks of roles ("role : task"): plain lines name each role once, then only what changed, failed or
+            took 10 s.
     """
 
-    def __init__(self, *, live: bool, title: str, stream: TextIO | None = None, now: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, *, live: bool, title: str, stream: TextIO | None = None, now: Callable[[], float] | None = None, many: bool = False
+    ) -> None:
         self._is_live = live
+        self._many = many
+        self._roles: dict[str, str] = {}
         self._title = title
         self._stream = stream if stream is not None else sys.stderr
         self._now = now
@@ -93,11 +100,13 @@ class ProgressView:
         else:
             self._current[p.subject] = p
         if self._live is not None:
-            if p.state in {"failed", "unreachable", "changed"}:
+            if p.state in _TELLING:
                 self._live.console.print(self._styled(p))
             self._live.refresh()
         elif p.state == "running":
             self._beat(p)
+        elif self._many:
+            self._one_of_many(p)
         else:
             self._write(progress_line(p))
 
@@ -114,6 +123,14 @@ class ProgressView:
         """Return the counts so far, such as "8 ok, 2 changed"."""
         return ", ".join(f"{self._counts[s]} {s}" for s in SIGNS if s in self._counts) or "nothing yet"
 
+    def _one_of_many(self, p: Progress) -> None:
+        role, _, task = p.step.partition(" : ")
+        if task and self._roles.get(p.subject) != role:
+            self._roles[p.subject] = role
+            self._write(f"{SIGNS['started']} {clean(p.subject)}  {clean(role)}")
+        if p.state in _TELLING or p.seconds >= _HEARTBEAT_S:
+            self._write(progress_line(p))
+
     def _beat(self, p: Progress) -> None:
         if self._now is None:
             return
@@ -129,7 +146,8 @@ class ProgressView:
     def _styled(self, p: Progress) -> Text:
         from rich.text import Text
 
-        return Text(progress_line(p), style=STYLES[p.state])
+        width = self._live.console.width if self._live is not None and p.state == "changed" else None
+        return Text(progress_line(p, width=width), style=STYLES[p.state])  # what went wrong is shown whole
 
     def _picture(self) -> Group:
         from rich.console import Group
@@ -137,7 +155,8 @@ class ProgressView:
         from rich.text import Text
 
         head = Spinner("dots", text=Text(f"{self._title}: {self.summary()}"))
-        lines = [Text(progress_line(p, width=100), style=STYLES[p.state]) for p in list(self._current.values())[-8:]]
+        width = self._live.console.width if self._live is not None else 80
+        lines = [Text(progress_line(p, width=width), style=STYLES[p.state]) for p in list(self._current.values())[-8:]]
         return Group(head, *lines)
 
 

@@ -14,6 +14,7 @@ from fleetctl.domain.units import Instant
 from fleetctl.rollout.notices import notice_text
 from fleetctl.usecases.capacity import ProvisionOutcome
 from fleetctl.usecases.oracle import PoolCapacity
+from fleetctl.usecases.provision_causes import kind_of
 from fleetctl.views.columns import WIDTH, counted, wrapped
 from fleetctl.views.output import Column, Table, clean
 from fleetctl.views.progress import without_modules
@@ -100,7 +101,8 @@ def outcome_lines(o: ProvisionOutcome, *, with_plan: bool, width: int = WIDTH) -
     """
     lines = list(plan_lines(o.spec, o.shown, o.usd_per_hour, width=width)) if with_plan else [f"pool/{o.spec.pool}"]
     more = [f"  {f.severity}: {f.path}: {f.text}" for f in o.findings]
-    more += [f"  orphan: {x.kind} {x.name} ({x.state}), in no state: {x.id}" for x in o.orphans]
+    more += [f"  orphan: {kind_of(x)} {x.name} ({x.state}), in no state" for x in o.orphans]
+    more += [f"  removed: {kind_of(x)} {x.name} ({x.state}), left over and in no state" for x in o.removed]
     more += [f"  refused: {a.place.text}: {a.code}: {a.text}" for a in o.attempts if a.code]
     if o.done is not None:
         made = f"{o.done.added} added, {o.done.changed} changed, {o.done.destroyed} destroyed"
@@ -125,6 +127,7 @@ def outcome_row(o: ProvisionOutcome, drift: Sequence[Diagnostic], notices: Seque
         "place": o.place,
         "attempts": o.attempts,
         "orphans": o.orphans,
+        "removed": o.removed,
         "usd_per_hour": o.usd_per_hour,
         "drift": tuple(drift),
         "notices": tuple(notices),

@@ -39,13 +39,18 @@ class Capacity(See, Traffic):
     def provisioner(self, spec: PoolSpec) -> Provisioner:
         """Return what makes a pool, by its stack."""
         from fleetctl.adapters.terraform.provisioner import TerraformProvisioner
-        from fleetctl.adapters.terraform.stacks import backend_from, cloud_variables, lab_variables
+        from fleetctl.adapters.terraform.stacks import backend_from, cloud_variables, lab_variables, subscription_of
         from fleetctl.adapters.terraform.tool import find_tool
 
         settings = self.fleet.settings
         stack = self._stack(spec)
         is_lab = stack == "lab"
-        variables = lab_variables(Path(settings["lab.hosts"]), sys.executable) if is_lab else cloud_variables(stack, settings)
+        if stack == "azure":
+            subscription_of(settings)  # said before anything is asked
+        if is_lab:
+            variables = lab_variables(Path(settings["lab.hosts"]), sys.executable, network=settings.get("lab.network", ""))
+        else:
+            variables = cloud_variables(stack, settings)
         folder = shipped("terraform") / "stacks" / stack
         backend = backend_from(settings, self.fleet.name)
         return TerraformProvisioner(folder, self.state_folder / "terraform", stack, variables, find_tool(), backend=backend)
@@ -144,6 +149,12 @@ class Capacity(See, Traffic):
         for path in sorted(p for p in root.rglob("*") if p.is_file() and "__pycache__" not in p.parts and ".ansible" not in p.parts):
             whole.update(f"{path.relative_to(root)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
         return whole.hexdigest()[:16]
+
+    def node_facts(self) -> tuple[Facts, ...]:
+        """Return what nodes said of themselves when they were made; () where there is no store yet."""
+        from fleetctl.usecases.configure_nodes import node_facts
+
+        return node_facts(self.store) if self._store.exists() else ()
 
     def node_configurator(
         self, run: Path, nodes: NodesFile, *, check: bool = False, diff: bool = False, tags: Sequence[str] = (), timeout_s: float = 3600.0

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fleetctl.domain.units import Instant
     from fleetctl.ports.traffic import Prober, Router
 
-KINDS = ("alb", "envoy", "haproxy", "httproute")
+KINDS = ("alb", "envoy", "haproxy", "httproute", "queue", "sqs")
 """Kinds of routers that there is an adapter for."""
 PINNING = ("envoy", "haproxy")
 """Those through which a probe may choose its side; with the others replicas are asked at their own addresses."""
@@ -37,6 +37,8 @@ def make_router(connection: Connection, sources: Sources, backends: Names) -> Ro
         "envoy": _envoy,
         "haproxy": _haproxy,
         "httproute": _httproute,
+        "queue": _queue,
+        "sqs": _sqs,
     }
     return makers[_known(connection)](connection, sources, backends)
 
@@ -78,6 +80,36 @@ def _httproute(connection: Connection, sources: Sources, backends: Names) -> Rou
     access = ClusterAccess(kubeconfig=settings.get("kubeconfig", ""), context=settings.get("context", ""))
     routes = Routes(ClusterApi(access, retries=0).custom, connection.name)
     return HttpRouteRouter(connection, routes=routes, count=_counter(connection), sources=sources, backends=backends)
+
+
+def _queue(connection: Connection, sources: Sources, backends: Names) -> Router:
+    from pathlib import Path
+
+    from fleetctl.adapters.routers.work.board import WorkSplit
+    from fleetctl.adapters.routers.work.ledger import Ledger
+
+    path = Path(needed_setting(connection, "path", "queue"))
+    logs = connection.settings.get("log_folder", "")
+    ledger = Ledger(path, log=Path(logs) / "work-1.log" if logs else None)
+    for c in sources:
+        ledger.add_cell(c)
+    return WorkSplit(connection.name, ledger, sources=sources)
+
+
+def _sqs(connection: Connection, sources: Sources, backends: Names) -> Router:
+    from pathlib import Path
+
+    from fleetctl.adapters.aws.client import AwsAccess, AwsApi
+    from fleetctl.adapters.routers.served import count_served
+    from fleetctl.adapters.routers.work.board import WorkSplit
+    from fleetctl.adapters.routers.work.sqs import SqsBoard
+
+    settings = connection.settings
+    logs = Path(needed_setting(connection, "log_folder", "results of jobs"))
+    urls = {c: url for c in sources if (url := settings.get(f"queue.{c}") or settings.get("queue", ""))}
+    api = AwsApi(AwsAccess(profile=settings.get("profile", ""), endpoint=settings.get("endpoint", "")))
+    client = api.client("sqs", settings.get("region", ""), wait_s=CALL_S)
+    return WorkSplit(connection.name, SqsBoard(client, urls, lambda c, since: count_served(logs, c, since)), sources=sources)
 
 
 def _counter(connection: Connection) -> Callable[[CellId, Instant], Served] | None:

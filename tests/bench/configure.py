@@ -53,7 +53,8 @@ def plain_seconds(b: nb.Bench, hosts: Sequence[nl.RealHost], variables: dict[str
     folder = Path(tempfile.mkdtemp(prefix="plain-", dir=b.lab.folder))
     by_host = variables["by_host"]
     assert isinstance(by_host, dict)
-    common = {k: v for k, v in variables.items() if k != "by_host"}
+    (folder / "manifests").mkdir()
+    common = {k: v for k, v in variables.items() if k != "by_host"} | {"node_manifest_copies": str(folder / "manifests")}
     (folder / "inventory.yml").write_text(inventory_yaml([h.host for h in hosts], common=common, by_host=by_host))
     (folder / "ansible.cfg").write_text(
         PLAIN.format(playbooks=PLAYBOOKS, key=b.lab.folder / "id", forks=8, known=b.lab.known_hosts),

@@ -1,13 +1,16 @@
-"""Contract of ports.traffic.Router, over the fake, a real HAProxy, a real Envoy, an ALB of moto and HTTPRoutes of an API double.
+"""Contract of ports.traffic.Router, over the fake, a real HAProxy, a real Envoy, an ALB of moto, HTTPRoutes of an API double,
+and over the work split of a SQLite queue and of SQS (moto).
 
-The last two carry no traffic: named doubles of a data plane count who would have answered."""
+ALB and HTTPRoutes carry no traffic here: named doubles of a data plane count who would have answered."""
 
 from __future__ import annotations
 
+import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -16,10 +19,13 @@ from fleetctl.adapters.routers.alb.router import AlbRouter
 from fleetctl.adapters.routers.alb.wire import Elb
 from fleetctl.adapters.routers.httproute.router import HttpRouteRouter
 from fleetctl.adapters.routers.httproute.wire import Routes
-from fleetctl.domain.evidence import Cursor
+from fleetctl.adapters.routers.work.board import WorkSplit
+from fleetctl.adapters.routers.work.ledger import Ledger
+from fleetctl.adapters.routers.work.sqs import SqsBoard, SqsConsumer
+from fleetctl.domain.evidence import Arm, Cursor
 from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import CellId, PoolId, Token
-from fleetctl.domain.split import Applied, Drained, Split, Stale
+from fleetctl.domain.split import Applied, Drained, Served, Split, Stale
 from fleetctl.errors import TrafficNotApplied
 from fleetctl.ports.traffic import Router
 from tests.fakes.alb_plane import AlbPlane, client
@@ -113,14 +119,74 @@ def _httproute() -> Iterator[Case]:
         yield Case(make(), make, lambda n: api.send(CELL, n), api.close)
 
 
+def _ledger() -> Iterator[Case]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "work.db"
+
+        def make() -> Router:
+            return WorkSplit("lab", Ledger(path), sources={CELL: SOURCE, STREAM: SOURCE})
+
+        ledger, sent = Ledger(path), [0]
+        for cell in (CELL, STREAM):
+            ledger.add_cell(cell)
+
+        def send(n: int) -> None:
+            for _ in range(n):
+                sent[0] += 1
+                ledger.put(CELL, f"job-{sent[0]}", b"{}")
+                job = ledger.take(CELL, "canary", "w") or ledger.take(CELL, "baseline", "w")
+                assert job is not None
+                assert ledger.finish(job, ok=True)
+
+        def kill() -> None:
+            path.unlink()
+            path.mkdir()
+
+        yield Case(make(), make, send, kill)
+
+
+def _sqs(url: str) -> Iterator[Case]:
+    sqs, counts = client(url, "sqs"), list[tuple[bool, datetime]]()
+    urls = {cell: sqs.create_queue(QueueName=cell)["QueueUrl"] for cell in (CELL, STREAM)}
+    urls = {cell: found.replace("localhost", "127.0.0.1") for cell, found in urls.items()}
+
+    def count(_: CellId, since: datetime) -> Served:
+        found = [(on_target, at) for on_target, at in counts if at >= since]
+        canary = [at for on_target, at in found if on_target]
+        return Served(baseline=len(found) - len(canary), canary=len(canary), last_canary_start=max(canary, default=None))
+
+    board = SqsBoard(sqs, urls, count)
+
+    def make() -> Router:
+        return WorkSplit("lab", board, sources={CELL: SOURCE, STREAM: SOURCE})
+
+    def send(n: int) -> None:
+        for i in range(n):
+            sqs.send_message(QueueUrl=urls[CELL], MessageBody=str(i))
+        arms: tuple[Arm, ...] = ("canary", "baseline")
+        consumers = [SqsConsumer(board, sqs, urls[CELL], CELL, arm, index=0, of=1) for arm in arms]
+        for _ in range(n):
+            taken = [(arm, message) for arm, consumer in zip(arms, consumers, strict=True) if (message := consumer.take()) is not None]
+            for arm, message in taken:
+                counts.append((arm == "canary", datetime.now(UTC)))
+                consumers[arms.index(arm)].done(message)
+
+    def kill() -> None:
+        board._client = client("http://127.0.0.1:9", "sqs")
+
+    yield Case(make(), make, send, kill)
+
+
 _CASES: dict[str, Callable[[], Iterator[Case]]] = {
     "fake": _fake,
     "haproxy": lambda: _haproxy(lua=True),
     "haproxy-single-writer": lambda: _haproxy(lua=False),
     "envoy-single-writer": _envoy,
     "httproute": _httproute,
+    "work-ledger": _ledger,
 }
-NO_MIRROR, NO_LEASE = ("haproxy-single-writer", "alb-single-writer", "httproute"), ("single-writer", "httproute")
+_ON_MOTO: dict[str, Callable[[str], Iterator[Case]]] = {"alb-single-writer": _alb, "work-sqs-single-writer": _sqs}
+NO_MIRROR, NO_LEASE = ("haproxy-single-writer", "alb-single-writer", "httproute", "work"), ("single-writer", "httproute", "work")
 
 
 @pytest.fixture(scope="module")
@@ -130,13 +196,13 @@ def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(
-    params=[name if name == "fake" else pytest.param(name, marks=pytest.mark.lab) for name in (*_CASES, "alb-single-writer")],
+    params=[name if name == "fake" else pytest.param(name, marks=pytest.mark.lab) for name in (*_CASES, *_ON_MOTO)],
 )
 def case(request: pytest.FixtureRequest) -> Iterator[Case]:
-    if request.param == "alb-single-writer":
+    if request.param in _ON_MOTO:
         url = request.getfixturevalue("moto")
         urllib.request.urlopen(urllib.request.Request(f"{url}/moto-api/reset", method="POST"), timeout=10).close()
-        yield from _alb(url)
+        yield from _ON_MOTO[request.param](url)
     else:
         yield from _CASES[request.param]()
 

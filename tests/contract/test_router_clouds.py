@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -121,6 +122,32 @@ def test_an_httproute_keeps_what_is_not_ours_and_a_set_that_changes_nothing_writ
     assert found["metadata"]["labels"] == {"team": "a"}
     assert found["spec"]["rules"][0]["matches"] == [{"path": {"type": "PathPrefix", "value": f"/{CELL}"}}]
     assert found["metadata"]["annotations"][MARK].startswith("10000:1:")
+
+
+def test_t42_the_route_table_is_what_was_intended_after_every_action(api: GatewayApi) -> None:
+    rng, token, standing = random.Random(42), 0, 0
+    router = route(api, seen_s=0)
+    names = [f"{CELL}-baseline", f"{CELL}-canary"]
+    for _ in range(60):
+        match rng.choice(("fence", "set", "set", "stale", "home")):
+            case "fence":
+                token += rng.randrange(1, 3)
+                assert isinstance(router.fence(CELL, Token(token)), Split)
+            case "set":
+                standing = rng.choice((0, 500, 1_000, 2_500, 5_000, 9_500, 10_000)) if token else 0
+                assert isinstance(router.set(split(standing, token)), Applied)
+            case "stale":
+                assert isinstance(router.set(split(7_700, token + 1)), Stale)
+            case _:
+                token, standing = token + 2**20, 0
+                assert isinstance(router.fence(CELL, Token(token)), Split)
+                assert isinstance(router.set(split(0, token)), Applied)
+        rule = api.routes[CELL]["spec"]["rules"][0]
+        assert [b["name"] for b in rule["backendRefs"]] == names, "no route leaks, none is lost"
+        canary, baseline = api.weights(CELL)
+        assert canary * 10_000 == standing * (canary + baseline)
+        assert len(api.routes[CELL]["spec"]["rules"]) == 1
+        assert api.routes[STREAM]["spec"]["rules"][0]["backendRefs"][1]["weight"] == 0, "the other cell stays where it is"
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ class FakeConfigurator:
             return HostResult(host=host, state=state, ok=0, changed=0, failed=1, skipped=0, detail=detail)
         own = variables.get("by_host", {})
         assert isinstance(own, Mapping)
-        wanted = "" if play.startswith("stop") else digest(own.get(host, {}))
+        wanted = "" if play.startswith("stop") or play == "uninstall" else digest(own.get(host, {}))
         changed = int(self._holds.get(host, "") != wanted)
         self._seen[host], self._holds[host] = token, wanted
         on(Progress(subject=host, step=play, state="changed" if changed else "ok"))

@@ -25,12 +25,12 @@ IMAGE = "ami-12c6146b"
 GPU_TYPE, PLAIN_TYPE = "p4d.24xlarge", "m5.large"
 
 
-def free_port() -> int:
-    """Return a port from 20000 on that nobody listens at."""
+def free_port(host: str = "127.0.0.1") -> int:
+    """Return a port from 20000 on that nobody listens at, on an address of this machine."""
     for port in range(20000 + os.getpid() % 5000, 29999):
         with socket.socket() as probe:
             try:
-                probe.bind(("127.0.0.1", port))
+                probe.bind((host, port))
             except OSError:
                 continue
             return port
@@ -40,7 +40,7 @@ def free_port() -> int:
 @contextmanager
 def moto_server(folder: Path, host: str = "127.0.0.1") -> Iterator[str]:
     """Run moto's server as long as the block runs, and return its address."""
-    port = free_port()
+    port = free_port(host)
     environment = {**os.environ, "MOTO_PORT": str(port), "PYTHONWARNINGS": "ignore"}
     with (folder / "moto.log").open("wb") as log:
         argv = [sys.executable, "-m", "tests.fakes.moto_account", "-H", host, "-p", str(port)]

@@ -19,6 +19,9 @@ from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.home import WayHome
 from fleetctl.domain.plan import Approval, Assessment, Plan
 from fleetctl.domain.rollout import Rollout
+from fleetctl.formats.example import EXAMPLE_LINEAGE, fleet_text
+from fleetctl.formats.fleet_file import parse_fleet
+from fleetctl.formats.presets import PRESETS
 from fleetctl.planning.make_plan import plan_id
 from fleetctl.usecases.migrate import approved_plan
 from tests.fakes.store import MemoryStore
@@ -101,3 +104,21 @@ def test_a_field_that_came_later_counts_only_once_it_says_something() -> None:
 def test_what_was_never_saved_by_an_older_release_cannot_hide() -> None:
     with pytest.raises(ValueError, match="has no"):
         decode(_Old, canonical(_New(name="a", limit=1)).replace(b"_New", b"_Old"))
+
+
+PRESET_STEPS = {
+    "low-traffic": "e87ddcb5f94eb55efc0b82cdb22f5f0278764880a32f1ef0ea0c07a79b26be17",
+    "medium-traffic": "bf91e6b329ab022ef50b0ebc71eef2b33d85ed32760499ee66ae94ac4d6f7b5d",
+    "high-traffic": "5c668b4d5acb662d5cf7151d68f2e0c2d12d6da21979c66cdab72f6c1ef87c25",
+}
+"""What a named set of steps comes to. A plan is bound to it by the fleet's digest, so a name keeps its meaning: other margins, bake times
+or shares get a new name, else an upgrade would make every approved plan of an unchanged fleet file stale."""
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_named_set_of_steps_keeps_its_meaning(name: str) -> None:
+    text = fleet_text("shop", EXAMPLE_LINEAGE)
+    head, _, rest = text.partition("  steps:\n")
+    _, _, end = rest.partition("\n# Capacity that is paid for")
+    fleet = parse_fleet(f"{head}  steps: {name}\n\n# Capacity that is paid for{end}", file="fleet.yaml")
+    assert digest(fleet.policy.steps) == PRESET_STEPS[name]

@@ -114,7 +114,7 @@ def envoy_rig(*, affinity: AffinityKey | None = None) -> Iterator[EnvoyRig]:
             affinity=affinity or AffinityKey(kind="header", name="x-conversation-id"),
             streaming=cell == STREAM,
             check_every_ms=300,
-            check_timeout_ms=1_000,
+            check_timeout_ms=3_000,
         )
         for cell, servers in backends.items()
     )

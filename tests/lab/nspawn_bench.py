@@ -15,9 +15,9 @@ from pathlib import Path
 from fleetctl.adapters.ansible.configurator import AnsibleConfigurator
 from fleetctl.domain.ids import Token
 from fleetctl.domain.provision import HostResult, Progress
+from fleetctl.lab.standins import Repository
 from tests.fakes.ansible_world import PLAYBOOKS
-from tests.lab.nspawn_lab import NspawnLab, RealHost, nspawn_lab
-from tests.lab.standin_packages import Repository
+from tests.lab.nspawn_lab import SUITE, NspawnLab, RealHost, nspawn_lab
 
 IGNORED = (
     "var/log", "var/cache", "var/tmp", "tmp", "run",  # what every program may write
@@ -64,9 +64,9 @@ class Bench:
 
 
 @contextmanager
-def bench(hosts: int = 1) -> Iterator[Bench]:
+def bench(hosts: int = 1, suite: str = SUITE) -> Iterator[Bench]:
     """Make hosts and a repository, and remove every trace of them."""
-    with nspawn_lab(hosts) as lab:
+    with nspawn_lab(hosts, suite) as lab:
         repository = Repository(folder=lab.folder / "repo", address=lab.gateway)
         try:
             repository.make()

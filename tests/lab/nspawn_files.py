@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fleetctl.domain.matrix import Wanted
+from fleetctl.lab.standins import OLD
 from fleetctl.planning.check_matrix import release_variables
 from tests.fakes.ansible_world import ROOT
 from tests.lab.nspawn_bench import Bench
 from tests.lab.nspawn_lab import USER
-from tests.lab.standin_packages import OLD
 
 
 def nodes_file(bench: Bench, release: str, variables: Mapping[str, object] | None = None) -> Path:

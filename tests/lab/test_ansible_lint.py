@@ -12,7 +12,7 @@ import yaml
 
 from tests.fakes.ansible_world import PLAYBOOKS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 LINT = Path(sys.executable).parent / "ansible-lint"
 

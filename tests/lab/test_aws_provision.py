@@ -42,6 +42,7 @@ from fleetctl.planning.provision_codes import Action
 from fleetctl.planning.provision_errors import classify
 from fleetctl.usecases.capacity import ProvisionOutcome
 from fleetctl.usecases.provision import provision
+from fleetctl.views.provision import outcome_lines, plan_lines
 from fleetctl.wiring import Wiring
 from tests.doubles.mirror import MIRROR, aws_mirror, make_mirror
 from tests.fakes.terraform_bench import ignore, permit
@@ -243,9 +244,14 @@ def test_an_nvidia_pool_on_aws_by_the_whole_saga_takes_the_next_zone_and_is_rele
     plan: Plan = object.__new__(Plan)
     object.__setattr__(plan, "pools", (asked,))
 
+    told: list[str] = []
+
     def run(name: str) -> ProvisionOutcome:
         folder = private_folder(tmp_path / name)
-        return provision(plan, wiring.fleet, folder, wiring.capacity_ports(folder), ignore)[0]
+        ports = wiring.capacity_ports(folder, shown=lambda *row: told.extend(plan_lines(*row)))
+        outcome = provision(plan, wiring.fleet, folder, ports, ignore)[0]
+        told.extend(outcome_lines(outcome, with_plan=False))
+        return outcome
 
     moto.refusals.append(["InsufficientInstanceCapacity", 1000])
     moto.let_through = b"us-east-1b"
@@ -253,6 +259,9 @@ def test_an_nvidia_pool_on_aws_by_the_whole_saga_takes_the_next_zone_and_is_rele
     assert [a.code for a in made.attempts] == ["InsufficientInstanceCapacity"]
     assert (made.place.zone if made.place else "", [h.id for h in made.hosts]) == ("us-east-1b", ["h100-use1-1"])
     assert [i["Placement"]["AvailabilityZone"] for i in _running(made.spec.intent)] == ["us-east-1b"], "one machine, and none elsewhere"
+    assert {"  + h100-use1-1  aws_instance", "  in us-east-1, zone us-east-1b, on demand", "  hosts: h100-use1-1"} <= set(told)
+    assert any(line.startswith("  refused: p5.48xlarge in us-east-1") for line in told)
+    assert max(len(line) for line in told) <= 80, told
     again = run("again")
     assert (again.attempts, again.orphans, [h.id for h in again.hosts]) == ((), (), ["h100-use1-1"])
     assert len(_running(made.spec.intent)) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -84,7 +84,7 @@ def ready(lab: Lab) -> None:
 
 def ended(lab: Lab, how: str) -> Rollout:
     lab.plan_id = newest(lab) if how == "complete" else lab.plan_id
-    return lab.wait(CHAT, lambda r: r.ended == how, f"{CHAT} {how}", 90)
+    return lab.wait(CHAT, lambda r: r.ended == how, f"{CHAT} {how}", 240)
 
 
 def test_prices_move_a_cell_to_amd_and_back_under_a_standing_approval(whole_lab: Lab) -> None:
@@ -104,6 +104,7 @@ def test_prices_move_a_cell_to_amd_and_back_under_a_standing_approval(whole_lab:
         killed = lab.start("rebalance", "--apply", *NOW)
         until(lambda: plan_of(lab) != before, "the run began the move", 90)
         killed.kill()
+        killed.end(None)  # until it is reaped it counts as alive
         again = lab.run("rebalance", "--apply", *NOW, within_s=120)
         assert "Nothing" in again.out, "what has begun is not begun again"
         done = ended(lab, "complete")
@@ -123,4 +124,44 @@ def test_prices_move_a_cell_to_amd_and_back_under_a_standing_approval(whole_lab:
         spent = lab.run("rebalance", "--apply", *NOW)
         assert "may still move in this window" in spent.out, "two moves are what the envelope allows"
         assert lab.all_errors() == errors, "no client noticed"
+        lab.run("audit", "verify")
+
+
+def made(lab: Lab, name: str) -> int:
+    """Count the run folders of a kind."""
+    return len(list((lab.workspace / ".fleetctl" / "runs").glob(f"*-{name}-*")))
+
+
+KILLED_AT: dict[str, Callable[[Lab, str, int, int], bool]] = {
+    "its plan is saved": lambda lab, plan, _p, _c: newest(lab) != plan,
+    "it provisions": lambda lab, _plan, provisions, _c: made(lab, "provision") > provisions,
+    "it configures": lambda lab, _plan, _p, configures: made(lab, "configure") > configures,
+    "its move has begun": lambda lab, plan, _p, _c: plan_of(lab) not in ("", plan) and plan_of(lab) == newest(lab),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.crash
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("moment", sorted(KILLED_AT))
+def test_killed_at_any_stage_and_run_again_moves_the_cell_once(whole_lab: Lab, moment: str) -> None:
+    lab = whole_lab
+    ready(lab)
+    with unpinned(lab):
+        price(lab, "40")
+        lab.run("rebalance", "--approve", "--until", "2999-12-31", "--moves", "50", "--share", "100%", "--window", "1h")
+        before, provisions, configures = newest(lab), made(lab, "provision"), made(lab, "configure")
+        known, seq = len(runs(lab)), lab.seq(CHAT)
+        limits = (*NOW, "--moves", "50")
+        killed = lab.start("rebalance", "--apply", *limits)
+        until(lambda: KILLED_AT[moment](lab, before, provisions, configures), moment, 120)
+        killed.kill()
+        killed.end(None)  # until it is reaped it counts as alive
+        again = lab.run("rebalance", "--apply", *limits, within_s=240)
+        began = [e for e in lab.events(CHAT, seq) if e.kind == "rollout.start"]
+        assert len(began) == 1, f"{moment}: {again.out}{again.err}"
+        counted = [r for r in runs(lab)[known:] if r.begun]
+        assert [r.begun for r in counted] == [(CHAT,)], "what began is counted once"
+        assert not any(r.open for r in runs(lab))
+        lab.run("abort", CHAT)
         lab.run("audit", "verify")

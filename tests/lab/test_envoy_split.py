@@ -188,6 +188,7 @@ def test_a_pinned_probe_reaches_its_side_counts_nowhere_and_needs_the_key(shared
     until(lambda: len([row for row in shared.log() if row["t0"] >= began.timestamp() * 1_000]) >= 2, "both logged")
     served = shared.router().served(CELL, Cursor(position="", since=began))
     assert (served.baseline, served.canary) == (1, 0)
+    shared.healthy()
     prober = CompletionProber(shared.connection, replicas=replicas_of(shared.connection, {}), pin_key=lambda: PIN_KEY, sources=SOURCES)
     for pool, replicas in ((SOURCE, 2), (TARGET, 1)):
         found = prober.ready(pool, CELL)
@@ -217,6 +218,31 @@ def test_mirrored_requests_reach_the_collector_without_credentials_and_never_del
     for n in range(5):
         shared.ask(key=f"n{n}")
     assert len(shared.collector.seen) == seen
+
+
+def test_t43_only_completions_are_mirrored_marked_and_counted_where_they_arrive(shared: EnvoyRig) -> None:
+    router = shared.router()
+    put(router, 0, token=_floor(shared) + 1)
+    router.set_shadow(CELL, 1.0)
+    shared.collector.seen.clear()
+    link = http.client.HTTPConnection("127.0.0.1", shared.config.port, timeout=10)
+    calls = [
+        ("POST", "v1/completions"),
+        ("GET", "v1/models"),
+        ("POST", "v1/embeddings"),
+        ("POST", "v1/files"),
+        ("POST", "v1/chat/completions"),
+    ]
+    for method, path in calls:
+        link.request(method, f"/{CELL}/{path}", "{}" if method == "POST" else None, {"content-type": "application/json"})
+        assert link.getresponse().read()
+    link.close()
+    until(lambda: len(shared.collector.seen) >= 2, "two copies")
+    assert shared.ask().status == 200
+    until(lambda: len(shared.collector.seen) >= 3, "the next one's copy")
+    assert [path for path, _, _ in shared.collector.seen] == ["/v1/completions", "/v1/chat/completions", "/v1/completions"]
+    assert all(headers["x-fleetctl-shadow"] == CELL and "-shadow" in headers["host"] for _, headers, _ in shared.collector.seen)
+    router.set_shadow(CELL, 0)
 
 
 def test_a_foreign_write_is_shown_and_does_not_hold_up_going_home(shared: EnvoyRig) -> None:

@@ -150,8 +150,8 @@ def test_models_come_from_stores_by_sha256_and_how_long_that_took_is_on_record(
         else:
             from azure.storage.blob import BlobServiceClient
 
-            with az.azurite(tmp_path, free_port(), bench.lab.gateway) as blobs:
-                with BlobServiceClient(blobs, credential=az.KEY) as service:
+            with az.azurite(tmp_path, free_port(bench.lab.gateway), bench.lab.gateway) as blobs:
+                with BlobServiceClient(blobs, credential={"account_name": az.ACCOUNT, "account_key": az.KEY}) as service:
                     service.create_container("models")
                     service.get_blob_client("models", "w.bin").upload_blob(body["az"])
                 key = SecretRef(kind="env", name="KEY")

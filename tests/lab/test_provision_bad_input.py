@@ -9,6 +9,7 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -89,6 +90,46 @@ def test_no_credentials_at_all(make: Callable[..., AzureBench], arm: ArmDouble) 
     err = _refused(bench, status=4, code="credentials.azure", module="tests.lab.no_identity")
     assert "azure-identity" in err
     assert arm.machines() == {}
+
+
+@pytest.mark.slow
+def test_credentials_that_expire_while_machines_are_made(make: Callable[..., AzureBench], arm: ArmDouble) -> None:
+    bench = make()
+    enough = threading.Event()
+
+    def expire() -> None:
+        while not enough.wait(0.01) and arm.requests("PUT", "virtualmachines") < 1:
+            pass
+        arm.world.deny = 401
+
+    watcher = threading.Thread(target=expire, daemon=True)
+    watcher.start()
+    err = _refused(bench, status=4, code="credentials.refused")
+    enough.set()
+    watcher.join(timeout=10)
+    assert "az login" in err
+    assert f"or remove all of it: fleetctl release {POOL}" in err, "what stands is told"
+    arm.world.deny = 0
+    bench.ok("provision")
+    assert set(arm.machines().values()) == {"Succeeded"}
+    assert bench.orphans() == []
+
+
+@pytest.mark.slow
+def test_another_size_is_never_put_under_machines_in_service(make: Callable[..., AzureBench], arm: ArmDouble) -> None:
+    bench = make()
+    bench.ok("provision")
+    bench.fleet.write_text(bench.fleet.read_text().replace(f"sku: {SKU}", "sku: Standard_ND96is_MI300X_v5"))
+    bench.ok("plan")
+    err = _refused(bench, status=1, code="provision.refused")
+    assert "would be changed in place (size), which restarts it" in err
+    assert {m["properties"]["hardwareProfile"]["vmSize"] for m in arm.of("microsoft.compute/virtualmachines")} == {SKU}
+
+
+def test_a_setting_that_no_stack_knows(make: Callable[..., AzureBench], arm: ArmDouble) -> None:
+    err = _refused(make({f"pool.{POOL}.os_dsik": "{}"}), status=2, code="config.terraform_variable")
+    assert "is it os_disk?" in err
+    assert arm.of("microsoft.resources/resourcegroups") == []
 
 
 def test_a_state_that_somebody_else_has_locked(make: Callable[..., AzureBench], arm: ArmDouble) -> None:

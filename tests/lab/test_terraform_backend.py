@@ -177,6 +177,14 @@ def _is_shared(blobs: Blobs, folder: Path) -> None:
     with pytest.raises(ProvisionFailed):
         ada.plan((spec(1, pool=OTHER),), bench.run("r5"))
 
+    here = TerraformProvisioner(
+        STACK, folder / "alone", "lab", lab_variables(bench.hosts, str(folder / "python")), bench.tool, deadline_s=120
+    )
+    moved = PoolId("moved-lab")
+    assert isinstance(here.apply(here.plan((spec(1, pool=moved),), bench.run("r7")), Token(3), ignore), Provisioned)
+    blobs.put(f"fleetctl/prod/{moved}.tfstate", (folder / "alone" / moved / "terraform.tfstate").read_bytes())
+    assert ada.plan((spec(1, pool=moved),), bench.run("r8")).is_empty, "a state that was kept here goes on there"
+
     blobs.lock(mine)
     with pytest.raises(ProvisionFailed) as locked:
         ada.plan((spec(1),), bench.run("r6"))

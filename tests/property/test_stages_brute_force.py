@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetctl.planning.program import Program, bound_of, cost_of, is_feasible, vms_of
+from fleetctl.planning.program import Program, bound_of, cost_of, is_feasible, saved, vms_of
 from fleetctl.planning.solve import solve
 from fleetctl.planning.stages import staged
 from tests.property.test_placement_brute_force import least_cost, programs
@@ -77,7 +77,8 @@ def compare(p: Program, existing: int) -> None:
         cost = stage.answer.cost + stage.spent
     assert (moved <= 1).all()
     last = found.stages[-1]
-    bill = float(p.price @ last.answer.vms)
+    vms = last.answer.vms.astype(float)
+    bill = float(p.price @ vms) - saved(p, vms)
     moves = float(p.move[at, last.answer.pool].sum())
     assert cost == pytest.approx(bill + moves, rel=1e-6, abs=1e-6)
     there = np.minimum(last.answer.vms, last.answer.peak)

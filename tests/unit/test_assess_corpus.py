@@ -313,5 +313,70 @@ def test_what_must_not_be_called_blocked(tmp_path: Path, name: str) -> None:
     assert not_judged(found) == ()
 
 
+def trees(verdict: str) -> dict[str, Tree]:
+    """Read the trees of the corpus file that are about one verdict."""
+    text = (Path(__file__).resolve().parents[1] / "cases" / "assess_trees.txt").read_text("utf-8")
+    found: dict[str, Tree] = {}
+    for section in text.split("\n=== ")[1:]:
+        head, _, rest = section.partition("\n")
+        kind, _, name = head.partition(" ")
+        if kind == verdict:
+            parts = f"\n{rest}".split("\n--- ")[1:]
+            found[name] = {p.partition("\n")[0]: p.partition("\n")[2] + "\n" for p in parts}
+    return found
+
+
+ADVERSARY = trees("native")
+HARMLESS = trees("blocked")
+ADVERSARY["utf16"] = {"k.cu": KERNEL.encode("utf-16")}
+LAYERS: dict[str, tuple[str, bytes]] = {
+    "app-in-usr-src": ("usr/src/app/main.py", b"import tensorrt_llm\n"),
+    "program-in-usr-bin": ("usr/bin/server", elf({}, ["libcudart.so.12"])),
+    "library-of-tensorrt": ("usr/lib/x86_64-linux-gnu/libnvinfer.so.10", elf({})),
+    "conda-package": ("opt/conda/conda-meta/cuml-24.10.json", b'{"name": "cuml"}'),
+    "virtual-environment": ("opt/venv/lib/python3.12/site-packages/a.dist-info/METADATA", b"Name: tensorrt_llm\nVersion: 1\n"),
+    "archive-in-a-layer": ("app/src.tar.gz", gzip.compress(tar({"k.cu": KERNEL.encode()}))),
+    "engine": ("models/a/1/model.plan", b"ftrt0000"),
+}
+for key, (inner, data) in LAYERS.items():
+    ADVERSARY[key] = layout(gzip.compress(tar({inner: data}), mtime=0))
+NEEDED = (
+    "libcuda.so.1",
+    "libnvrtc.so.12",
+    "libnvidia-ml.so.1",
+    "libnppc.so.12",
+    "libnvshmem_host.so.3",
+    "libc10_cuda.so",
+    "libtensorrt_llm.so",
+)
+for needed in NEEDED:
+    ADVERSARY[f"needs-{needed}"] = {"app": elf({}, [needed])}
+ADVERSARY["provider"] = {"libonnxruntime_providers_cuda.so": elf({})}
+ADVERSARY["program-for-windows"] = {"a.exe": b"MZ" + bytes(99) + b"cudart64_12.dll\0"}
+SAVED = json.dumps([{"Config": f"{'c' * 64}.json", "Layers": [f"{'a' * 64}/layer.tar"]}])
+ADVERSARY["saved-image-unpacked"] = {
+    "manifest.json": SAVED,
+    f"{'c' * 64}.json": '{"config": {"Env": ["CUDA_VERSION=12.4"]}}',
+    f"{'a' * 64}/layer.tar": tar({"app/a.py": b"print(1)\n"}),
+}
+ADVERSARY["byte-order-mark"] = {"requirements.txt": b"\xef\xbb\xbftensorrt_llm\n"}
+ADVERSARY["line-ends"] = {"requirements.txt": b"torch\r\ntensorrt_llm\r\n"}
+ADVERSARY["line-ends-of-old"] = {"requirements.txt": b"torch\rtensorrt_llm\r"}
+HARMLESS["packed-and-pickled"] = {"a.py": "1\n", "data.gz": gzip.compress(b"x" * 99), "m.pt": b"\x80\x02cnumpy", "w.npz": b"PK\x03\x04junk"}
+
+
+@pytest.mark.parametrize("name", list(ADVERSARY))
+def test_what_an_adversary_hides_is_not_native(tmp_path: Path, name: str) -> None:
+    found = judged(tmp_path, ADVERSARY[name])
+    assert found.route != "native", [(f.rule, f.subject) for f in found.findings]
+
+
+@pytest.mark.parametrize("name", list(HARMLESS))
+def test_what_an_adversary_makes_look_bad_is_not_blocked(tmp_path: Path, name: str) -> None:
+    found = judged(tmp_path, HARMLESS[name])
+    assert (found.blocking, not_judged(found)) == ((), ()), [(f.rule, f.subject) for f in found.findings]
+    assert found.route in ({"native", "hipify"} if any(n.endswith((".cu", ".cpp")) for n in HARMLESS[name]) else {"native"})
+
+
 def test_the_corpus_is_large_enough() -> None:
-    assert min(len(NOT_NATIVE), len(NOT_BLOCKED)) >= 20
+    assert min(len(NOT_NATIVE) + len(ADVERSARY), len(NOT_BLOCKED) + len(HARMLESS)) >= 80

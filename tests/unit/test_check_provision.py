@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -27,6 +28,27 @@ def _plan(*changes: ResourceChange, pools: tuple[PoolId, ...] = (TWO,)) -> Provi
 @pytest.mark.parametrize("actions", [("no-op",), ("create",), ("read",), ("update",)])
 def test_what_ends_no_machine_is_fine_even_in_a_held_pool(actions: tuple[str, ...]) -> None:
     assert check_provision(_plan(_change(actions)), [ONE, TWO]) == ()
+
+
+@pytest.mark.parametrize("kind", ["azurerm_linux_virtual_machine", "aws_instance"])
+@pytest.mark.parametrize(
+    ("changed", "holds", "permitted", "codes"),
+    [
+        (("tags", "tags_all"), (TWO,), (), []),
+        (("size",), (TWO,), (), ["provision.restarts"]),
+        (("size", "tags"), (), (), ["provision.restarts"]),
+        (("anything_new",), (), (), ["provision.restarts"]),
+        (("size",), (), (TWO,), []),
+        (("size",), (TWO,), (TWO,), ["provision.restarts"]),
+    ],
+)
+def test_a_machine_in_service_is_not_restarted_by_a_change_in_place(
+    changed: tuple[str, ...], holds: tuple[PoolId, ...], permitted: tuple[PoolId, ...], codes: list[str], kind: str
+) -> None:
+    shown = _plan(replace(_change(("update",), kind=kind), changed=changed))
+    found = check_provision(shown, holds, permitted=permitted, allowed_types=[kind])
+    assert [f.code for f in found] == codes
+    assert all("restarts it" in f.text and "size" in f.text for f in found if "size" in changed)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from fleetctl.analysis.judge import BREAKER, fresh, judge
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.workload import Guardrail, GuardrailSpec
@@ -55,18 +57,22 @@ def test_t40_an_outage_of_the_provider_holds_every_cell_and_is_no_regression() -
     assert {s.bp(c) for c in cells} == {5000}
     assert all(not s.rollout(c).ended for c in cells)
     assert not any(e.kind == "verdict.fail" for c in cells for e in s.store.events(c, 0))
-    assert any(n.kind == "notify.page" for n in s.notices.sent)
+    assert [n.kind for n in s.notices.sent].count("notify.page") == 1, "one page for all cells, not one per cell"
+    s.evidence.down, s.rate_per_s = False, 30.0
+    s.run(60, lambda: all(not s.rollout(c).hold_reason for c in cells))
+    assert all(not s.rollout(c).hold_reason for c in cells), "and it goes on by itself"
 
 
-def test_t29_a_cold_start_inside_the_warm_up_fails_nobody() -> None:
-    s = Simulation(of=replace(tiny(), warm_up=timedelta(seconds=15)), rate_per_s=40)
+@pytest.mark.parametrize(("warm_up_s", "ended"), [(15, "complete"), (0, "rolled_back")])
+def test_t29_a_cold_start_inside_the_warm_up_fails_nobody_and_would_without_it(warm_up_s: int, ended: str) -> None:
+    s = Simulation(of=replace(tiny(), warm_up=timedelta(seconds=warm_up_s)), rate_per_s=40)
     s.begin()
     s.run(60, lambda: s.bp() > 0)
-    s.slower = 2.0
+    s.slower = 2.5
     s.run(10)
     s.slower = 1.0
     s.run(300, lambda: bool(s.rollout().ended))
-    assert s.rollout().ended == "complete"
+    assert s.rollout().ended == ended
 
 
 def test_t28_every_look_keeps_values_verdicts_and_the_reason() -> None:
@@ -78,6 +84,14 @@ def test_t28_every_look_keeps_values_verdicts_and_the_reason() -> None:
         assert {v.guardrail for v in row.verdicts} >= {"all", "errors", "latency"}
         assert row.why
         assert all(v.look.at <= row.at and v.e_value >= 0 for v in row.verdicts)
+        assert all(v.look.baseline_n >= v.look.baseline_events >= 0 and 0 <= v.look.share <= 1 for v in row.verdicts)
+        assert row.seen is not None, "what the judge needs to say it again"
+    s.failing = 0.3
+    s.run(60, lambda: bool(s.rollout().ended))
+    failed = next(e for e in s.store.events(s.cells[0], 0) if e.kind == "verdict.fail")
+    assert failed.text
+    assert {"canary_n", "canary_events", "baseline_n", "baseline_events", "share"} <= set(failed.data)
+    assert failed.data["canary_events"] > failed.data["baseline_events"]  # type: ignore[operator]
 
 
 def test_t23_the_clock_of_a_step_starts_when_its_weight_is_seen_served() -> None:
@@ -88,6 +102,23 @@ def test_t23_the_clock_of_a_step_starts_when_its_weight_is_seen_served() -> None
     early = gate(before, seeing(T0, 5000, all_pass(), evidence(T0, baseline=100, canary=100)), T0)
     assert not early.open
     assert "baking" in early.why
+
+
+def test_t23_no_evidence_begins_before_the_router_shows_the_weight() -> None:
+    s = Simulation(of=tiny(), rate_per_s=40)
+    s.begin()
+    s._writer.hide_sets = True
+    s.run(30)
+    assert (s.bp(), s.rollout().hold_reason) == (0, "traffic.not_shown")
+    assert not [row for row in s.store.rows(s.cells[0], None) if row.phase == "ramp" and row.verdicts], "nothing is judged meanwhile"
+    s._writer.hide_sets = False
+    s.at("ramp").run(2)
+    shown = next(e.at for e in s.store.events(s.cells[0], 0) if e.kind == "rollout.shown" and "50 %" in e.text)
+    since = s.rollout().since
+    assert since is not None
+    assert since.since >= shown
+    early = [row for row in s.store.rows(s.cells[0], None) if row.verdicts and row.at < since.since]
+    assert all(v.kind != "PASS" for row in early for v in row.verdicts)
 
 
 def test_t24_a_step_needs_time_and_requests() -> None:
@@ -130,3 +161,19 @@ def test_t38_a_breaker_trips_while_other_guardrails_still_wait() -> None:
     _, verdicts = judge(fresh(), r.look(1.0), (GuardrailSpec(name=Guardrail("latency"), margin=0.25, fail_margin=0.1),))
     assert (verdicts[0].kind, verdicts[-1].guardrail) == ("FAIL", BREAKER)
     assert verdicts[1].kind == "INCONCLUSIVE"
+
+
+def test_t25_too_little_traffic_ends_as_inconclusive_with_what_is_missing_and_the_lane_that_would_fit() -> None:
+    of = replace(tiny(), step_deadline=timedelta(seconds=20), other_lane="lane replay would fit: 2 recorded prompts/s to both sides")
+    s = Simulation(of=of, rate_per_s=40)
+    s.begin()
+    s.at("ramp")
+    s.rate_per_s = 2.0
+    s.run(40)
+    r = s.rollout()
+    assert (r.phase, r.ended, r.hold_reason, s.bp()) == ("ramp", "", "step.inconclusive", 5000)
+    why = s.results[-1].why
+    assert "INCONCLUSIVE" in why
+    assert "canary requests to go" in why
+    assert "lane replay would fit" in why
+    assert [n.kind for n in s.notices.sent if "INCONCLUSIVE" in n.text] == ["notify.warning"]

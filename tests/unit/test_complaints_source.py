@@ -9,17 +9,29 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.adapters.prometheus.client import PrometheusApi
+from fleetctl.adapters.prometheus.scrapes import PrometheusScraper, Target
 from fleetctl.adapters.routers.evidence import RouterLogEvidence
+from fleetctl.analysis.buckets import BucketTally
 from fleetctl.analysis.judge import fresh, judge
-from fleetctl.domain.evidence import Cursor, Evidence
+from fleetctl.catalog.metrics import load_metrics
+from fleetctl.domain.evidence import ARMS, Cursor, Evidence
 from fleetctl.domain.ids import CellId
+from fleetctl.domain.records import Scrape
 from fleetctl.domain.workload import Guardrail, GuardrailSpec
+from fleetctl.errors import ConfigInvalid
 from fleetctl.formats.evidence_sources import check_evidence
+from fleetctl.formats.fleet_file import parse_fleet
+from fleetctl.formats.quantities import parse_share_bp
 from fleetctl.rollout.gates import gate
+from fleetctl.usecases.evidence import CounterEvidence
+from tests.fakes.json_double import JsonDouble
 from tests.rollouts import T0, all_pass, evidence, rollout, seeing
+from tests.unit.test_evidence_in_fleet_file import TEXT
 
 CHAT = CellId("chat")
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+LATER = NOW + timedelta(seconds=55)
 ERRORS = (GuardrailSpec(name=Guardrail("errors"), margin=0.02, fail_margin=0.0),)
 
 
@@ -47,9 +59,81 @@ def test_t05_and_t10_no_error_lines_are_zero_errors_and_no_lines_are_no_data(tmp
 
 
 def test_t08_an_empty_answer_is_a_verdict_that_names_the_arm_and_no_crash(tmp_path: Path) -> None:
-    verdicts = judge(fresh(), read(tmp_path / "log", []), ERRORS)[1]
+    e = read(tmp_path / "log", [])
+    verdicts = judge(fresh(), e, ERRORS)[1]
     assert {v.kind for v in verdicts} == {"NO_DATA"}
     assert verdicts[0].detail == "baseline empty, canary empty"
+    assert e.query.startswith(f"lines of chat in {tmp_path / 'log'}, from 0:0, started since 2026-01-01T12:00:00")
+
+
+def prometheus(up: dict[str, str], series: list[dict[str, object]]) -> JsonDouble:
+    """A Prometheus that holds these raw samples."""
+
+    def answer(query: dict[str, list[str]], headers: dict[str, str]) -> object:
+        asked = query["query"][0]
+        if asked.startswith("up{"):
+            rows = [{"metric": {"instance": name}, "value": [0, value]} for name, value in up.items()]
+            return {"status": "success", "data": {"resultType": "vector", "result": rows}}
+        return {"status": "success", "data": {"resultType": "matrix", "result": series}}
+
+    return JsonDouble({"/api/v1/query": answer})
+
+
+def counters(url: str) -> CounterEvidence:
+    targets = tuple(
+        Target(arm=arm, instance=f"{arm[0]}:1", system="tgi", version="3.3.6", needs=("requests_total", "errors_total")) for arm in ARMS
+    )
+    scraper = PrometheusScraper(PrometheusApi(url, timeout_s=5, tries=1), {CHAT: targets}, load_metrics(), now=lambda: LATER)
+    return CounterEvidence(scraper, now=lambda: LATER, settle_s=0.1)
+
+
+def samples(name: str, instance: str, values: tuple[int, int], **labels: str) -> dict[str, object]:
+    start = NOW.timestamp()
+    return {
+        "metric": {"__name__": name, "instance": instance, **labels},
+        "values": [[start + 2, str(values[0])], [start + 50, str(values[1])]],
+    }
+
+
+def test_t08_an_empty_vector_of_prometheus_is_a_verdict_with_its_query() -> None:
+    double = prometheus({"b:1": "1", "c:1": "1"}, [])
+    try:
+        e = counters(double.url).read(CHAT, Cursor(position="", since=NOW))
+    finally:
+        double.close()
+    verdicts = judge(fresh(), e, ERRORS)[1]
+    assert verdicts[0].kind == "NO_DATA"
+    assert 'instance=~"' in e.query
+
+
+def test_t10_an_error_family_that_is_absent_beside_requests_is_no_error_and_one_without_requests_is_no_data() -> None:
+    requests = [samples("tgi_request_count", f"{arm}:1", (10, 210)) for arm in "bc"]
+    double = prometheus({"b:1": "1", "c:1": "1"}, requests)
+    try:
+        e = counters(double.url).read(CHAT, Cursor(position="", since=NOW))
+    finally:
+        double.close()
+    assert {arm: (c.attempts, c.errors) for arm, c in e.arms.items()} == {"baseline": (200, 0), "canary": (200, 0)}
+    assert set(e.state.values()) == {"ok"}
+
+
+def test_t07_arms_that_are_read_from_one_replica_are_refused_before_the_first_step() -> None:
+    same = tuple(Target(arm=arm, instance="b:1", system="tgi", version="3.3.6", needs=()) for arm in ARMS)
+    double = prometheus({"b:1": "1"}, [samples("tgi_request_count", "b:1", (10, 210))])
+    try:
+        scraper = PrometheusScraper(PrometheusApi(double.url, timeout_s=5, tries=1), {CHAT: same}, load_metrics(), now=lambda: LATER)
+        source = CounterEvidence(scraper, now=lambda: LATER, settle_s=0.1)
+        tally = BucketTally(CHAT, Cursor(position="", since=NOW), settle_s=0.1)
+        for arm in ARMS:
+            tally.add(
+                Scrape(cell=CHAT, arm=arm, replica="b:1", at_ms=round(NOW.timestamp() * 1000) + 2000, values={"requests_total/e": 5.0})
+            )
+        with pytest.raises(ConfigInvalid) as caught:
+            source.freeze(CHAT, (1.0,), 100)
+    finally:
+        double.close()
+    assert caught.value.code == "config.series"
+    assert set(tally.evidence(LATER).state.values()) == {"same_series"}
 
 
 def test_t13_what_the_client_ended_counts_neither_as_good_nor_as_failed(tmp_path: Path) -> None:
@@ -66,6 +150,20 @@ def test_t27_a_share_that_cannot_be_served_never_advances() -> None:
         assert not opened.open
         assert "is not the 10.0% that was set" in opened.why
     assert gate(settled, seeing(late, 1000, all_pass(late), evidence(late, baseline=9000, canary=1000)), late).open
+
+
+def test_t27_a_share_finer_than_a_router_can_serve_is_refused_in_the_file() -> None:
+    for text in ("0.005%", "12.345%", "0.5bp", "101%", "10"):
+        with pytest.raises(ValueError, match="must be"):
+            parse_share_bp(text)
+    assert [parse_share_bp(text) for text in ("0.01%", "1bp", "100%")] == [1, 1, 10_000]
+
+
+@pytest.mark.parametrize("name", ["erors", "latncy", "ttft_ms", "counter_", "errors_Probes"])
+def test_t33_a_mistyped_guardrail_is_refused_before_anything_starts(name: str) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        parse_fleet(TEXT.replace("nll, counter_failed_orders", name), file="f.yaml")
+    assert "is not a guardrail" in " ".join(caught.value.details)
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,27 @@ from fleetctl.adapters.clock.system import SystemClock
 from fleetctl.adapters.store.sqlite import SqliteStore
 from fleetctl.catalog.matrix import load_matrix
 from fleetctl.domain.ids import HostId, PoolId
+from fleetctl.domain.merge import subject_of
 from fleetctl.domain.model_files import ModelFile, ModelStore
 from fleetctl.domain.people import Actor
+from fleetctl.domain.pool import Host
 from fleetctl.domain.provision import HostResult, Progress
 from fleetctl.errors import ConfigInvalid, ConfigureFailed
 from fleetctl.formats.nodes_file import NodesFile, read_nodes
 from fleetctl.usecases.capacity import CapacityPorts
-from fleetctl.usecases.configure_nodes import PLAYS, ConfigureDone, Nodes, check_nodes, chosen_hosts, configure_nodes, variables_of
-from fleetctl.usecases.ready_time import Stopwatch, TimeToReady
+from fleetctl.usecases.configure_nodes import (
+    PLAYS,
+    ConfigureDone,
+    NodeManifest,
+    Nodes,
+    check_nodes,
+    chosen_hosts,
+    configure_nodes,
+    node_facts,
+    on_provisioned,
+    variables_of,
+)
+from fleetctl.usecases.ready_time import Stopwatch, TimeToReady, ready_times
 from tests.fakes.configurator import FakeConfigurator
 
 TODAY = date(2026, 11, 30)
@@ -85,11 +98,18 @@ def ignore(_progress: Progress) -> None:
 
 
 def run(
-    nodes: Nodes, ports: CapacityPorts, play: str = "site", *, limit: str = "", resume: bool = False, check: bool = False
+    nodes: Nodes,
+    ports: CapacityPorts,
+    play: str = "site",
+    *,
+    limit: str = "",
+    resume: bool = False,
+    check: bool = False,
+    tags: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
     pinned, _ = check_nodes(nodes, load_matrix(), TODAY)
     variables = variables_of(nodes, pinned, "c0ffee")
-    return tuple(r.host for r in configure_nodes(nodes, play, variables, ports, ignore, limit=limit, resume=resume, check=check))
+    return tuple(r.host for r in configure_nodes(nodes, play, variables, ports, ignore, limit=limit, resume=resume, check=check, tags=tags))
 
 
 def test_a_run_gets_the_releases_variables_and_each_host_its_own(nodes: Nodes, ports: CapacityPorts, fake: FakeConfigurator) -> None:
@@ -136,6 +156,64 @@ def test_unreachable_is_another_thing_than_failed(nodes: Nodes, ports: CapacityP
         run(nodes, ports)
     assert caught.value.code == "configure.unreachable"
     assert [d.split(":")[0] for d in caught.value.details] == ["node-1"]
+
+
+def test_some_roles_are_not_the_whole_play_and_hosts_one_by_one_are_all(nodes: Nodes, ports: CapacityPorts) -> None:
+    assert run(nodes, ports, tags=("rocm",)) == ("node-1", "node-2", "edge-1")
+    assert run(nodes, ports, tags=("rocm",), resume=True) == ()
+    assert run(nodes, ports, limit="node-1", resume=True) == ("node-1",), "only one role was run on it"
+    assert run(nodes, ports, limit="node-2") == ("node-2",)
+    assert run(nodes, ports, resume=True) == ("edge-1",)
+
+
+def test_only_a_bare_host_tells_how_long_it_takes_to_be_ready(nodes: Nodes, ports: CapacityPorts, fake: FakeConfigurator) -> None:
+    def kept() -> TimeToReady | None:
+        return ports.records.get(TimeToReady, nodes.pool)
+
+    run(nodes, ports, tags=("rocm",), limit="node-2")
+    assert kept() is None
+    run(nodes, ports, limit="node-1")
+    assert kept() is not None
+    first = kept()
+    run(nodes, ports, limit="node-1")
+    assert kept() == first, "it was no bare host any more"
+    assert set(ready_times(ports.records, [nodes.pool, PoolId("other")])) == {nodes.pool}
+    run(nodes, ports, "uninstall")
+    run(nodes, ports)
+    again = kept()
+    assert again is not None
+    assert again.hosts == 3
+
+
+def test_what_nodes_say_of_themselves_is_kept_for_the_inventory_until_they_are_undone(nodes: Nodes, ports: CapacityPorts) -> None:
+    run(nodes, ports, check=True)
+    assert node_facts(ports.records) == ()
+    run(nodes, ports, limit="node-1")
+    (facts,) = node_facts(ports.records)
+    assert subject_of(facts) == ("node", "node-1")
+    assert (facts.values["pool"], facts.values["gate"], facts.source) == (nodes.pool, "fake", f"configure {nodes.pool}")
+    run(nodes, ports, "uninstall", limit="node-1")
+    assert node_facts(ports.records) == ()
+    lies = NodeManifest(
+        host=HostId("node-2"), pool=nodes.pool, values={"node": "other", "pool": "other", "release": "r"}, at=ports.clock.now()
+    )
+    ports.records.put("node-2", lies)
+    (facts,) = node_facts(ports.records)
+    assert subject_of(facts) == ("node", "node-2"), "a host speaks for itself alone"
+    assert facts.values["pool"] == nodes.pool
+
+
+def test_what_was_provisioned_takes_the_place_of_the_files_hosts(nodes: Nodes) -> None:
+    made = Host(id=HostId("node-1"), pool=nodes.pool, address="10.9.9.9")
+    new = Host(id=HostId("node-9"), pool=nodes.pool, address="10.9.9.8", user="azureuser")
+    found = on_provisioned(nodes, [made, new])
+    assert [(h.id, h.address, h.user) for h in found.hosts] == [
+        ("node-1", "10.9.9.9", nodes.hosts[0].user),
+        ("node-9", "10.9.9.8", "azureuser"),
+    ]
+    with pytest.raises(ConfigInvalid) as caught:
+        on_provisioned(nodes, [replace(made, pool=PoolId("other"))])
+    assert caught.value.code == "config.nodes"
 
 
 def test_a_check_is_not_remembered(nodes: Nodes, ports: CapacityPorts) -> None:

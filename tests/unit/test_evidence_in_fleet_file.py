@@ -10,6 +10,7 @@ from fleetctl.domain.evidence import Arm
 from fleetctl.domain.ids import CellId
 from fleetctl.errors import ConfigInvalid
 from fleetctl.formats.fleet_file import parse_fleet
+from fleetctl.planning.evidence_need import phases_for
 from fleetctl.usecases.evidence import Combined, CounterEvidence
 from fleetctl.wiring.evidence import EvidenceMaker
 from tests.fakes.clock import FakeClock
@@ -91,11 +92,48 @@ def test_the_file_names_sources_and_cells_name_which_they_use() -> None:
         ("[log, asked, pages, prom]", "[log]", "judged on token_time, which none of log tells"),
         ("[log, asked, pages, prom]", "[log, asked]", "no source of this cell has a setting counter.failed_orders"),
         ("counter_failed_orders]", "speed]", "is not a guardrail"),
+        ("counter_failed_orders]", "errors_prmo]", "'prmo' is no source of this cell beside the first (did you mean 'prom'?)"),
+        ("counter_failed_orders]", "finish_lenght]", "no engine ends answers with 'lenght' (did you mean 'length'?)"),
+        ("counter_failed_orders]", "slo_misses]", "no latency was promised: declare slo.latency"),
+        ("counter_failed_orders]", "quality]", "no answers are compared: declare shadow"),
+        ("[log, asked, pages, prom]", "[log, pages, prom]", "judged on nll, which none of"),
         ("  asked: {kind: probes", "  log: {kind: probes", "log is the routers' own"),
     ],
 )
 def test_every_mistake_is_refused_with_its_place(old: str, new: str, said: str) -> None:
     assert said in mistakes(old, new)
+
+
+def test_a_guardrail_that_every_step_leaves_out_is_refused() -> None:
+    steps = "policy:\n  steps:\n    - {phase: canary, weight: 10%, guardrails: {errors: {margin: 1 points}, ttft: {margin: 10%}}}\n"
+    with pytest.raises(ConfigInvalid) as caught:
+        parse_fleet(TEXT + steps, file="f.yaml")
+    said = " ".join(caught.value.details)
+    assert "no step judges nll" in said
+    assert "no step judges ttft" not in said
+
+
+def test_finish_reasons_and_slo_misses_need_somebody_who_tells_them() -> None:
+    finish = TEXT.replace("errors, ttft, token_time, nll, counter_failed_orders", "errors, finish_length").replace("log, asked,", "log,")
+    misses = TEXT.replace("errors, ttft, token_time, nll, counter_failed_orders", "errors, slo_misses").replace(
+        "log, asked, pages,", "log,"
+    )
+    misses = misses.replace("    class: online\n", "    class: online\n    slo: {latency: 2s}\n").replace("[log, prom]", "[log]")
+    for text, said in ((finish, "tells finish reasons"), (misses, "tells the time of whole answers")):
+        with pytest.raises(ConfigInvalid) as caught:
+            parse_fleet(text, file="f.yaml")
+        assert said in " ".join(caught.value.details)
+    plain = misses.replace("streaming: true", "streaming: false")
+    assert "slo_misses" in parse_fleet(plain, file="f.yaml").workloads[0].guardrails
+
+
+def test_quality_is_not_judged_at_steps_where_nobody_compares_answers() -> None:
+    text = TEXT.replace("nll, counter_failed_orders", "nll, quality").replace("    engine: vllm\n", "    engine: vllm\n    shadow: {}\n")
+    fleet = parse_fleet(text, file="f.yaml")
+    steps = phases_for(fleet.policy, fleet.workloads[0])
+    found = [g.judged for p in steps if p.weight_bp for g in p.guardrails if g.name == "quality"]
+    assert found
+    assert not any(found), "nobody counts mismatches there, and none counted is none that passed"
 
 
 def test_buckets_alone_are_enough_where_nobody_waits_for_a_pass() -> None:

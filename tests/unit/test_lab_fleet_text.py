@@ -23,7 +23,7 @@ def places(start: int, *, run: str = "/tmp/fl-00000000", with_llm: bool = True) 
         run=Path(run),
         router_port=start,
         baseline={c.cell: tuple(range(start + 10 * i, start + 10 * i + c.replicas)) for i, c in enumerate(cells, 1)},
-        canary={c.cell: tuple(range(start + 10 * i + 5, start + 10 * i + 5 + c.replicas)) for i, c in enumerate(cells, 1)},
+        canary={c.cell: tuple(f"127.0.0.1:{start + 10 * i + 5 + n}" for n in range(c.replicas)) for i, c in enumerate(cells, 1)},
         model_path="/cache/model.gguf" if with_llm else "",
     )
 

@@ -135,7 +135,7 @@ def test_a_person_can_have_every_verdict_computed_again() -> None:
     s.begin()
     s.run(200, lambda: bool(s.rollout().ended))
     found = check_looks(s.cells[0], s.rows())
-    assert found.same == found.looks > 3
+    assert found.same == found.looks >= 2
     assert "every verdict comes out as it was" in render_looks(found)
     rows = s.rows()
     bad = next(i for i, r in enumerate(rows) if r.verdicts and r.verdicts[0].kind == "FAIL")

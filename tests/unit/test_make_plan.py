@@ -307,3 +307,16 @@ def test_the_labs_own_file_moves_every_cell_since_it_is_pinned() -> None:
         plan = plan_of(lab_file(with_llm))
         assert {(o.kind, o.target, o.target_replicas == o.replicas) for o in plan.outcomes} == {("move", "mi300x-lab", True)}
         assert [(s.pool, s.count) for s in plan.pools] == [("mi300x-lab", 2)]
+
+
+@pytest.mark.parametrize("options", [PlanOptions(), PlanOptions(most_moves=1, most_gpus=0.5), PlanOptions(most_moves=0)])
+def test_a_cell_that_stays_on_one_machine_is_not_billed_a_second_one(options: PlanOptions) -> None:
+    """Its two replicas are spread over two machines where it moves; where it is, they stand as they stand."""
+    pools = (
+        pool("nvidia-lab", "nvidia", "lab-nvidia", count=1, limit=3, by="lab", price="10"),
+        pool("amd", "amd", "lab-mi300x", count=0, limit=2, by="lab", price="40"),
+    )
+    fleet = lab_fleet(pools=pools, workloads=(workload("a", replicas=2),), cells=(cell("a-lab", "a"),))
+    plan = plan_of(fleet, options=options)
+    assert [o.kind for o in plan.outcomes] == ["stay"]
+    assert plan.cost_now == plan.cost_then == Money(amount=Decimal("10.00"))

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from fleetctl.domain.calendar import Calendar
+from fleetctl.domain.calendar import Calendar, ReadyTime
 from fleetctl.domain.fleet import Fleet, FreezeWindow, PhaseSpec
 from fleetctl.domain.ids import PoolId
 from fleetctl.domain.plan import Plan
@@ -89,7 +89,7 @@ def test_a_freeze_binds_advance_alone(begins: datetime, ends: datetime, start: d
     first = calendar_of(plan).waves[0]
     assert (first.start, first.soak) == (start, soak)
     assert ("fair" in first.waits) == (soak != NOW + 4 * H)
-    assert ("waves wait for it" in render_plan(plan, fleet)) == bool(first.waits)
+    assert ("waves wait for it" in " ".join(render_plan(plan, fleet).split())) == bool(first.waits)
 
 
 def test_what_ends_after_the_deadline_is_named_and_still_planned() -> None:
@@ -101,6 +101,31 @@ def test_what_ends_after_the_deadline_is_named_and_still_planned() -> None:
     fits = plan_of(fleet, options=PlanOptions(deadline=NOW + 32 * H))
     assert calendar_of(fits).late == ()
     assert "everything fits" in render_plan(fits, fleet)
+
+
+def test_no_wave_begins_before_its_new_hosts_can_be_ready_and_the_deadline_counts_that() -> None:
+    fleet = fleet_of()
+    took = ReadyTime(pool=PoolId("m"), seconds=2 * 3600, models_seconds=1800, at=NOW - 9 * H)
+    other = ReadyTime(pool=PoolId("a"), seconds=99 * 3600, models_seconds=0, at=NOW)  # gets no VM, so nobody waits for it
+    options = PlanOptions(deadline=NOW + 32 * H, ready={PoolId("m"): took, PoolId("a"): other})
+    plan = plan_of(fleet, options=options)
+    calendar = calendar_of(plan)
+    assert [w.start for w in calendar.waves] == [NOW + 2 * H, NOW + 6 * H], "the second wave's hosts came up meanwhile"
+    assert calendar.end == NOW + 34 * H
+    assert calendar.ready == (took,)
+    assert calendar.late == ("y-lab",)
+    assert plan.overlap_extra is not None
+    assert plan.overlap_extra.amount == Decimal(2 * 50 * 34), "VMs are paid for while they get ready"
+    said = " ".join(render_plan(plan, fleet).split())
+    assert "hosts of m count as ready after 2.0 h, 30 min of it for models, as measured on" in said
+
+
+def test_a_freeze_in_which_hosts_become_ready_holds_the_wave_until_its_end() -> None:
+    window = FreezeWindow(name="fair", start=NOW + H, end=NOW + 3 * H)
+    took = ReadyTime(pool=PoolId("m"), seconds=2 * 3600, models_seconds=0, at=NOW)
+    plan = plan_of(fleet_of(window), options=PlanOptions(ready={PoolId("m"): took}))
+    first = calendar_of(plan).waves[0]
+    assert (first.start, first.waits) == (NOW + 3 * H, ("fair",))
 
 
 @pytest.mark.parametrize(("hours", "size"), [(29, 4), (33, 2), (37, 2), (27, 0)])

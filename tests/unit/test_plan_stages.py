@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from fleetctl.domain.canonical import decode, plain
+from fleetctl.assess import declared, memory_fit
+from fleetctl.catalog import load_catalog
+from fleetctl.domain.canonical import decode, digest, plain
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import CellId, PoolId, WorkloadId
 from fleetctl.domain.plan import Plan
@@ -16,10 +18,13 @@ from fleetctl.domain.rollout import Rollout
 from fleetctl.errors import FleetctlError
 from fleetctl.planning.check_facts import Ground
 from fleetctl.planning.checker import check_plan
+from fleetctl.planning.explain import explain
+from fleetctl.planning.make_plan import work_out
 from fleetctl.planning.options import PlanOptions
 from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.usecases.migrate import chosen_cells
 from fleetctl.views.plan import render_plan
+from fleetctl.views.plan_explain import render_explained
 from tests.cases.planning_fleet import NOW, cell, lab_fleet, plan_of, pool, workload
 from tests.fakes.clock import FakeClock
 from tests.fakes.store import MemoryStore
@@ -194,3 +199,14 @@ def test_it_is_said_at_80_columns() -> None:
     assert "on what stage 1 releases, none less than" in said
     assert "wave 2 (2 cells): stage 2, on what stage 1 releases (n)." in said
     assert "Not begun by this plan: after the release run fleetctl plan again" in said
+    worked = work_out(
+        fleet,
+        load_catalog(),
+        [declared(w, NOW) for w in fleet.workloads],
+        (),
+        NOW,
+        fleet_digest=digest(fleet),
+        fit_of=memory_fit,
+    )
+    late = next(c for c, stage in worked.plan.stage_of().items() if stage == 2)
+    assert "in stage 2: there is room for it once what stage 1 leaves is given back" in render_explained(worked.plan, explain(worked, late))

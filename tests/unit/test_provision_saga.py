@@ -18,7 +18,7 @@ from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Plan
 from fleetctl.domain.pool import Host, PoolSpec
 from fleetctl.domain.provision import Progress, Provisioned, ProvisionFailure, ProvisionPlan
-from fleetctl.errors import CapacityUnavailable, CredentialsMissing, LeaseHeld, ProvisionFailed
+from fleetctl.errors import CapacityUnavailable, CredentialsMissing, Interrupted, LeaseHeld, ProvisionFailed
 from fleetctl.usecases.capacity import POOL_TTL, CapacityPorts, PoolHosts, ProvisionOutcome
 from fleetctl.usecases.provision import provision
 from fleetctl.usecases.provision_causes import explained
@@ -284,7 +284,7 @@ def test_orphans_of_an_earlier_run_are_told_by_a_dry_run_and_removed_by_a_run(wo
         w.cloud.leave(w.intent.tag, id_, kind, "Succeeded")
     w.cloud.leave("somebody-else", "/vm/theirs")
     assert len(w.run(apply=False).orphans) == 4
-    assert len(w.run().orphans) == 4
+    assert len(w.run().removed) == 4
     assert w.cloud.removed == ["/vm/ghost", "/nic/n", "/disk/d", "/rg/x"]
     assert set(w.cloud.things) == {"/vm/theirs"}
 
@@ -584,3 +584,44 @@ def test_hosts_of_a_shared_state_keep_the_tag_that_they_were_made_under(said: st
     grace.run()
     assert (grace.intent.tag == said) is kept
     assert grace.intent.tag.startswith("f1-mi300x-a-")
+
+
+def test_an_interrupted_run_says_how_to_go_on_and_what_stands_and_ends_with_130(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = world()
+    stopped = ProvisionFailure(code="provision.interrupted", text="applying pool mi300x-a: stopped; its state is written")
+
+    def apply(p: ProvisionPlan, token: Token, on: object) -> ProvisionFailure:
+        w.cloud.leave(w.intent.tag, "/vm/mi300x-a-1", state="Creating")
+        return stopped
+
+    monkeypatch.setattr(w.provisioner, "apply", apply)
+    with pytest.raises(Interrupted) as caught:
+        w.run()
+    assert (caught.value.code, caught.value.exit_code) == ("provision.interrupted", 130)
+    assert "fleetctl provision" in caught.value.hint
+    assert "still there: machine mi300x-a-1 (Creating)" in caught.value.details
+    assert w.intent.step == "failed", "the next run takes it up"
+
+
+def test_credentials_that_expire_in_mid_apply_end_with_what_is_known_to_stand(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = world(TEXT["ExpiredAuthenticationToken"])
+    real = w.provisioner.apply
+
+    def apply(p: ProvisionPlan, token: Token, on: Callable[[Progress], None]) -> Provisioned | ProvisionFailure:
+        w.cloud.down = True
+        return real(p, token, on)
+
+    monkeypatch.setattr(w.provisioner, "apply", apply)
+    monkeypatch.setattr(w.provisioner, "ids", lambda _: frozenset({"/vm/1", "/nic/1"}))
+    with pytest.raises(CredentialsMissing) as caught:
+        w.run()
+    assert caught.value.code == "credentials.refused"
+    assert "az login" in caught.value.hint
+    assert caught.value.details[0] == "still there: 2 resources in the state of pool mi300x-a"
+    w.cloud.down = False
+    monkeypatch.undo()
+    assert len(w.run().hosts) == 2

@@ -32,8 +32,11 @@ from fleetctl.errors import ConfigInvalid, ConfigureFailed
 LOOK_EVERY_S = 0.05
 FOLDERS = "ansible-hosts.json"
 MANIFEST = "manifest.json"
+COPIES = "manifests"
 MANIFEST_LIMIT = 1_048_576
 """Bytes; a manifest is a few hundred."""
+MANIFEST_ROWS, MANIFEST_TEXT = 500, 300
+"""Rows and letters of each that are taken from a manifest: it comes from a host."""
 
 
 class AnsibleConfigurator:
@@ -108,6 +111,9 @@ class AnsibleConfigurator:
         inventory = folder / "inventory.yml"
         by_host, folders = self._host_variables(hosts, variables)
         common = {k: v for k, v in variables.items() if k != "by_host"} | {"lab_serving_token": int(token)}
+        copies = self._run_folder / COPIES
+        copies.mkdir(mode=0o700, exist_ok=True)
+        common["node_manifest_copies"] = str(copies)
         local = LocalPlace(python=self._python, tmp=str(folder / "tmp"))
         write_private(inventory, inventory_yaml(hosts, vendors=self._vendors, common=common, by_host=by_host, local=local))
         self._remember(folders)
@@ -145,15 +151,17 @@ class AnsibleConfigurator:
             child.ask_to_end()
 
     def manifest(self, host: HostId) -> Mapping[str, str]:
-        """Return what the last run wrote of that host (versions, digests); {} where nothing was, or where the host is remote."""
+        """Return what the last run wrote of that host (versions, digests); {} where nothing was."""
         try:
             folders = json.loads((self._run_folder / FOLDERS).read_bytes())
-            path = Path(folders[host]) / MANIFEST
+            path = Path(folders[host]) / MANIFEST if host in folders else self._run_folder / COPIES / f"{HostId(host)}.json"
             with path.open("rb") as f:
                 data = json.loads(f.read(MANIFEST_LIMIT))
         except (OSError, ValueError, KeyError, TypeError):
             return {}
-        return {str(k): str(v) for k, v in data.items()} if isinstance(data, dict) else {}
+        if not isinstance(data, dict):
+            return {}
+        return {str(k)[:MANIFEST_TEXT]: str(v)[:MANIFEST_TEXT] for k, v in list(data.items())[:MANIFEST_ROWS]}
 
     def _book(self, play: str) -> Path:
         book = self._playbooks / f"{play}.yml"

@@ -87,8 +87,12 @@ def told(what: str) -> Iterator[None]:
     except ClientAuthenticationError as e:
         raise CredentialsMissing("credentials.refused", f"{what}: Azure refused the credentials: {_line(e)}", hint="Run: az login") from e
     except HttpResponseError as e:
-        if e.status_code in (401, 403):
-            hint = "Ask for the role that fleetctl init wrote (policies/azure). Run: fleetctl doctor"
+        if e.status_code == 401:
+            raise CredentialsMissing(
+                "credentials.refused", f"{what}: Azure refused the credentials: {_line(e)}", hint="Run: az login"
+            ) from e
+        if e.status_code == 403:
+            hint = "Ask for the role of inventory/NAME/access/azure-role.json, and the right to make machines. Run: fleetctl doctor"
             raise CredentialsMissing("credentials.refused", f"{what}: Azure says no: {_line(e)}", hint=hint) from e
         raise _unreachable(what, e) from e
     except AzureError as e:

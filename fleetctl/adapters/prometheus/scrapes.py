@@ -167,8 +167,10 @@ class PrometheusScraper:
                         pages.setdefault((trace.labels.get(self._label, ""), at), []).append(
                             Series(name=name, labels=trace.labels, value=value)
                         )
-        by_name = {t.instance: t for t in self._targets.get(c, ())}
-        found = [self._scrape(c, by_name[name], at, page) for (name, at), page in pages.items() if name in by_name]
+        by_name: dict[str, list[Target]] = {}  # one replica named on both arms is a scrape of each, so that it shows
+        for t in self._targets.get(c, ()):
+            by_name.setdefault(t.instance, []).append(t)
+        found = [self._scrape(c, t, at, page) for (name, at), page in pages.items() for t in by_name.get(name, ())]
         return sorted([*found, *self._own_scrapes(c, begin, end, window)], key=lambda s: s.at_ms)
 
     def _scrape(self, c: CellId, target: Target, at: float, page: list[Series]) -> Scrape:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -89,7 +90,8 @@ class RouterLogEvidence:
                 kept.popitem(last=False)
         tally = kept[since]
         tally.was_reset = tally.was_reset or tail.was_cut
-        return tally.evidence(self._now())
+        asked = f"lines of {c} in {self._folder}, from {since.position}, started since {since.since:%Y-%m-%dT%H:%M:%S.%fZ}"
+        return replace(tally.evidence(self._now()), query=asked)
 
     def describe(self, c: CellId) -> tuple[Series, ...]:
         """List what the newest lines of the log hold per arm."""

@@ -22,7 +22,7 @@ from typing import Literal
 from fleetctl.domain.records import Attempt
 
 Skipped = Literal["pinned", "aborted", "mislabelled", "broken", "other"]
-_NAME = re.compile(r"(?:haproxy|envoy)-(\d{1,9})\.log\Z")
+_NAME = re.compile(r"(?:haproxy|envoy|work)-(\d{1,9})\.log\Z")
 _POSITION = re.compile(r"(\d{1,9}):(\d{1,15})\Z")
 _CHUNK = 1 << 20
 

@@ -17,7 +17,7 @@ READ_LIMIT_S = 4.5
 _BLOCK = 1 << 20
 _OUT_OF_ORDER_MS = 2_000
 """Lines stand in order of their end; by this much a start plus its active time may fall short of it."""
-_FILE = re.compile(r"(?:haproxy|envoy)-(\d+)\.log\Z")
+_FILE = re.compile(r"(?:haproxy|envoy|work)-(\d+)\.log\Z")
 _LINE = re.compile(
     rb'^\{"c":"([^"\n]*)","a":"[^"\n]*","srv":"([^"\n]*)","st":-?\d+,"ts":"[^"\n]*","t0":(\d+),"ta":(-?\d+),[^\n]*?"p":"([^"\n]*)"', re.M
 )

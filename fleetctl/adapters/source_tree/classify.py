@@ -32,12 +32,13 @@ SOURCE = (
     ".cxx",
     ".cppm",
     ".ixx",
+    ".cl",
+    ".clh",
     ".tcc",
     ".txx",
     ".c++",
     ".h++",
     ".py",
-    ".pyi",
     ".cmake",
     ".mk",
     ".bazel",
@@ -60,6 +61,11 @@ SETTINGS = (
     ".containerfile",
     ".def",
     ".nomad",
+    ".sbatch",
+    ".slurm",
+    ".pbs",
+    ".lsf",
+    ".nix",
     ".ksh",
     ".fish",
     ".in",
@@ -95,6 +101,8 @@ NAMES = frozenset(
         "workspace",
         "cmakelists.txt",
         "os-release",
+        ".gitmodules",
+        "aptfile",
         "sconstruct",
         "sconscript",
         "go.mod",
@@ -129,7 +137,7 @@ HEADERS = (
     ".pyd",
     ".node",
 )
-PACKAGE_LIST = re.compile(r"(?:^|[/!])var/lib/dpkg/status(?:\.d/[^/]+)?\Z")
+PACKAGE_LIST = re.compile(r"(?:^|[/!])(?:var/lib/dpkg/status(?:\.d/[^/]+)?|conda-meta/[^/]+\.json)\Z")
 INSTALLED = re.compile(r"(?:^|/)(?:site|dist)-packages/")
 
 

@@ -20,7 +20,7 @@ MOST_BUNDLE = 8 * 2**20
 _GFX = re.compile(rb"(?:hipv4|hip)-amdgcn-amd-amdhsa--?(gfx[0-9a-f]{3,5})")
 _LIBRARY = re.compile(rb"lib[A-Za-z0-9_+.-]{1,60}\.so(?:\.[0-9]{1,4}){0,3}")
 _OPENED = re.compile(
-    rb"(?:lib(?:cuda|cudart|cublas|cublasLt|cudnn\w{0,20}|nvrtc|nccl|nvinfer\w{0,20}|nvonnxparser|nvidia-ml|nvidia-encode|nvcuvid|amdhip64|hipblas|rccl|hsa-runtime64)"
+    rb"(?:lib(?:cuda|cudart|cublas|cublasLt|cudnn\w{0,20}|nvrtc|nccl|nvinfer\w{0,20}|nvonnxparser|nvidia-ml|nvidia-encode|nvcuvid|nvoptix|amdhip64|hipblas|rccl|hsa-runtime64)"
     rb"\.so(?:\.[0-9]{1,4}){0,3}|nvcuda\.dll|cudart64_[0-9]{1,4}\.dll|nvinfer\w{0,20}\.dll)"
 )
 _PTX = re.compile(rb"\.target[ \t]+sm_[0-9]{2,3}")
@@ -94,6 +94,7 @@ def marks_elf(path: str, data: bytes, *, installed: bool) -> ElfFile:
         needed=tuple(sorted({m.decode() for m in _LIBRARY.findall(data)}))[:MOST_NEEDED],
         sections=tuple(m.decode() for m in _MARKS if m in data),
         has_ptx=_PTX.search(data) is not None,
+        opens=_opened(data) if data[:2] == b"MZ" else (),
         gfx=tuple(sorted({m.decode() for m in _GFX.findall(data)})),
         installed=installed,
     )

@@ -43,6 +43,12 @@ def is_layout(names: set[str]) -> bool:
     return len(PARTS_OF_LAYOUT & names) >= 2
 
 
+def is_saved(names: set[str]) -> bool:
+    """Tell whether a folder with these names is what `docker save` wrote, unpacked: its manifest and folders of layers, nothing else."""
+    rest = names - {"manifest.json", "repositories", "oci-layout", "index.json", "blobs"}
+    return "manifest.json" in names and bool(rest) and all(_OF_IMAGE.match(f"{n}/") or _OF_IMAGE.match(n) for n in rest)
+
+
 def inner_name(name: str) -> str:
     """Return the name of what a packed file holds: its own without the last ending."""
     ending = next((e for e in PACKED if name.lower().endswith(e)), "")
@@ -84,10 +90,11 @@ class SourceTreeReader:
             except OSError as e:
                 yield Skipped(path=shown or ".", reason=f"folder cannot be read: {e.strerror}", hides=True)
                 continue
+            names = {e.name for e in entries}
             of_image: frozenset[str] = frozenset()
-            if is_layout({e.name for e in entries}):
-                of_image = PARTS_OF_LAYOUT
-                yield from self._layout(folder, shown or os.path.basename(root), spent)
+            if is_layout(names) or is_saved(names):
+                of_image = PARTS_OF_LAYOUT if is_layout(names) else frozenset(names)
+                yield from self._layout(folder, shown or os.path.basename(root), spent, saved=not is_layout(names))
             for entry in entries:
                 if entry.name in of_image:
                     continue
@@ -259,7 +266,7 @@ class SourceTreeReader:
             return None
         return found if "manifest.json" in found or "oci-layout" in found else None
 
-    def _layout(self, folder: str, shown: str, spent: Spent) -> Iterator[Read]:
+    def _layout(self, folder: str, shown: str, spent: Spent, *, saved: bool) -> Iterator[Read]:
         with ExitStack() as stack:
 
             def open_(name: str) -> Blob | None:
@@ -271,4 +278,4 @@ class SourceTreeReader:
                 except OSError:
                     return None
 
-            yield from read_layout(shown, open_, self._bounds, spent)
+            yield from (read_saved if saved else read_layout)(shown, open_, self._bounds, spent)

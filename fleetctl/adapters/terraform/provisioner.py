@@ -12,13 +12,14 @@ from fleetctl.adapters.terraform.calls import FLAG, Answer, Calls
 from fleetctl.adapters.terraform.modules import Backend, check_backend
 from fleetctl.adapters.terraform.said import Complaint, Said, clean, read_lines
 from fleetctl.adapters.terraform.shown import changes_of, drift_of, has_resources, hosts_of, ids_of, is_tainted, state_of
+from fleetctl.adapters.terraform.stacks import check_variables
 from fleetctl.adapters.terraform.stream import Ended, follow
 from fleetctl.adapters.terraform.tool import Tool, with_environment
 from fleetctl.domain.ids import PoolId, Token, require_id
 from fleetctl.domain.people import Diagnostic
 from fleetctl.domain.pool import Host, PoolSpec
 from fleetctl.domain.provision import Progress, Provisioned, ProvisionFailure, ProvisionPlan, ReleasePermit, ResourceChange
-from fleetctl.errors import ProvisionFailed, ToolMissing
+from fleetctl.errors import Interrupted, ProvisionFailed, ToolMissing
 
 _CHANGES = 2
 _LOCAL_STATE = "terraform.tfstate"
@@ -63,7 +64,7 @@ class TerraformProvisioner:
 
         Raises:
             ProvisionFailed: provision.plan_failed, provision.locked, provision.timeout, provision.variables, provision.stack_missing,
-                provision.stack; ToolMissing: tool.terraform_missing.
+                provision.stack; ToolMissing: tool.terraform_missing; ConfigInvalid: config.terraform_variable.
         """
         run = files.private_folder(run.absolute())
         saved: list[files.SavedPlan] = []
@@ -170,8 +171,8 @@ class TerraformProvisioner:
         """Destroy all of a pool, held or not; a pool without a state is destroyed already.
 
         Raises:
-            ProvisionFailed: provision.permit (of another pool, or without approvals), provision.destroy_failed, provision.locked,
-                provision.interrupted; ToolMissing: tool.terraform_missing.
+            ProvisionFailed: provision.permit (of another pool, or without approvals), provision.destroy_failed, provision.locked;
+            Interrupted: provision.interrupted; ToolMissing: tool.terraform_missing.
         """
         if permit.pool != pool or not permit.approvals:
             raise ProvisionFailed(
@@ -187,6 +188,8 @@ class TerraformProvisioner:
                 said, ended = self._run_file(pool, file, folder / "destroy.jsonl", lambda _: None, permit=pool)
                 if ended.status != 0:
                     failed = self._failure(pool, said, ended, ())
+                    if failed.code == "provision.interrupted":
+                        raise Interrupted(failed.code, failed.text, hint=f"To go on, run: fleetctl release {pool}")
                     code = "provision.destroy_failed" if failed.code == "provision.apply_failed" else failed.code
                     raise ProvisionFailed(code, failed.text, hint="Mend the cause, then run the same command again.")
 
@@ -223,7 +226,9 @@ class TerraformProvisioner:
     def _plan_pool(self, spec: PoolSpec, run: Path) -> tuple[files.SavedPlan, tuple[ResourceChange, ...]]:
         pool, folder = spec.pool, self._folder(spec.pool)
         files.copy_stack(self._stack_folder, folder, pool, guarded=spec.hold or spec.serves, backend=self._backend)
-        files.write_variables(folder, pool, self._variables(spec))
+        variables = self._variables(spec)
+        check_variables(self._stack_folder, self._stack, pool, variables)
+        files.write_variables(folder, pool, variables)
         self._init(pool)
         file = run / files.plan_name(pool)
         files.empty_private(file)

@@ -162,7 +162,16 @@ def _change(item: object, pool: PoolId) -> ResourceChange:
         pool=owner or pool,
         reason=clean(reason),
         machines=_kept(change, "after") - _kept(change, "before") if kind in _GROUPS and isinstance(change, dict) else 0,
+        changed=tuple(clean(name) for name in _differing(change)) if "update" in actions and isinstance(change, dict) else (),
     )
+
+
+def _differing(change: Mapping[str, object]) -> Iterator[str]:
+    """Yield the attributes that differ before and after, by name; what is only known later is none of them."""
+    before, after, later = (value if isinstance(value := change.get(k), dict) else {} for k in ("before", "after", "after_unknown"))
+    for name in sorted({str(n) for n in (*before, *after)}):
+        if later.get(name) is not True and before.get(name) != after.get(name):
+            yield name
 
 
 def _kept(change: Mapping[str, object], side: str) -> int:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fleetctl.adapters.terraform.modules import Backend, check_backend
 from fleetctl.domain.capacity import Candidate
+from fleetctl.domain.ids import PoolId
 from fleetctl.domain.pool import PoolSpec
 from fleetctl.errors import ConfigInvalid
 from fleetctl.planning.capacity import places_of
 
+_SUBSCRIPTION = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
+
 
 def lab_variables(
-    lab_root: Path, python: str, *, delay_s: float = 0.0, tags: Mapping[str, str] | None = None
+    lab_root: Path, python: str, *, delay_s: float = 0.0, network: str = "", tags: Mapping[str, str] | None = None
 ) -> Callable[[PoolSpec], Mapping[str, object]]:
-    """Return what `terraform/stacks/lab` is given, whose hosts are emulated.
+    """Return what `terraform/stacks/lab` is given, whose hosts are emulated or in systemd-nspawn.
 
     Args:
         lab_root: folder that holds one folder per host, absolute.
         python: interpreter that has fleetctl installed, absolute.
         delay_s: emulated boot time of a host, 0 to 600 seconds.
+        network: first three numbers of the addresses of real hosts, empty for emulated ones.
     """
 
     def of(spec: PoolSpec) -> Mapping[str, object]:
@@ -35,10 +41,35 @@ def lab_variables(
             "lab_root": str(lab_root),
             "python": python,
             "delay_s": delay_s,
+            **({"network": network} if network else {}),
             "tags": {"fleetctl-pool": spec.pool, **(tags or {})},
         }
 
     return of
+
+
+_VARIABLE = re.compile(r'^variable "([a-z0-9_]+)" \{\n(.*?)^\}', re.MULTILINE | re.DOTALL)
+_DEFAULT = re.compile(r"^\s+default\s*=", re.MULTILINE)
+
+
+def check_variables(stack_folder: Path, stack: str, pool: PoolId, given: Mapping[str, object]) -> None:
+    """Refuse settings that a stack does not know, which Terraform would pass over, and name those that it needs and does not get.
+
+    Raises:
+        ConfigInvalid: config.terraform_variable, with every mistake.
+    """
+    text = "\n".join(path.read_text() for path in sorted(stack_folder.glob("*.tf")))
+    known = {m[1]: _DEFAULT.search(m[2]) is None for m in _VARIABLE.finditer(text)}
+    found = []
+    for name in sorted(set(given) - set(known)):
+        near = difflib.get_close_matches(name, known, 1)
+        found.append(f"pool.{pool}.{name}: stack {stack} has no such variable" + (f"; is it {near[0]}?" if near else ""))
+    missing = sorted(name for name, is_needed in known.items() if is_needed and name not in given)
+    found += [f"terraform.{stack}.{name}, or pool.{pool}.{name}: is not set, and stack {stack} needs it" for name in missing]
+    if found:
+        text = f"the settings of pool {pool} do not fit stack {stack}: {found[0]}."
+        hint = f"Change the fleet file (variables of stack {stack}: terraform/stacks/{stack}/README.md), then run: fleetctl provision"
+        raise ConfigInvalid("config.terraform_variable", text, hint=hint, details=tuple(found) if len(found) > 1 else ())
 
 
 OWNED = frozenset({"pool_id", "vendor", "sku", "region", "zone", "host_count", "priority", "hold", "tags", "subscription_id"})
@@ -83,14 +114,28 @@ def cloud_variables(stack: str, settings: Mapping[str, str]) -> Callable[[PoolSp
             "tags": tags,
         }
         if stack == "azure":
-            own["subscription_id"] = settings.get("azure.subscription_id", "")
+            own["subscription_id"] = subscription_of(settings)
         return {**given, **own}
 
     return of
 
 
-PLACE_SETTINGS = frozenset({"zones", "sizes", "regions", "on_demand", "partial", "notices"})
-"""Settings of a pool (pool.NAME.zones, ...) that say where else it may be made, and how it tells of its end; they are no variables."""
+def subscription_of(settings: Mapping[str, str]) -> str:
+    """Return the subscription that pools on Azure are made in.
+
+    Raises:
+        ConfigInvalid: config.subscription, where the setting azure.subscription_id is missing or is none.
+    """
+    found = settings.get("azure.subscription_id", "")
+    if not _SUBSCRIPTION.match(found):
+        what = f"is {found[:60]!r}, which is no subscription's id" if found else "is not set"
+        text = f"the setting azure.subscription_id {what}; pools on Azure are made in it."
+        raise ConfigInvalid("config.subscription", text, hint="Set it in the fleet file to what `az account show --query id` prints")
+    return found
+
+
+PLACE_SETTINGS = frozenset({"zones", "sizes", "regions", "on_demand", "partial", "notices", "nodes"})
+"""Settings of a pool (pool.NAME.zones, ...) that are no variables: where else it may be made, how it tells of its end, what it becomes."""
 
 
 def places_from(spec: PoolSpec, settings: Mapping[str, str]) -> tuple[Candidate, ...]:

@@ -72,8 +72,10 @@ def command(
 
     \b
     Examples:
-      fleetctl analyze /var/log/haproxy/fleetctl --cell assistant-eastus2 -g latency=10%/5%
-      fleetctl analyze /var/log/haproxy/fleetctl --cell assistant-eastus2 --cohort control:new-prompt
+      fleetctl analyze /var/log/haproxy/fleetctl \\
+        --cell assistant-eastus2 -g latency=10%/5%
+      fleetctl analyze /var/log/haproxy/fleetctl \\
+        --cell assistant-eastus2 --cohort control:new-prompt
     """
     from fleetctl.usecases.analyze import analyze, by_cohort
     from fleetctl.views.analyze import analyze_table
@@ -136,8 +138,11 @@ def _settings(records: list[Attempt | Scrape], c: CellId, guardrails: tuple[str,
     every = duration("every")
     if every < timedelta(milliseconds=100):
         raise UsageError("usage.bad", "--every is under 100ms.", hint="Write it as 10s")
+    named = _guardrails(records, c, guardrails)
+    if guardrails:
+        _require_told(named, records, c, has_slo=bool(given["slo"]))
     return AnalyzeSettings(
-        guardrails=_guardrails(records, c, guardrails),
+        guardrails=named,
         look_every=every,
         warm_up=duration("warm_up"),
         since=instant("since"),
@@ -156,6 +161,7 @@ def _guardrails(records: list[Attempt | Scrape], c: CellId, texts: tuple[str, ..
     from fleetctl.domain.workload import Guardrail, GuardrailSpec
     from fleetctl.errors import UsageError
     from fleetctl.formats.fleet_checks import read_margin
+    from fleetctl.formats.guardrail_names import require_guardrail
     from fleetctl.formats.presets import default_fail_margin, default_guardrail
 
     attempts = [r for r in records if isinstance(r, Attempt) and r.cell == c]
@@ -168,6 +174,7 @@ def _guardrails(records: list[Attempt | Scrape], c: CellId, texts: tuple[str, ..
         name, _, margins = text.partition("=")
         margin_text, _, fail_text = margins.partition("/")
         try:
+            require_guardrail(name)
             margin = read_margin(name, _spaced(margin_text))
             fail = read_margin(name, _spaced(fail_text)) if fail_text else default_fail_margin(Guardrail(name), margin)
         except ValueError as e:
@@ -178,6 +185,17 @@ def _guardrails(records: list[Attempt | Scrape], c: CellId, texts: tuple[str, ..
             )
         out.append(GuardrailSpec(name=Guardrail(name), margin=margin, fail_margin=fail))
     return tuple(out)
+
+
+def _require_told(specs: tuple[GuardrailSpec, ...], records: list[Attempt | Scrape], c: CellId, *, has_slo: bool) -> None:
+    """Refuse guardrails of which the recording holds nothing: what nobody counted would look like no regression."""
+    from fleetctl.errors import UsageError
+    from fleetctl.usecases.analyze import untold
+
+    for spec in specs:
+        why = untold(spec.name, records, c, has_slo=has_slo)
+        if why:
+            raise UsageError("analyze.untold", f"--guardrail {spec.name}: {why}.", hint="Leave it out, or give another recording")
 
 
 def _spaced(text: str) -> str:

@@ -155,9 +155,9 @@ def import_(app: App, what: str, path: Path, book: str, source: str, as_of: str,
 
     \b
     prices       sku, region, usd_per_hour or usd_per_gpu_hour
-    gpus         gpu, vendor, vram_gib or vram_gb or vram_mib, kind, ...
+    gpus         gpu, vendor, vram_gib or vram_gb or vram_mib, kind and more
     skus         cloud, sku, gpu, accelerators, vram_gib (of one GPU), kind
-    performance  as fleetctl bench writes it: gpu, model, class, ...
+    performance  as fleetctl bench writes it: gpu, model, class and more
     Each with source and as_of in the table, or for all rows as options.
 
     \b

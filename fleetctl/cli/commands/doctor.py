@@ -91,6 +91,8 @@ _ROUTER_HINTS = {
     "haproxy": "load fleetctl.lua in this router: docs/how-to/bring-your-own-router.md",
     "envoy": "one writer at a time and a resident ticker: docs/how-to/envoy-router.md",
     "alb": "one writer at a time and a resident ticker: docs/how-to/alb-router.md",
+    "queue": "a resident ticker: docs/how-to/split-batch-work.md",
+    "sqs": "one writer at a time and a resident ticker: docs/how-to/split-batch-work.md",
     "httproute": "a resident ticker: docs/how-to/gateway-api-router.md",
 }
 

@@ -20,7 +20,20 @@ if TYPE_CHECKING:
     from fleetctl.usecases.inventory_found import Found
 
 
-WHAT = ("cells", "workloads", "pools", "machines", "engines", "groups", "deployments", "services", "quotas", "sizes", "reservations")
+WHAT = (
+    "cells",
+    "workloads",
+    "pools",
+    "machines",
+    "engines",
+    "groups",
+    "deployments",
+    "services",
+    "quotas",
+    "sizes",
+    "reservations",
+    "nodes",
+)
 """What `list --what` knows; the views have a table of each."""
 
 what_option = click.option(
@@ -281,6 +294,7 @@ def _facts(app: App, scan: Scan | None, scope: str) -> tuple[tuple[Facts, ...], 
 
     said = list(_file(app, scope))
     facts = [f for f in said if isinstance(f, Facts)]
+    facts += [f for f in app.wiring.node_facts() if subject_of(f)[1].startswith(scope)]
     gaps = [g for g in said if not isinstance(g, Facts)]
     if scan is not None:
         facts += [f for f in scan.facts() if subject_of(f)[1].startswith(scope)]

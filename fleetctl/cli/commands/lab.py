@@ -40,10 +40,19 @@ def command() -> None:
 @click.option("--no-load", is_flag=True, help="Without load.")
 @click.option("--no-ticker", is_flag=True, help="Without the resident ticker: `migrate` then judges in the foreground.")
 @click.option("--scale", type=SCALE, default=1.0, show_default=True, help="Arrival rate against the usual one.")
+@click.option(
+    "--hosts",
+    type=click.Choice(("emulated", "nspawn")),
+    default="emulated",
+    show_default=True,
+    help="The target's hosts: folders, or real ones with systemd, ssh and apt in systemd-nspawn (needs root; no real LLM).",
+)
 @click.option("--retries", type=click.IntRange(0, 3), help="Failed tries that the router makes again; from its next start.")
 @click.option("--router", type=click.Choice(("haproxy", "envoy")), help="What splits the traffic; haproxy by default.")
 @pass_app
-def up(app: App, no_llm: bool, no_load: bool, no_ticker: bool, scale: float, retries: int | None, router: RouterKind | None) -> None:
+def up(
+    app: App, no_llm: bool, no_load: bool, no_ticker: bool, scale: float, retries: int | None, router: RouterKind | None, hosts: str
+) -> None:
     """Start the lab; all processes are healthy, or it says which is not and stops them all."""
     from fleetctl.lab.cells import lab_cells
     from fleetctl.lab.lifecycle import lab_up
@@ -56,6 +65,7 @@ def up(app: App, no_llm: bool, no_load: bool, no_ticker: bool, scale: float, ret
         load=not no_load,
         ticker=not no_ticker,
         rates=rates,
+        machines="" if hosts == "emulated" else hosts,
         retries=retries,
         router=router,
         say=lambda text: app.note(f"  {text}"),
@@ -64,6 +74,8 @@ def up(app: App, no_llm: bool, no_load: bool, no_ticker: bool, scale: float, ret
     if not record.changed:
         app.note("It was up already.")
     app.out(_table(lab_status(app.workspace)))
+    if record.machines:
+        app.note("note: hosts, systemd, ssh and apt are real; the packages are STAND-INS, the engines emulated")
     if record.without_llm and not no_llm:
         app.note(f"note: without the real LLM, since {record.without_llm}")
     app.note("Next: fleetctl inventory; fleetctl plan")

@@ -87,6 +87,17 @@ variable "delay_s" {
   }
 }
 
+variable "network" {
+  type        = string
+  description = "First three numbers of the addresses of real hosts (systemd-nspawn, needs root); empty for emulated ones."
+  default     = ""
+
+  validation {
+    condition     = can(regex("^(10\\.213\\.[0-9]{1,3})?$", var.network))
+    error_message = "network must be empty or 10.213.N: start the lab anew (fleetctl lab down, fleetctl lab up)."
+  }
+}
+
 variable "tags" {
   type        = map(string)
   description = "Tags recorded with each host."

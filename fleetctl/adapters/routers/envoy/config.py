@@ -268,9 +268,17 @@ def _routes(config: EnvoyConfig, route: CellRoute) -> list[dict[str, Any]]:
         kind, name = route.affinity.kind, route.affinity.name
         split["hash_policy"] = [{"header": {"header_name": name}} if kind == "header" else {"cookie": {"name": name}}]
     if config.collector_port:
-        split["request_mirror_policies"] = [_mirror(route.cell)]
+        twice = {key: value for key, value in split.items() if key != "prefix_rewrite"} | _mirror(route.cell)
+        twice["regex_rewrite"] = {"pattern": {"regex": f"^/{route.cell}/"}, "substitution": "/"}
+        found.append({"name": route.cell, "match": _completions(route.cell), "metadata": _pin_mark("-"), "route": twice})
     found.append({"name": route.cell, "match": {"prefix": f"/{route.cell}/"}, "metadata": _pin_mark("-"), "route": split})
     return found
+
+
+def _completions(c: CellId) -> dict[str, Any]:
+    """Match what may be asked twice: completions, and nothing that could write."""
+    paths = {"regex": f"/{c}/v1/(chat/)?completions"}
+    return {"safe_regex": paths, "headers": [{"name": ":method", "string_match": {"exact": "POST"}}]}
 
 
 def _pinned(key: str, c: CellId, arm: Arm, action: dict[str, Any]) -> dict[str, Any]:
@@ -288,7 +296,7 @@ def _pin_mark(value: str) -> dict[str, Any]:
 
 
 def _mirror(c: CellId) -> dict[str, Any]:
-    return {
+    policy = {
         "cluster": _COLLECTOR,
         "runtime_fraction": {"default_value": {"numerator": 0, "denominator": "MILLION"}, "runtime_key": shadow_key(c)},
         "request_headers_mutations": [
@@ -296,3 +304,4 @@ def _mirror(c: CellId) -> dict[str, Any]:
             *({"remove": name} for name in _CREDENTIALS),
         ],
     }
+    return {"request_mirror_policies": [policy]}

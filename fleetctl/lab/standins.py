@@ -1,4 +1,7 @@
-"""Configure, test bench: an apt repository on the bridge with small STAND-IN packages under AMD's names. None of them is AMD's software."""
+"""Lab, lab layer: an apt repository on the bridge with small STAND-IN packages under AMD's names. None of them is AMD's software.
+
+Run as `python -m fleetctl.lab.standins <folder> <address> <port>` to serve one that was made, until told to stop.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,30 @@ import http.server
 import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.catalog.matrix import parse_matrix
 from fleetctl.domain.matrix import Matrix, Wanted
+from fleetctl.errors import LabFailed
 from fleetctl.planning.check_matrix import release_variables
 
 OLD, NEW = "30.20-standin1", "30.30.3-standin1"
+"""The stand-ins' two versions, so that there is one to go up to and one to come back to."""
+ENGINE_FOLDER = "usr/lib/emulated-engine"
+FAULTS_FOLDER = "var/lib/emulated-engine"
+_ENGINE_PARTS = ("__init__", *(f"lab/{n}" for n in ("__init__", "answers", "sampler", "engine_metrics", "faults", "http_server", "engine")))
+_LAUNCHER = f"""#!/usr/bin/python3 -I
+# The lab's EMULATED engine, as a package. No model: its timings and answers are made up. Arguments: name of the unit, JSON.
+import sys
+sys.path.insert(0, "/{ENGINE_FOLDER}")
+from fleetctl.lab.engine import main
+sys.exit(main(["--unit", "/{FAULTS_FOLDER}", *sys.argv[1:]]))
+"""
 
 _ROCMINFO = """#!/bin/sh
 # STAND-IN for rocminfo: says what a node with 8 MI300X says.
@@ -47,6 +64,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 '''
+_EXPORTER_UNIT = """# STAND-IN for an exporter's unit: it does nothing.
+[Unit]
+Description=STAND-IN exporter
+[Service]
+ExecStart=/usr/bin/sleep infinity
+[Install]
+WantedBy=multi-user.target
+"""
 _PACKAGES: dict[str, dict[str, str]] = {
     "amdgpu-dkms": {"usr/share/doc/amdgpu-dkms/STAND-IN": "not AMD's driver\n"},
     "rocminfo": {"usr/bin/rocminfo": _ROCMINFO},
@@ -54,6 +79,13 @@ _PACKAGES: dict[str, dict[str, str]] = {
     "rocm-core": {"usr/share/doc/rocm-core/STAND-IN": "comes along with rocminfo\n"},
     "linux-headers-standin": {"usr/share/doc/linux-headers-standin/STAND-IN": "no headers\n"},
     "standin-engine": {"usr/lib/standin-engine/serve": _ENGINE},
+    "standin-exporter": {"usr/lib/systemd/system/standin-exporter.service": _EXPORTER_UNIT},
+    "standin-nvidia-utils": {"usr/bin/nvidia-smi": "#!/bin/sh\n# STAND-IN for nvidia-smi: says a version.\necho 580.95.05\n"},
+    "emulated-engine": {
+        f"{ENGINE_FOLDER}/serve": _LAUNCHER,
+        f"{FAULTS_FOLDER}/README": "Faults of the lab, a file per unit.\n",
+        **{f"{ENGINE_FOLDER}/fleetctl/{part}.py": (Path(__file__).parents[1] / f"{part}.py").read_text("utf-8") for part in _ENGINE_PARTS},
+    },
 }
 
 
@@ -65,37 +97,64 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
         """Print nothing."""
 
 
+def _server(folder: Path, address: str, port: int) -> http.server.ThreadingHTTPServer:
+    return http.server.ThreadingHTTPServer((address, port), functools.partial(_Quiet, directory=str(folder)))
+
+
+def _said(argv: list[str], folder: Path, env: dict[str, str] | None = None) -> str:
+    try:
+        done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        raise LabFailed("lab.packages", f"{argv[0]} could not be run to its end: {e}.", hint="Run: fleetctl lab down") from None
+    if done.returncode != 0:
+        raise LabFailed("lab.packages", f"{argv[0]} failed: {done.stderr.strip()[-300:]}.", hint="Run: fleetctl lab down")
+    return done.stdout
+
+
 @dataclass(kw_only=True)
 class Repository:
     """A signed repository, served on the bridge.
 
     Args:
-        folder: where it lies; address: of the bridge.
+        folder: where it lies; address: of the bridge; port: 0 chooses one; fingerprint, key: of the key that signs.
     """
 
     folder: Path
     address: str
     fingerprint: str = ""
     key: str = ""
+    port: int = 0
     _server: http.server.ThreadingHTTPServer | None = None
-    _keys: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def uri(self) -> str:
-        assert self._server is not None
-        return f"http://{self.address}:{self._server.server_address[1]}"
+        """Return where it is served."""
+        return f"http://{self.address}:{self.port}"
 
     def make(self) -> None:
-        """Build packages in two versions, sign and serve them."""
+        """Build packages in two versions, sign and serve them.
+
+        Raises:
+            LabFailed: lab.packages.
+        """
+        self.build()
+        self._server = _server(self.folder, self.address, self.port)
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def build(self) -> None:
+        """Build packages in two versions and sign their lists; nothing is served.
+
+        Raises:
+            LabFailed: lab.packages.
+        """
         (self.folder / "pool").mkdir(parents=True)
         for version in (OLD, NEW):
             for name, files in _PACKAGES.items():
                 self._package(name, version, files)
         self.fingerprint, self.key = self.new_key("signing")
         self.sign()
-        handler = functools.partial(_Quiet, directory=str(self.folder))
-        self._server = http.server.ThreadingHTTPServer((self.address, 0), handler)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        (self.folder / "weights.bin").write_bytes(_WEIGHTS)
 
     def close(self) -> None:
         """Serve no more."""
@@ -107,13 +166,11 @@ class Repository:
         """Write the lists and sign them with the signing key."""
         where = self.folder / "dists/standin/main/binary-amd64"
         where.mkdir(parents=True, exist_ok=True)
-        packages = subprocess.run(["apt-ftparchive", "packages", "pool"], cwd=self.folder, capture_output=True, check=True).stdout
-        (where / "Packages").write_bytes(packages)
+        (where / "Packages").write_text(_said(["apt-ftparchive", "packages", "pool"], self.folder))
         options = ["-o", "APT::FTPArchive::Release::Suite=standin", "-o", "APT::FTPArchive::Release::Components=main"]
         options += ["-o", "APT::FTPArchive::Release::Architectures=amd64"]
         (self.folder / "dists/standin/InRelease").unlink(missing_ok=True)
-        release = subprocess.run(["apt-ftparchive", *options, "release", "dists/standin"], cwd=self.folder, capture_output=True, check=True)
-        (self.folder / "dists/standin/Release").write_bytes(release.stdout)
+        (self.folder / "dists/standin/Release").write_text(_said(["apt-ftparchive", *options, "release", "dists/standin"], self.folder))
         self._gpg("--clearsign", "--local-user", self.fingerprint, "-o", "dists/standin/InRelease", "dists/standin/Release")
 
     def new_key(self, name: str, *, expires: str = "never", made: str = "") -> tuple[str, str]:
@@ -133,9 +190,7 @@ class Repository:
         home.mkdir(mode=0o700, exist_ok=True)
         env = {"PATH": os.environ["PATH"], "GNUPGHOME": str(home)}
         argv_ = ["gpg", "--batch", "--pinentry-mode", "loopback", *argv]
-        done = subprocess.run(argv_, cwd=self.folder, env=env, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return _said(argv_, self.folder, env)
 
     def stop_agent(self) -> None:
         """End the agent that gpg left running."""
@@ -163,7 +218,7 @@ class Repository:
             (tree / "DEBIAN/postinst").write_text(_POSTINST[name])
             (tree / "DEBIAN/postinst").chmod(0o755)
         out = self.folder / "pool" / f"{name}_{version}_amd64.deb"
-        subprocess.run(["dpkg-deb", "--root-owner-group", "-Znone", "--build", str(tree), str(out)], capture_output=True, check=True)
+        _said(["dpkg-deb", "--root-owner-group", "-Znone", "--build", str(tree), str(out)], self.folder)
         shutil.rmtree(tree)
 
     def matrix(self) -> Matrix:
@@ -187,14 +242,9 @@ class Repository:
         whole = {"format_version": 1, "as_of": "2026-11-30", "keys": [key], "downloads": [], "releases": releases}
         return json.dumps(whole)
 
-    def variables(self, version: str = OLD, *, model: str = "standin-model", port: int = 8000, name: str = "chat") -> dict[str, object]:
-        """Return what the site play needs to make a host of stand-ins."""
-        weights = b"weights of a stand-in\n"
-        (self.folder / "weights.bin").write_bytes(weights)
-        wanted = Wanted(release=f"standin-{version}", layer="native", gpu_target="gfx942", container=False)
-        argv = ["/usr/lib/standin-engine/serve", str(port), model]
-        return release_variables(self.matrix(), wanted) | {
-            "apt_ready_keys": {"standin": self.key},
+    def roles(self, version: str = OLD) -> dict[str, object]:
+        """Return what the roles are told on a host of stand-ins, without the release's own values, key, servers and models."""
+        return {
             "amdgpu_driver_load": False,  # there is no device and no module to load in a container
             "rocm_accelerators": 8,
             "host_tuning_live": False,  # /proc/sys is read-only in a container
@@ -203,10 +253,39 @@ class Repository:
             "container_engine_command": "/bin/true",
             "translation_layer_environment": {"CUDA_VISIBLE_DEVICES": "0,1", "NCCL_NVLS_ENABLE": "1", "NCCL_MIN_NCHANNELS": "112"},
             "model_store_files": [
-                {"path": "m/weights.bin", "url": f"{self.uri}/weights.bin", "sha256": hashlib.sha256(weights).hexdigest()},
+                {"path": "m/weights.bin", "url": f"{self.uri}/weights.bin", "sha256": hashlib.sha256(_WEIGHTS).hexdigest()},
             ],
-            "model_server_units": [{"name": name, "argv": argv, "environment": {"TOKEN": "s3cr3t-9f41c7"}, "port": port, "model": model}],
-            "node_manifest_packages": ["amdgpu-dkms", "rocminfo"],
             "health_gate_profile": "none",
             "health_gate_retries": 20,
         }
+
+    def variables(self, version: str = OLD, *, model: str = "standin-model", port: int = 8000, name: str = "chat") -> dict[str, object]:
+        """Return what the site play needs to make a host of stand-ins."""
+        wanted = Wanted(release=f"standin-{version}", layer="native", gpu_target="gfx942", container=False)
+        argv = ["/usr/lib/standin-engine/serve", str(port), model]
+        return {
+            **release_variables(self.matrix(), wanted),
+            **self.roles(version),
+            "apt_ready_keys": {"standin": self.key},
+            "model_server_units": [{"name": name, "argv": argv, "environment": {"TOKEN": "s3cr3t-9f41c7"}, "port": port, "model": model}],
+        }
+
+
+_WEIGHTS = b"weights of a stand-in\n"
+
+
+def main(argv: list[str]) -> int:
+    """Serve `<folder> <address> <port>` until SIGTERM or SIGINT. Returns an exit code."""
+    if len(argv) != 3:
+        sys.stderr.write("usage: python -m fleetctl.lab.standins <folder> <address> <port>\n")
+        return 2
+    server = _server(Path(argv[0]), argv[1], int(argv[2]))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: threading.Thread(target=server.shutdown).start())
+    with server:
+        server.serve_forever()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

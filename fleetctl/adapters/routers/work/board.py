@@ -1,0 +1,143 @@
+"""Traffic, adapter layer: where the split of a queue stands, and the Router over it. Never decides a weight.
+
+A board holds one text per cell: share, cap, token, lease. Consumers look at it before they take a job; so a share is exact by bucket
+where the queue itself compares (a database), and by number of consumers where it cannot (SQS).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
+
+from fleetctl.adapters.routers.marks import Mark
+from fleetctl.adapters.routers.splits import as_split, checked_cell, epoch_ms, natural, rounded
+from fleetctl.domain.evidence import Cursor
+from fleetctl.domain.ids import CellId, PoolId, Token
+from fleetctl.domain.split import Applied, Drained, RouterCapabilities, Served, Split, Stale
+from fleetctl.domain.units import Instant
+from fleetctl.errors import TrafficNotApplied
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posted:
+    """What a board says of a cell.
+
+    Args:
+        bp: share of the jobs that the target's consumers may take, 0 to 10,000.
+    """
+
+    bp: int = 0
+    mark: Mark = field(default_factory=Mark)
+
+
+class Board(Protocol):
+    """Where a split stands. Every method raises TrafficNotApplied (traffic.router_down, traffic.unknown_cell) within 5 s."""
+
+    fence: Literal["target", "single_writer"]
+
+    def read(self, c: CellId) -> Posted:
+        """Return what stands."""
+        ...
+
+    def post(self, c: CellId, floor: int, new: Posted) -> bool:
+        """Write it where the token that stands is `floor`; False where it is another."""
+        ...
+
+    def taken(self, c: CellId, since: Instant) -> Served:
+        """Count jobs that were begun since then, by the side that took them."""
+        ...
+
+    def open_jobs(self, c: CellId, *, on_target: bool) -> int:
+        """Count the jobs that a side is working at."""
+        ...
+
+
+class WorkSplit:
+    """The Router of batch work: the share of a queue's jobs that the target's consumers take.
+
+    Args:
+        board: where it stands; sources: source pool per cell; any other pool is the target.
+    """
+
+    def __init__(self, name: str, board: Board, *, sources: Mapping[CellId, PoolId] | None = None) -> None:
+        self.name = name
+        self._board = board
+        self._sources = dict(sources or {})
+        self._took_ms: deque[float] = deque(maxlen=20)
+        self._fencing: dict[CellId, Token] = {}
+
+    def capabilities(self) -> RouterCapabilities:
+        """Tell what this split can do; `switch_ms` is the slowest of the last 20 sets, from the order to the read-back."""
+        return RouterCapabilities(switch_ms=max(self._took_ms, default=None), streaming=False, mirror=False, fence=self._board.fence)
+
+    def read(self, c: CellId) -> Split:
+        """Return what consumers go by. Raises TrafficNotApplied (traffic.router_down, traffic.unknown_cell)."""
+        cell = checked_cell(c)
+        return _shown(cell, self._board.read(cell))
+
+    def fence(self, c: CellId, token: Token) -> Split | Stale:
+        """Raise the floor to `token` and return what stands; Stale unless token > floor or this very fence was ours.
+
+        Raises:
+            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
+        """
+        cell, wanted = checked_cell(c), natural("token", token)
+        posted = self._board.read(cell)
+        if wanted <= posted.mark.token:
+            if wanted == posted.mark.token and self._fencing.get(cell) == wanted:
+                return _shown(cell, posted)
+            self._fencing.pop(cell, None)
+            return Stale(cell=cell, seen=Token(posted.mark.token))
+        if not self._board.post(cell, posted.mark.token, replace(posted, mark=replace(posted.mark, token=wanted))):
+            return Stale(cell=cell, seen=Token(self._board.read(cell).mark.token))
+        self._fencing[cell] = token
+        return _shown(cell, self._board.read(cell))
+
+    def set(self, s: Split) -> Applied | Stale:
+        """Post share, cap and lease where the token is the floor, then read back.
+
+        Raises:
+            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
+        """
+        started, cell = time.monotonic(), checked_cell(s.cell)
+        posted = self._board.read(cell)
+        if posted.mark.token != s.token:
+            return Stale(cell=cell, seen=Token(posted.mark.token))
+        new = Posted(bp=s.target_bp, mark=Mark(cap_bp=s.cap_bp, token=posted.mark.token, lease_ms=epoch_ms(s.lease_until), changed_ms=0))
+        if not self._board.post(cell, posted.mark.token, new):
+            return Stale(cell=cell, seen=Token(self._board.read(cell).mark.token))
+        shown = self._board.read(cell)
+        if shown.mark.token > s.token:
+            return Stale(cell=cell, seen=Token(shown.mark.token))
+        if shown != new:
+            text = f"queue {self.name} shows {shown.bp} bp for cell {cell} after {s.target_bp} bp were set: somebody else writes there too."
+            raise TrafficNotApplied("traffic.not_shown", text, hint="Run: fleetctl status")
+        self._took_ms.append((time.monotonic() - started) * 1_000)
+        return Applied(split=rounded(s))
+
+    def drain(self, c: CellId, pool: PoolId, token: Token) -> Drained | Stale:
+        """Count the jobs that side is working at; stops none.
+
+        Raises:
+            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.unknown_pool where the cell's source pool is not known.
+        """
+        cell = checked_cell(c)
+        posted = self._board.read(cell)
+        if posted.mark.token != token:
+            return Stale(cell=cell, seen=Token(posted.mark.token))
+        if cell not in self._sources:
+            raise TrafficNotApplied("traffic.unknown_pool", f"queue {self.name} was not told the source pool of cell {cell}.")
+        return Drained(open_streams=self._board.open_jobs(cell, on_target=self._sources[cell] != pool))
+
+    def served(self, c: CellId, since: Cursor) -> Served:
+        """Count jobs begun since the cursor, by the side that took them. Raises TrafficNotApplied."""
+        cell = checked_cell(c)
+        self._board.read(cell)
+        return self._board.taken(cell, since.since)
+
+
+def _shown(cell: CellId, posted: Posted) -> Split:
+    return as_split(cell, posted.bp, posted.mark.cap_bp, posted.mark.token, posted.mark.lease_ms)

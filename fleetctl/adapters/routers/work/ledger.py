@@ -1,0 +1,272 @@
+"""Traffic, adapter layer: a queue in one SQLite file that splits itself: jobs, who took them, and what came of them. Never runs a job.
+
+A job belongs to a side by its bucket, hash(key) mod 10,000, as a request does. Which side may take it is decided in the transaction that
+takes it, by the share that stands then: so no job is taken for the target after a share of 0 was written. A job that its consumer has
+not finished in time is free again; what comes of it is taken once, from whoever holds it. One that has been tried too often is dead, and
+counts once, as a failure of the side that had it last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from fleetctl.adapters.routers.marks import Mark
+from fleetctl.adapters.routers.work.board import Posted
+from fleetctl.domain.evidence import Arm
+from fleetctl.domain.ids import CellId
+from fleetctl.domain.split import Served
+from fleetctl.domain.units import FULL_BP, Instant
+from fleetctl.errors import TrafficNotApplied
+
+BUSY_S = 4.0
+_TABLES = """
+CREATE TABLE IF NOT EXISTS splits (cell TEXT PRIMARY KEY, bp INTEGER NOT NULL, cap_bp INTEGER NOT NULL, token INTEGER NOT NULL,
+  lease_ms INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS jobs (id TEXT NOT NULL, cell TEXT NOT NULL, bucket INTEGER NOT NULL, body BLOB NOT NULL, state TEXT NOT NULL,
+  arm TEXT NOT NULL DEFAULT '', worker TEXT NOT NULL DEFAULT '', taken_ms INTEGER NOT NULL DEFAULT 0, until_ms INTEGER NOT NULL DEFAULT 0,
+  tries INTEGER NOT NULL DEFAULT 0, ended_ms INTEGER NOT NULL DEFAULT 0, ok INTEGER NOT NULL DEFAULT 0, told INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (cell, id));
+CREATE INDEX IF NOT EXISTS jobs_waiting ON jobs (cell, state, bucket);
+CREATE TABLE IF NOT EXISTS takes (cell TEXT NOT NULL, arm TEXT NOT NULL, at_ms INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS takes_at ON takes (cell, at_ms);
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job that a consumer holds.
+
+    Args:
+        claim: proves who holds it; until: after this instant it is free again.
+    """
+
+    id: str
+    cell: CellId
+    body: bytes
+    arm: Arm
+    claim: str
+    until: Instant
+
+
+def bucket_of(key: str) -> int:
+    """Return the bucket of a job's key, 0 to 9,999; the same for ever."""
+    return zlib.crc32(key.encode()) % FULL_BP
+
+
+class Ledger:
+    """One file of work.
+
+    Args:
+        path: of the SQLite file, made where it is missing (0600).
+        log: file to which the end of each job is written as a line of JSON, as a router's log is: the evidence. None: nobody reads it.
+        hold_s: how long a consumer may hold a job; most_tries: after so many a job is dead.
+    """
+
+    fence: Literal["target", "single_writer"] = "target"
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        log: Path | None = None,
+        hold_s: float = 300.0,
+        most_tries: int = 3,
+        now: Callable[[], Instant] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._path, self._log = path, log
+        self._hold_ms, self._most_tries = round(hold_s * 1_000), most_tries
+        self._now = now
+        with self._open() as db:
+            db.executescript(_TABLES)
+        self.tell()
+
+    # the board ------------------------------------------------------------------------------------------------------------------
+
+    def add_cell(self, c: CellId) -> None:
+        """Let a cell be split, everything on the source; does nothing where it is already."""
+        with self._open() as db:
+            db.execute("INSERT OR IGNORE INTO splits VALUES (?, 0, 0, 0, 0)", (c,))
+
+    def read(self, c: CellId) -> Posted:
+        """Return what stands. Raises TrafficNotApplied (traffic.router_down, traffic.unknown_cell)."""
+        with self._open() as db:
+            row = db.execute("SELECT bp, cap_bp, token, lease_ms FROM splits WHERE cell = ?", (c,)).fetchone()
+        if row is None:
+            raise TrafficNotApplied("traffic.unknown_cell", f"the queue {self._path} has no cell {c}.", hint="Run: fleetctl inventory")
+        return Posted(bp=row[0], mark=Mark(cap_bp=row[1], token=row[2], lease_ms=row[3]))
+
+    def post(self, c: CellId, floor: int, new: Posted) -> bool:
+        """Write it where the token that stands is `floor`, in one transaction."""
+        with self._open() as db:
+            done = db.execute(
+                "UPDATE splits SET bp = ?, cap_bp = ?, token = ?, lease_ms = ? WHERE cell = ? AND token = ?",
+                (new.bp, new.mark.cap_bp, new.mark.token, new.mark.lease_ms, c, floor),
+            )
+            return done.rowcount == 1
+
+    def taken(self, c: CellId, since: Instant) -> Served:
+        """Count jobs that were begun since then, by the side that took them."""
+        with self._open() as db:
+            rows = db.execute(
+                "SELECT arm, count(*), max(at_ms) FROM takes WHERE cell = ? AND at_ms >= ? GROUP BY arm", (c, _ms(since))
+            ).fetchall()
+        counts = {arm: (n, last) for arm, n, last in rows}
+        canary, last = counts.get("canary", (0, 0))
+        return Served(
+            baseline=counts.get("baseline", (0, 0))[0],
+            canary=canary,
+            last_canary_start=datetime.fromtimestamp(last / 1_000, UTC) if canary else None,
+        )
+
+    def open_jobs(self, c: CellId, *, on_target: bool) -> int:
+        """Count the jobs that a side is working at."""
+        with self._open() as db:
+            found = db.execute(
+                "SELECT count(*) FROM jobs WHERE cell = ? AND state = 'taken' AND arm = ?", (c, "canary" if on_target else "baseline")
+            ).fetchone()
+        return int(found[0])
+
+    # the work -------------------------------------------------------------------------------------------------------------------
+
+    def put(self, c: CellId, id_: str, body: bytes, key: str = "") -> bool:
+        """Add a job; False where its id is there already. `key`: what keeps jobs together on one side, else the id."""
+        with self._open() as db:
+            done = db.execute(
+                "INSERT OR IGNORE INTO jobs (id, cell, bucket, body, state) VALUES (?, ?, ?, ?, 'waiting')",
+                (id_, c, bucket_of(key or id_), body),
+            )
+            return done.rowcount == 1
+
+    def take(self, c: CellId, arm: Arm, worker: str) -> Job | None:
+        """Give the oldest job that this side may take now, held for its worker; None where there is none.
+
+        Raises:
+            TrafficNotApplied: traffic.router_down where the file cannot be read in time.
+        """
+        now = _ms(self._now())
+        side = "bucket < (SELECT bp FROM splits WHERE cell = :cell)"
+        if arm == "baseline":
+            side = f"NOT ({side})"
+        with self._open() as db:
+            self._free(db, c, now)
+            row = db.execute(
+                f"SELECT id, body, tries FROM jobs WHERE cell = :cell AND state = 'waiting' AND {side} ORDER BY rowid LIMIT 1",  # noqa: S608
+                {"cell": c},
+            ).fetchone()
+            if row is None:
+                return None
+            until = now + self._hold_ms
+            claim = f"{worker}#{row[2] + 1}"
+            db.execute(
+                "UPDATE jobs SET state = 'taken', arm = ?, worker = ?, taken_ms = ?, until_ms = ?, tries = tries + 1"
+                " WHERE cell = ? AND id = ?",
+                (arm, claim, now, until, c, row[0]),
+            )
+            db.execute("INSERT INTO takes VALUES (?, ?, ?)", (c, arm, now))
+        return Job(id=row[0], cell=c, body=row[1], arm=arm, claim=claim, until=datetime.fromtimestamp(until / 1_000, UTC))
+
+    def finish(self, job: Job, *, ok: bool) -> bool:
+        """Take what came of a job; False where its consumer no longer holds it (then it was or will be done by another)."""
+        now = _ms(self._now())
+        with self._open() as db:
+            done = db.execute(
+                "UPDATE jobs SET state = 'ended', ended_ms = ?, ok = ?"
+                " WHERE cell = ? AND id = ? AND state = 'taken' AND worker = ? AND until_ms > ?",
+                (now, int(ok), job.cell, job.id, job.claim, now),
+            )
+            counted = done.rowcount == 1
+        if counted:
+            self.tell()
+        return counted
+
+    def counts(self, c: CellId) -> dict[str, int]:
+        """Return how many jobs wait, are taken, have ended well or badly, and are dead."""
+        with self._open() as db:
+            self._free(db, c, _ms(self._now()))
+            rows = db.execute("SELECT state, ok, count(*) FROM jobs WHERE cell = ? GROUP BY state, ok", (c,)).fetchall()
+        found = dict.fromkeys(("waiting", "taken", "good", "bad", "dead"), 0)
+        for state, ok, n in rows:
+            found[("good" if ok else "bad") if state == "ended" else state] += n
+        return found
+
+    def tell(self) -> int:
+        """Write to the log what has ended and is not there yet; return how many lines. After a crash the next one does it."""
+        if self._log is None:
+            return 0
+        with self._open() as db:
+            rows = db.execute(
+                "SELECT id, cell, arm, state, ok, taken_ms, ended_ms FROM jobs WHERE told = 0 AND state IN ('ended', 'dead') LIMIT 1000"
+            ).fetchall()
+            if not rows:
+                return 0
+            self._append(b"".join(_line(*row[1:]) for row in rows))
+            db.executemany("UPDATE jobs SET told = 1 WHERE cell = ? AND id = ?", [(row[1], row[0]) for row in rows])
+        return len(rows)
+
+    def _append(self, text: bytes) -> None:
+        assert self._log is not None  # noqa: S101 - only called where there is one
+        self._log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(handle, text)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def _free(self, db: sqlite3.Connection, c: CellId, now: int) -> None:
+        """Free what was held too long; a job that was tried too often is dead, with the side that had it last."""
+        db.execute(
+            "UPDATE jobs SET state = 'dead', ended_ms = until_ms WHERE cell = ? AND state = 'taken' AND until_ms <= ? AND tries >= ?",
+            (c, now, self._most_tries),
+        )
+        db.execute("UPDATE jobs SET state = 'waiting' WHERE cell = ? AND state = 'taken' AND until_ms <= ?", (c, now))
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """Open, begin to write, commit or roll back, close: a killed consumer leaves nothing half done."""
+        try:
+            if not self._path.exists():
+                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+            with closing(sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)) as db:
+                db.execute("PRAGMA synchronous = FULL")
+                db.execute("BEGIN IMMEDIATE")
+                try:
+                    yield db
+                except BaseException:
+                    if db.in_transaction:
+                        db.execute("ROLLBACK")
+                    raise
+                if db.in_transaction:
+                    db.execute("COMMIT")
+        except (sqlite3.Error, OSError) as e:
+            raise TrafficNotApplied(
+                "traffic.router_down", f"the queue {self._path} cannot be used: {e}.", hint="Run: fleetctl doctor"
+            ) from e
+
+
+def _line(cell: str, arm: str, state: str, ok: int, taken_ms: int, ended_ms: int) -> bytes:
+    """Return the end of a job as a router's log has a request; a dead one is a failure, tries before it count nowhere."""
+    row = {
+        "c": cell,
+        "a": arm,
+        "srv": "c1" if arm == "canary" else "b1",
+        "st": 200 if state == "ended" and ok else 500,
+        "ts": "--",
+        "t0": taken_ms,
+        "ta": max(0, ended_ms - taken_ms),
+        "p": "-",
+    }
+    return json.dumps(row, separators=(",", ":")).encode() + b"\n"
+
+
+def _ms(at: Instant) -> int:
+    return round(at.timestamp() * 1_000)

@@ -1,0 +1,221 @@
+"""Batch work: share by bucket, nothing lost or counted twice through kills, a poison job counted once, nothing new after a way home."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleetctl.adapters.routers.evidence import RouterLogEvidence
+from fleetctl.adapters.routers.work.board import Posted, WorkSplit
+from fleetctl.adapters.routers.work.ledger import Job, Ledger, bucket_of
+from fleetctl.adapters.routers.work.sqs import may_take
+from fleetctl.domain.evidence import Arm
+from fleetctl.domain.ids import CellId, PoolId, Token
+from fleetctl.domain.split import Applied, Split
+from tests.fakes.clock import FakeClock
+
+CELL = CellId("nightly")
+SOURCE = PoolId("nvidia")
+
+
+class Batch:
+    """A queue of one cell on a made-up clock."""
+
+    def __init__(self, folder: Path, **options: object) -> None:
+        self.clock = FakeClock()
+        self.log = folder / "log" / "work-1.log"
+        self.path = folder / "work.db"
+        self.ledger = Ledger(self.path, log=self.log, hold_s=30.0, now=self.clock.now, **options)  # type: ignore[arg-type]
+        self.ledger.add_cell(CELL)
+        self.split = WorkSplit("nightly", self.ledger, sources={CELL: SOURCE})
+
+    def share(self, bp: int) -> None:
+        token = Token(self.split.read(CELL).token + 1)
+        assert isinstance(self.split.fence(CELL, token), Split)
+        until = self.clock.now() + timedelta(minutes=3)
+        assert isinstance(self.split.set(Split(cell=CELL, target_bp=bp, cap_bp=10_000, token=token, lease_until=until)), Applied)
+
+    def rows(self) -> list[dict[str, object]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> Batch:
+    return Batch(tmp_path)
+
+
+def test_ten_percent_of_the_buckets_are_the_targets_and_more_moves_new_ones_only(batch: Batch) -> None:
+    for n in range(800):
+        assert batch.ledger.put(CELL, f"job-{n}", b"{}")
+    batch.share(1_000)
+    on_10 = set()
+    while (job := batch.ledger.take(CELL, "canary", "w")) is not None:
+        on_10.add(job.id)
+        assert batch.ledger.finish(job, ok=True)
+    assert 0.08 <= len(on_10) / 800 <= 0.12
+    assert on_10 == {f"job-{n}" for n in range(800) if bucket_of(f"job-{n}") < 1_000}
+    batch.share(2_500)
+    taken = batch.ledger.take(CELL, "canary", "w")
+    assert taken is not None
+    assert 1_000 <= bucket_of(taken.id) < 2_500
+
+
+def test_jobs_of_one_key_stay_together(batch: Batch) -> None:
+    for n in range(50):
+        batch.ledger.put(CELL, f"part-{n}", b"{}", key="document-7")
+    batch.share(5_000)
+    side: Arm = "canary" if bucket_of("document-7") < 5_000 else "baseline"
+    other: Arm = "baseline" if side == "canary" else "canary"
+    assert batch.ledger.take(CELL, other, "w") is None
+    assert sum(batch.ledger.take(CELL, side, "w") is not None for _ in range(50)) == 50
+
+
+def test_the_same_job_is_added_once_and_done_once(batch: Batch) -> None:
+    assert batch.ledger.put(CELL, "a", b"1")
+    assert not batch.ledger.put(CELL, "a", b"2")
+    job = batch.ledger.take(CELL, "baseline", "w")
+    assert job is not None
+    assert job.body == b"1"
+    assert batch.ledger.take(CELL, "baseline", "w2") is None
+    assert batch.ledger.finish(job, ok=True)
+    assert not batch.ledger.finish(job, ok=True)
+    assert batch.ledger.counts(CELL) == {"waiting": 0, "taken": 0, "good": 1, "bad": 0, "dead": 0}
+
+
+def test_a_consumer_that_comes_back_too_late_is_not_believed(batch: Batch) -> None:
+    batch.ledger.put(CELL, "a", b"")
+    first = batch.ledger.take(CELL, "baseline", "w1")
+    batch.clock.advance(timedelta(seconds=31))
+    second = batch.ledger.take(CELL, "baseline", "w2")
+    assert first is not None
+    assert second is not None
+    assert second.claim != first.claim
+    assert not batch.ledger.finish(first, ok=False)
+    assert batch.ledger.finish(second, ok=True)
+    assert [row["st"] for row in batch.rows()] == [200]
+
+
+def test_a_poison_job_is_dead_after_three_tries_and_counts_once_as_a_failure(batch: Batch) -> None:
+    batch.share(10_000)
+    batch.ledger.put(CELL, "poison", b"")
+    for _ in range(3):
+        assert batch.ledger.take(CELL, "canary", "w") is not None
+        batch.clock.advance(timedelta(seconds=31))
+    assert batch.ledger.take(CELL, "canary", "w") is None
+    assert batch.ledger.counts(CELL)["dead"] == 1
+    assert batch.ledger.tell() == 1
+    assert batch.ledger.tell() == 0
+    assert [(row["a"], row["st"], row["ta"]) for row in batch.rows()] == [("canary", 500, 30_000)]
+
+
+def test_after_a_way_home_no_job_is_begun_on_the_target_and_what_runs_there_may_end(batch: Batch) -> None:
+    for n in range(100):
+        batch.ledger.put(CELL, f"job-{n}", b"{}")
+    batch.share(10_000)
+    held = [job for _ in range(5) if (job := batch.ledger.take(CELL, "canary", "w")) is not None]
+    token = batch.split.read(CELL).token
+    assert batch.ledger.open_jobs(CELL, on_target=True) == 5
+    batch.share(0)
+    assert batch.ledger.take(CELL, "canary", "w") is None
+    assert batch.ledger.finish(held[0], ok=True)
+    batch.clock.advance(timedelta(seconds=31))
+    rest = sum(batch.ledger.take(CELL, "baseline", "w") is not None for _ in range(100))
+    assert rest == 99, "what the target held too long is the source's now"
+    assert batch.split.read(CELL).token > token
+
+
+def test_the_log_is_evidence_and_a_crash_before_it_is_made_good(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch.share(5_000)
+    batch.log.parent.mkdir()
+    source = RouterLogEvidence(batch.log.parent, now=batch.clock.now)
+    mark = source.mark(CELL)
+    source.read(CELL, mark)
+    for n in range(60):
+        batch.ledger.put(CELL, f"job-{n}", b"{}")
+    monkeypatch.setattr(Ledger, "_append", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    n = 0
+    for arm in ("canary", "baseline"):
+        while (job := batch.ledger.take(CELL, arm, "w")) is not None:
+            n += 1
+            with pytest.raises(KeyboardInterrupt):
+                batch.ledger.finish(job, ok=arm == "baseline" or n % 5 != 0)
+    assert batch.rows() == []
+    monkeypatch.undo()
+    Ledger(batch.path, log=batch.log, now=batch.clock.now)
+    counts = source.read(CELL, mark).arms
+    assert counts["canary"].attempts + counts["baseline"].attempts == 60
+    assert counts["baseline"].errors == 0
+    assert counts["canary"].errors > 0
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 20))
+def test_nothing_is_lost_or_done_twice_whoever_dies_when(tmp_path_factory: pytest.TempPathFactory, seed: int, jobs: int) -> None:
+    history(tmp_path_factory, seed, jobs)
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 60))
+def test_nothing_is_lost_or_done_twice_in_many_histories(tmp_path_factory: pytest.TempPathFactory, seed: int, jobs: int) -> None:
+    history(tmp_path_factory, seed, jobs)
+
+
+def history(tmp_path_factory: pytest.TempPathFactory, seed: int, jobs: int) -> None:
+    rng = random.Random(seed)
+    batch = Batch(tmp_path_factory.mktemp("work"), most_tries=1_000)
+    for n in range(jobs):
+        batch.ledger.put(CELL, f"job-{n}", b"{}")
+    counted: list[str] = []
+    held: list[Job] = []
+    arms: tuple[Arm, Arm] = ("baseline", "canary")
+    for _ in range(10_000):
+        if batch.ledger.counts(CELL)["good"] == jobs:
+            break
+        match rng.choice(("take", "take", "finish", "finish", "die", "time", "share")):
+            case "take":
+                job = batch.ledger.take(CELL, rng.choice(arms), f"w{rng.randrange(4)}")
+                held += [job] if job is not None else []
+            case "finish" if held:
+                job = held.pop(rng.randrange(len(held)))
+                counted += [job.id] if batch.ledger.finish(job, ok=True) else []
+                if rng.random() < 0.2:
+                    assert not batch.ledger.finish(job, ok=True), "a result that is told twice counts once"
+            case "die" if held:
+                held.pop(rng.randrange(len(held)))
+            case "time":
+                batch.clock.advance(timedelta(seconds=rng.choice((1, 10, 31))))
+            case "share":
+                batch.share(rng.choice((0, 1_000, 5_000, 10_000)))
+            case _:
+                pass
+    assert sorted(counted) == sorted(f"job-{n}" for n in range(jobs))
+    assert len(batch.rows()) == jobs
+
+
+@given(st.integers(0, 10_000), st.integers(1, 50))
+def test_the_targets_consumers_never_exceed_the_share_and_both_sides_together_are_whole(bp: int, of: int) -> None:
+    posted = Posted(bp=bp)
+    canary = sum(may_take(posted, "canary", i, of) for i in range(of))
+    baseline = sum(may_take(posted, "baseline", i, of) for i in range(of))
+    assert canary + baseline == of
+    assert canary / of <= bp / 10_000
+    assert may_take(Posted(bp=0), "canary", 0, of) is False
+
+
+def test_the_file_is_its_owners_alone_and_a_broken_one_is_told(tmp_path: Path) -> None:
+    batch = Batch(tmp_path)
+    assert batch.path.stat().st_mode & 0o777 == 0o600
+    with sqlite3.connect(batch.path) as db:
+        db.execute("DROP TABLE jobs")
+    db.close()
+    with pytest.raises(Exception, match="no such table") as told:
+        batch.ledger.take(CELL, "canary", "w")
+    assert getattr(told.value, "code", "") == "traffic.router_down"
