@@ -47,7 +47,7 @@ def worlds(draw: st.DrawFn) -> tuple[World, Limits, dict[str, Measured]]:
 @given(worlds())
 def test_limits_hold_and_no_bill_grows(made: tuple[World, Limits, dict[str, Measured]]) -> None:
     w, limits, seen = made
-    found = w.propose(limits, **seen)
+    found = w.propose(limits, None, None, **seen)
     run, gpus = found.run, sum(x.replicas * x.accelerators_per_replica for x in w.fleet.workloads)
     assert len(run.shifts) <= limits.moves
     scale = max(demand_scale(x, seen[f"c{i}"]) for i, x in enumerate(w.fleet.workloads))
@@ -61,7 +61,7 @@ def test_limits_hold_and_no_bill_grows(made: tuple[World, Limits, dict[str, Meas
         r = w.store.load(s.cell)
         assert s.source != s.target
         assert (s.order == "home") == (r is not None and r.ended == "complete")
-    again = w.propose(limits, **seen)
+    again = w.propose(limits, None, None, **seen)
     assert [(s.cell, s.target) for s in again.run.shifts] == [(s.cell, s.target) for s in run.shifts], "looking changes nothing"
 
 
