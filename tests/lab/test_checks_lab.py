@@ -156,18 +156,3 @@ def test_the_real_model_with_another_type_of_cache_is_compared_by_answers_items_
     assert abs(scored.numbers["baseline"] - scored.numbers["canary"]) <= 0.3
     assert (vectors.kind, vectors.missing) == ("INCONCLUSIVE", 88)
     assert vectors.numbers["cosine_p1"] > 0.99
-
-
-@needs_model
-@pytest.mark.slow
-@pytest.mark.timeout(3000)
-def test_embeddings_pass_on_the_same_cache_and_the_hard_case_shows(tmp_path: Path) -> None:
-    found = {}
-    with llm(tmp_path, "f16", name="smollm-lab-b1", embeddings=1) as f16:
-        for kv in ("f16", "q8_0", "q4_0"):
-            with llm(tmp_path, kv, name=f"smollm-lab-{kv.replace('_', '')}", embeddings=1) as other:
-                found[kv] = Both(tmp_path, f16, other, SMOL).run("embeddings")
-                print(kv, found[kv].kind, dict(found[kv].numbers))
-    assert found["f16"].kind == "PASS"
-    assert found["q4_0"].kind == "FAIL"
-    assert found["f16"].numbers["cosine_p1"] > found["q8_0"].numbers["cosine_p1"] > found["q4_0"].numbers["cosine_p1"]

@@ -14,7 +14,7 @@ from fleetctl.domain.workload import ChatApi
 from fleetctl.errors import EvidenceUnavailable
 
 TOP = 5
-BATCH = 16
+BATCH = 8
 """Texts that are embedded by one call."""
 MOST_DIMENSIONS = 16_384
 
