@@ -51,6 +51,9 @@ FOR_GOOD = timedelta(days=36_500)
 RESTING = timedelta(hours=1)
 """How often a finished cell is looked at whose target tells of nothing: the fleet file may name a source of notices since."""
 
+OF_LATE = timedelta(seconds=60)
+"""How far back it is counted who answers: a router's log of hours is not read at every look."""
+
 THRESHOLD_LEAST = 1_000
 """Baseline requests from which latency quantiles are frozen. Source: p99 of fewer rests on under 10 requests."""
 
@@ -252,17 +255,17 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         mark=mark,
         identity=identity,
         checks=_checks(r, identity, ports),
-        served=_served(r, ports),
+        served=_served(r, ports, now),
         calm=calm,
     )
 
 
-def _served(r: Rollout, ports: TickPorts) -> Served | None:
-    """Count who answered since the step was shown, where nothing or everything is to be on the target; None where nobody can tell."""
+def _served(r: Rollout, ports: TickPorts, now: Instant) -> Served | None:
+    """Count who answered of late, where nothing or everything is to be on the target; None where nobody can tell."""
     if r.ended or r.settled_at is None or r.phase not in ("preflight", "shadow", "complete"):
         return None
     try:
-        return ports.router(r.cell).served(r.cell, Cursor(position="", since=r.settled_at))
+        return ports.router(r.cell).served(r.cell, Cursor(position="", since=max(r.settled_at, now - OF_LATE)))
     except TrafficNotApplied:
         return None
 

@@ -14,6 +14,7 @@ from fleetctl.usecases import tick as ticks
 from tests.fakes.clock import START
 from tests.sim.histories import history
 
+pytestmark = pytest.mark.crash  # controllers are killed in their middle, if only made-up ones
 SEEDS = 12
 
 
