@@ -36,13 +36,14 @@ MINUTE = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Standing:
-    """A rule as it stands: its actions as AWS gave them, the weights of both target groups, the mark."""
+    """A rule as it stands: its actions as AWS gave them, both target groups, the target's share, the mark, and why it is no plain split."""
 
     actions: tuple[dict[str, Any], ...]
     baseline: str
     canary: str
     bp: int
     mark: Mark
+    odd: str = ""
 
 
 class AlbRouter:
@@ -108,22 +109,28 @@ class AlbRouter:
     def set(self, s: Split) -> Applied | Stale:
         """Set split, cap and lease, then read back. At 0 the load balancer's stickiness is off too, else it would keep clients there.
 
+        A share between two weights that the load balancer can hold is refused where it raises, and becomes the lower one where it lowers:
+        nothing holds up going home.
+
         Raises:
-            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown; traffic.unrealisable for a share between
-                two weights that the load balancer can hold.
+            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown, traffic.unrealisable.
         """
         started = time.monotonic()
         cell = checked_cell(s.cell)
-        if s.target_bp % STEP_BP:
-            text = f"cell {cell}: an ALB can hold shares in steps of {STEP_BP / 100:g} %, not {s.target_bp / 100:g} %."
-            raise TrafficNotApplied("traffic.unrealisable", text, hint="Mend the steps in the fleet file.")
         standing = self._standing(cell)
         if standing.mark.token != s.token:
             return Stale(cell=cell, seen=Token(standing.mark.token))
+        if s.target_bp > standing.bp and standing.odd:
+            raise _odd(cell, standing.odd)
+        if s.target_bp % STEP_BP:
+            if s.target_bp > standing.bp:
+                text = f"cell {cell}: an ALB can hold shares in steps of {STEP_BP / 100:g} %, not {s.target_bp / 100:g} %."
+                raise TrafficNotApplied("traffic.unrealisable", text, hint="Mend the steps in the fleet file.")
+            s = replace(s, target_bp=s.target_bp - s.target_bp % STEP_BP)
         arn = self._arn(cell)
         changed_ms = standing.mark.changed_ms if s.target_bp == standing.bp else epoch_ms(self._now())
         mark = Mark(cap_bp=s.cap_bp, token=standing.mark.token, lease_ms=epoch_ms(s.lease_until), changed_ms=changed_ms)
-        if s.target_bp != standing.bp:
+        if s.target_bp != standing.bp or standing.odd:
             self._elb.forward(arn, self._actions(standing, s.target_bp))
         if mark != standing.mark:
             self._elb.tag(arn, TAG, str(mark))
@@ -195,13 +202,12 @@ class AlbRouter:
         baseline = _pick(cell, groups, names.baseline if names else "", "-baseline")
         canary = _pick(cell, groups, names.canary if names else "", "-canary")
         others = [arn for arn, weight in groups.items() if weight and arn not in (baseline, canary)]
-        if others:
-            raise _odd(cell, f"it forwards to {_name(others[0])} too, which is neither side")
-        total = groups[baseline] + groups[canary]
-        if total <= 0:
-            raise _odd(cell, "both weights are 0")
-        bp = round(groups[canary] * FULL_BP / total)
-        return _Standing(actions=actions, baseline=baseline, canary=canary, bp=bp, mark=read_mark(self._elb.tags(arn).get(TAG, "")))
+        odd = f"it forwards to {_name(others[0])} too, which is neither side" if others else ""
+        total = sum(groups.values())
+        odd = odd or ("" if total else "both weights are 0")
+        bp = round(groups[canary] * FULL_BP / total) if total else 0
+        mark = read_mark(self._elb.tags(arn).get(TAG, ""))
+        return _Standing(actions=actions, baseline=baseline, canary=canary, bp=bp, mark=mark, odd=odd)
 
     def _actions(self, standing: _Standing, bp: int) -> list[dict[str, Any]]:
         """Return the rule's actions with other weights; what else it does (such as signing in) stays."""
@@ -220,7 +226,7 @@ class AlbRouter:
                 order = {"Order": action["Order"]} if "Order" in action else {}
                 kept.append({"Type": "forward", "ForwardConfig": forward, **order})
             else:
-                kept.append(dict(action))
+                kept.append(_kept(action))
         return kept
 
 
@@ -235,6 +241,15 @@ def paper_commands(connection: Connection, cell: CellId) -> tuple[str, ...]:
         f"aws elbv2 {plural}",
         f"aws elbv2 modify-{verb} {flag} {arn} {what} Type=forward,TargetGroupArn=ARN-OF-THE-BASELINE-GROUP",
     )
+
+
+def _kept(action: dict[str, Any]) -> dict[str, Any]:
+    """Return another action as it may be sent back: AWS never tells a client secret, and keeps the one that it has where asked to."""
+    found = dict(action)
+    if "AuthenticateOidcConfig" in found:
+        config = {k: v for k, v in found["AuthenticateOidcConfig"].items() if k != "ClientSecret"}
+        found["AuthenticateOidcConfig"] = {**config, "UseExistingClientSecret": True}
+    return found
 
 
 def _number(connection: Connection, key: str, default: float, most: float) -> float:

@@ -47,6 +47,7 @@ class _Standing:
     canary: dict[str, Any]
     bp: int
     mark: Mark
+    odd: str = ""
 
 
 class HttpRouteRouter:
@@ -198,13 +199,12 @@ class HttpRouteRouter:
         baseline = _pick(cell, backends, names.baseline if names else "", "-baseline")
         canary = _pick(cell, backends, names.canary if names else "", "-canary")
         others = [b for b in backends if _weight(b) and b not in (baseline, canary)]
-        if others:
-            raise _odd(cell, f"it routes to {str(others[0].get('name'))[:63]} too, which is neither side")
-        total = _weight(baseline) + _weight(canary)
-        if total <= 0:
-            raise _odd(cell, "both weights are 0")
+        odd = f"it routes to {str(others[0].get('name'))[:63]} too, which is neither side" if others else ""
+        total = sum(_weight(b) for b in backends)
+        odd = odd or ("" if total else "both weights are 0")
+        bp = round(_weight(canary) * FULL_BP / total) if total else 0
         mark = read_mark(str(((whole.get("metadata") or {}).get("annotations") or {}).get(MARK, "")))
-        return _Standing(whole=whole, baseline=baseline, canary=canary, bp=round(_weight(canary) * FULL_BP / total), mark=mark)
+        return _Standing(whole=whole, baseline=baseline, canary=canary, bp=bp, mark=mark, odd=odd)
 
     def _change(
         self, cell: CellId, change: Callable[[_Standing], Mark | Stale | None], bp: int | None, deadline: Deadline
@@ -217,6 +217,8 @@ class HttpRouteRouter:
             if isinstance(wanted, Stale):
                 return wanted
             share = standing.bp if bp is None else bp
+            if share > standing.bp and standing.odd:
+                raise _odd(cell, standing.odd)
             if wanted is None or (wanted == standing.mark and share == standing.bp and _is_plain(standing)):
                 return standing
             if bp is not None:
