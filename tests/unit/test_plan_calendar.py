@@ -126,6 +126,16 @@ def test_a_freeze_in_which_hosts_become_ready_holds_the_wave_until_its_end() -> 
     plan = plan_of(fleet_of(window), options=PlanOptions(ready={PoolId("m"): took}))
     first = calendar_of(plan).waves[0]
     assert (first.start, first.waits) == (NOW + 3 * H, ("fair",))
+    assert plan.overlap_extra is not None
+    assert plan.overlap_extra.amount == Decimal(2 * 50 * (4 + 28 + 2)), "from two hours before the first wave, in which hosts get ready"
+
+
+@pytest.mark.parametrize("days", [1, 3650])
+def test_a_window_before_the_first_wave_costs_nothing_since_no_side_is_up_yet(days: int) -> None:
+    window = FreezeWindow(name="fair", start=NOW - H, end=NOW + days * 24 * H)
+    frozen, free = plan_of(fleet_of(window)), plan_of(fleet_of())
+    assert (frozen.overlap_cost, frozen.overlap_extra) == (free.overlap_cost, free.overlap_extra)
+    assert calendar_of(frozen).payback_hours == calendar_of(free).payback_hours
 
 
 @pytest.mark.parametrize(("hours", "size"), [(29, 4), (33, 2), (37, 2), (27, 0)])
