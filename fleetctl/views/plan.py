@@ -45,6 +45,7 @@ WHY = {
     "limit.budget": "budget",
     "limit.target": "cap on AMD",
     "apart": "must stand apart",
+    "commitment": "paid for already",
     "cooling": "cooling",
 }
 """What binds, in a word, by how the reason's code begins; the longest beginning counts."""
