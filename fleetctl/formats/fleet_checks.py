@@ -109,7 +109,8 @@ def _regions(policy: PolicyShape, parts: Parts) -> Iterator[Finding]:
     for key, regions in (("power_kw", policy.power_kw), ("cooling", policy.cooling)):
         for region in regions:
             if known and region not in known:
-                yield ("policy", key, region), f"no pool is in a region named {region!r}{did_you_mean(region, known)}"
+                near = did_you_mean(region, known) or f"; pools are in {', '.join(sorted(known)[:8])}"
+                yield ("policy", key, region), f"no pool is in a region named {region!r}{near}"
 
 
 def _paths(paths: Mapping[int, PathShape]) -> Iterator[Finding]:

@@ -40,6 +40,7 @@ def with_(old: str, new: str, text: str = COMPANY) -> str:
         (with_("power_kw: {eastus2: 180", "power_kw: {eastus2: 0"), "must be above 0"),
         (with_("power_kw: {eastus2: 180", "power_kw: {eastus: 180"), "no pool is in a region named 'eastus' (did you mean 'eastus2'?)"),
         (with_("cooling: {eastus2: air", "cooling: {estus2: air"), "no pool is in a region named 'estus2' (did you mean 'eastus2'?)"),
+        (with_("eastus2: 180", "atlantis: 180"), "no pool is in a region named 'atlantis'; pools are in eastus2, swedencentral"),
         (with_("count: 4, hourly", "count: 9999, hourly"), "9999 is above the limit of 8 of pool 'p5-us-east-1'"),
         (with_("paths:\n", "paths:\n  - {between: [eastus2, us-east-1], round_trip: 9ms}\n"), "stands in row 1 already"),
         *(
