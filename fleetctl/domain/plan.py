@@ -353,9 +353,9 @@ class Plan:
     paths: tuple[PathUse, ...] = field(default=(), metadata=LATER)
 
     @property
-    def conflicts(self) -> bool:
-        """Tell whether lines of the fleet file cannot all hold."""
-        return any(c.name == "conflict" and not c.ok for c in self.checks)
+    def is_stuck(self) -> bool:
+        """Tell whether lines of the fleet file cannot all hold and nothing moves: there is nothing to approve."""
+        return any(c.name == "conflict" and not c.ok for c in self.checks) and all(o.kind != "move" for o in self.outcomes)
 
     def stage_of(self) -> dict[CellId, int]:
         """Return the stage of every cell that is in a wave."""

@@ -78,7 +78,7 @@ def render_plan(plan: Plan, fleet: Fleet, *, width: int = WIDTH, most: int = MOS
 
 
 def _end(plan: Plan, *, saved: bool) -> str:
-    if plan.conflicts:
+    if plan.is_stuck:
         return (
             f"Nothing was changed{'' if saved else ', nothing was saved'}. Next: change one of the lines that conflict, then fleetctl plan"
         )

@@ -118,7 +118,9 @@ def test_bad_rows_are_named_with_their_line() -> None:
 
 
 @pytest.mark.parametrize(("limit", "code"), [(0, 1), (3, 0)])
-def test_a_plan_with_a_conflict_fails_as_a_command(limit: int, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_conflict_for_which_nothing_moves_fails_the_command(
+    limit: int, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = Path("inventory/lab-six/fleet.yaml").read_text(encoding="utf-8").replace("count: 0, limit: 3", f"count: 0, limit: {limit}")
     text = text.replace("source: nvidia-lab, router: edge}", "source: nvidia-lab, router: edge, target: mi300x-lab}")
     folder = tmp_path / "inventory" / "fleet"
@@ -132,8 +134,9 @@ def test_a_plan_with_a_conflict_fails_as_a_command(limit: int, code: int, tmp_pa
     assert ("Next: fleetctl approve" in capsys.readouterr().out) == (code == 0)
 
 
-def test_a_conflict_is_no_plan_to_approve() -> None:
-    fleet = pinned(2)
+def test_a_conflict_for_which_nothing_moves_is_no_plan_to_approve() -> None:
+    assert "Next: fleetctl approve" in render_plan(plan_of(pinned(2)), pinned(2)), "two of four move: shown as failed, offered all the same"
+    fleet = pinned(0)
     for saved in (True, False):
         text = render_plan(plan_of(fleet), fleet, saved=saved)
         assert "fleetctl approve" not in text

@@ -71,7 +71,8 @@ def command(
         _what_if(app, made, options, output, save=not dry_run)
     else:
         show_plan(app, made, output, saved=not dry_run)
-    if made.conflicts:
+    if made.is_stuck:
+        app.note("Lines of the fleet file cannot all hold (check conflict): change one of them, then run: fleetctl plan")
         sys.exit(EXIT_FAILED)
     moves = any(o.kind == "move" and not o.arrived for o in made.outcomes)
     sys.exit(EXIT_CHANGES if detailed_exitcode and moves else EXIT_DONE)
