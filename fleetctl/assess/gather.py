@@ -93,7 +93,7 @@ class Gatherer:
         self._listed: set[str] = set()
         self._included: list[tuple[str, str, int]] = []
         self._modules_of_git: list[tuple[str, str]] = []
-        self._headers: list[tuple[str, dict[str, tuple[int, bool]]]] = []
+        self._headers: list[tuple[str, dict[str, tuple[int, bool]], bool]] = []
         self._found = Collected(book)
         self._python_base: Place | None = None
         self._elves: list[ElfFile] = []
@@ -233,7 +233,9 @@ class Gatherer:
             self.counts.guards += facts.guards
             self.counts.guard_files += 1
         if facts.headers:
-            self._headers.append((facts.path, facts.headers))
+            self._headers.append((facts.path, facts.headers, False))
+        if facts.device_headers:
+            self._headers.append((facts.path, facts.device_headers, True))
         if not facts.cuda and not facts.hits:
             return
         if facts.cuda:
@@ -350,10 +352,10 @@ class Gatherer:
 
     def _finish_names(self) -> None:
         own = {name.replace("!", "/").rpartition("/")[2] for name in self._files}
-        for path, headers in self._headers:
+        for path, headers, is_other in self._headers:
             for name, (line, guarded) in sorted(headers.items()):
                 if name.lower() not in own:
-                    self._found.add("R108", Place(path, line), name, subject=name, guarded=guarded)
+                    self._found.add("R108", Place(path, line), name, subject=name, guarded=guarded, lighter=is_other)
         self._headers = []
         for facts in self._sources:
             tables = (("R036", facts.unsupported), ("R037", facts.unknown))

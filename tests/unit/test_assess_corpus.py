@@ -176,6 +176,9 @@ NOT_NATIVE: dict[str, tuple[Tree, str]] = {
     "cudss": ({"a.cc": "#include <cudss.h>\n"}, "R094"),
     "nvml": ({"a.cc": "#include <nvml.h>\n"}, "R072"),
     "nvtx": ({"a.cc": "#include <nvtx3/nvtx3.hpp>\n"}, "R071"),
+    "cublasxt": ({"a.cc": "#include <cublasXt.h>\nint main() {}\n"}, "R108"),
+    "cublasxt-in-quotes": ({"a.cc": '#include "cublasXt.h"\nint main() {}\n'}, "R108"),
+    "device-header-that-is-absent": ({"a.cc": '#include "kernels/scan.cuh"\nint main() {}\n'}, "R108"),
     "header-of-no-table": ({"a.cc": "#include <cuda_new_thing.h>\n"}, "R108"),
     "dlopen": ({"a.c": '#include <dlfcn.h>\nvoid *f(void) { return dlopen("libcuda.so.1", RTLD_NOW); }\n'}, "R098"),
     "program-that-opens": ({"server": elf({".rodata": b"x\0libnvinfer.so.10\0y"})}, "R057"),
@@ -231,6 +234,8 @@ HOST_ASM = (
     '#include <cuda_runtime.h>\nvoid f(float *p) { unsigned a, d; asm volatile("rdtsc" : "=a"(a), "=d"(d)); asm("pause"); cudaFree(p); }\n'
 )
 GUARD = "import torch\nif torch.version.hip:\n    {}\nelse:\n    {}\n"
+MAPPED_HEADERS = ("cublasLt", "cusolverDn", "cufftXt", "cusolverMg", "cuda_bf16", "cuda_fp8", "cuda_fp16")
+WARP_CALLS = ("(__syncwarp(), v)", "__reduce_add_sync(~0ull, v)", "__reduce_max_sync(~0ull, v)", "__reduce_xor_sync(~0ull, v)")
 NOT_BLOCKED: dict[str, Tree] = {
     "host-asm": {"a.cpp": HOST_ASM},
     "host-asm-in-cu": {"a.cu": KERNEL + 'void g() { asm volatile("mfence" ::: "memory"); __asm__ __volatile__("" : : : "memory"); }\n'},
@@ -279,6 +284,8 @@ NOT_BLOCKED: dict[str, Tree] = {
         "Dockerfile": "FROM rocm/vllm:latest\nENV VLLM_ROCM_USE_AITER=0\nRUN pip install 'git+https://github.com/ROCm/flash-attention.git'\n"
     },
     "vllm": {"requirements.txt": "vllm==0.33.0\ntorch\n", "main.py": "import torch\nimport vllm\nx = torch.zeros(1, device='cuda')\n"},
+    **{f"include-{n}": {"a.cpp": f"#include <{n}.h>\nint main() {{}}\n", "b.cu": f'#include "{n}.h"\n{KERNEL}'} for n in MAPPED_HEADERS},
+    **{f"warp-{n}": {"a.cu": KERNEL + f"__device__ int g(int v) {{ return {n}; }}\n"} for n in WARP_CALLS},
     "comment-in-c": {
         "a.cpp": '// cudaLaunchKernelEx(); asm("mov.u32 %0, 1;")\n'
         '/* #include <optix.h> */ const char *s = "cudaMalloc failed";\nint main() {}\n'
