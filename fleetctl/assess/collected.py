@@ -92,11 +92,24 @@ class Collected:
         self._put((rule.id, subject, False), place, group, 1)
 
     def package(
-        self, rule: PackageRule, place: Place, text: str, name: str, *, least: str, is_replaced: bool, guarded: bool = False
+        self,
+        rule: PackageRule,
+        place: Place,
+        text: str,
+        name: str,
+        *,
+        least: str,
+        is_replaced: bool,
+        guarded: bool = False,
+        optional: bool = False,
     ) -> None:
-        """Add a package; one that stays is a blocker, one that must be exchanged is work."""
-        if is_replaced:
-            grade: Grade = "info"
+        """Add a package; one that stays is a blocker, one that must be exchanged is work, an optional one a risk."""
+        if optional and not is_replaced and least != "native":
+            grade: Grade = "risk"
+            least = "native"
+            text += " (optional: nothing here asks for it)"
+        elif is_replaced:
+            grade = "info"
         elif least == "stay":
             grade = "blocker"
         else:

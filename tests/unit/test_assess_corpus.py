@@ -236,6 +236,25 @@ HOST_ASM = (
 GUARD = "import torch\nif torch.version.hip:\n    {}\nelse:\n    {}\n"
 MAPPED_HEADERS = ("cublasLt", "cusolverDn", "cufftXt", "cusolverMg", "cuda_bf16", "cuda_fp8", "cuda_fp16")
 WARP_CALLS = ("(__syncwarp(), v)", "__reduce_add_sync(~0ull, v)", "__reduce_max_sync(~0ull, v)", "__reduce_xor_sync(~0ull, v)")
+ASKED = (
+    "import importlib.util\nif importlib.util.find_spec('cuml') is not None:\n    import cuml\nelse:\n    import sklearn\n",
+    "from importlib.util import find_spec\n_HAS = find_spec('cuml') is not None\nif _HAS:\n    import cuml\n",
+    "from importlib.util import find_spec\nif not find_spec('cuml'):\n    cuml = None\nelse:\n    import cuml\n",
+    "import contextlib\nwith contextlib.suppress(ImportError):\n    import cuml\n",
+    "from contextlib import suppress\nwith suppress(OSError, Exception):\n    import tensorrt\n",
+)
+NEEDED_ALL_THE_SAME = (
+    "from importlib.util import find_spec\nif find_spec('cuml') is None:\n    raise SystemExit(1)\nimport cuml\n",
+    "from importlib.util import find_spec\nif find_spec('cuml'):\n    import cuml\nelse:\n    raise RuntimeError('no cuml')\n",
+    "import contextlib\nwith contextlib.suppress(KeyError):\n    import cuml\n",
+    "import os\nif os.environ.get('X') is not None:\n    import cuml\n",
+)
+NOT_LINUX = (
+    'sys_platform == "win32"',
+    "sys_platform != 'linux' and python_version > '3'",
+    "(platform_system == 'Windows' or platform_system == 'Darwin')",
+    "os_name=='nt'",
+)
 NOT_BLOCKED: dict[str, Tree] = {
     "host-asm": {"a.cpp": HOST_ASM},
     "host-asm-in-cu": {"a.cu": KERNEL + 'void g() { asm volatile("mfence" ::: "memory"); __asm__ __volatile__("" : : : "memory"); }\n'},
@@ -286,6 +305,12 @@ NOT_BLOCKED: dict[str, Tree] = {
     "vllm": {"requirements.txt": "vllm==0.33.0\ntorch\n", "main.py": "import torch\nimport vllm\nx = torch.zeros(1, device='cuda')\n"},
     **{f"include-{n}": {"a.cpp": f"#include <{n}.h>\nint main() {{}}\n", "b.cu": f'#include "{n}.h"\n{KERNEL}'} for n in MAPPED_HEADERS},
     **{f"warp-{n}": {"a.cu": KERNEL + f"__device__ int g(int v) {{ return {n}; }}\n"} for n in WARP_CALLS},
+    **{f"asked-{n}": {"a.py": text} for n, text in enumerate(ASKED)},
+    **{f"never-on-linux-{n}": {"requirements.txt": f"fastapi\ncuml-cu12 ; {m}\n"} for n, m in enumerate(NOT_LINUX)},
+    "extra-that-nothing-asks-for": {
+        "pyproject.toml": '[project]\nname="x"\ndependencies=["fastapi"]\n[project.optional-dependencies]\ngpu=["cuml-cu12", "tensorrt"]\n'
+    },
+    "list-beside-one-for-rocm": {"requirements-cuda.txt": "cuml-cu12\n", "requirements-rocm.txt": "fastapi\n"},
     "comment-in-c": {
         "a.cpp": '// cudaLaunchKernelEx(); asm("mov.u32 %0, 1;")\n'
         '/* #include <optix.h> */ const char *s = "cudaMalloc failed";\nint main() {}\n'
@@ -334,6 +359,13 @@ def trees(verdict: str) -> dict[str, Tree]:
 
 
 ADVERSARY = trees("native")
+ADVERSARY |= {f"needed-all-the-same-{n}": {"a.py": text} for n, text in enumerate(NEEDED_ALL_THE_SAME)}
+EXTRA = '[project]\nname="x"\n[project.optional-dependencies]\ngpu=["cuml-cu12"]\n'
+ADVERSARY["extra-that-is-installed"] = {"pyproject.toml": EXTRA, "Dockerfile": 'FROM python:3.12\nRUN pip install ".[gpu]"\n'}
+ADVERSARY["extra-that-is-imported"] = {"pyproject.toml": EXTRA, "a.py": "import cuml\n"}
+ADVERSARY["list-for-cuda-alone"] = {"requirements-cuda.txt": "cuml-cu12\n", "requirements.txt": "fastapi\n"}
+ADVERSARY["list-of-the-same-beside"] = {"requirements-cuda.txt": "cuml-cu12\n", "requirements-rocm.txt": "cuml-cu12\n"}
+ADVERSARY["marker-that-linux-meets"] = {"requirements.txt": "cuml-cu12 ; sys_platform == 'linux' or sys_platform == 'win32'\n"}
 HARMLESS = trees("blocked")
 ADVERSARY["utf16"] = {"k.cu": KERNEL.encode("utf-16")}
 LAYERS: dict[str, tuple[str, bytes]] = {
