@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal, NamedTuple, cast
 
+from fleetctl.assess.models import lacks_fp4
 from fleetctl.domain.plan import Finding, Grade, Route
 from fleetctl.domain.portability import PackageRule, RuleBook
 from fleetctl.domain.units import Instant
@@ -142,7 +143,9 @@ class Collected:
         made = [
             self._finding(key, group, now, ported)
             for key, group in self._groups.items()
-            if not (key[0] in WAVE64_RULES and not is_wave64(target)) and not (key[0] in CDNA_RULES and not is_cdna(target))
+            if not (key[0] == "R026" and not lacks_fp4(target))
+            and not (key[0] in WAVE64_RULES and not is_wave64(target))
+            and not (key[0] in CDNA_RULES and not is_cdna(target))
         ]
         if self._over:
             rule = self._book.rules["R090"]

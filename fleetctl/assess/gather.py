@@ -321,7 +321,7 @@ class Gatherer:
         for line, command in facts.commands:
             for one in requirements(f"{path}.sh", command):
                 self._require(one._replace(path=path, line=line))
-            for hit in self._text.scan(command, {"flags"}):
+            for hit in self._text.scan(command, {"flags", "command"}):
                 self._found.add(hit.rule, Place(path, line), hit.subject, guarded=facts.is_guarded(line))
         for asm in facts.asm:
             if asm.kind not in {"amd", "empty"}:
@@ -386,6 +386,8 @@ class Gatherer:
             (optional if self._is_optional(one) else self._required).setdefault(one.name, one)
         for name, one in [*sorted(self._required.items()), *sorted((n, o) for n, o in optional.items() if n not in self._required)]:
             rule = self._packages.rule_for(name)
+            if rule is not None and rule.status == "native" and "+rocm" in one.version:
+                continue
             if rule is None or (name.startswith("nvidia-") and "-cu1" in name) or not holds(rule, one.version):
                 continue
             if name.startswith("deb:") and rule.id in done:

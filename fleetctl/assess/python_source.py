@@ -111,6 +111,9 @@ _ASKED = re.compile(
 """Names that are told whether a module is there."""
 
 
+_PORTABLE = ("triton.language.extra.libdevice", "triton.language.extra.hip")
+
+
 class _Reader:
     """Walks a syntax tree without recursion, with what guards each node."""
 
@@ -149,6 +152,8 @@ class _Reader:
             goes_on = any(_goes_on(h) for h in node.handlers)
             if goes_on and node.body:
                 self._facts.soft.append((node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno))
+            if goes_on and any(isinstance(n, ast.ImportFrom) and (n.module or "").startswith(_PORTABLE) for n in node.body):
+                self._facts.guarded += [_span(h) for h in node.handlers]  # what an old Triton needs
             yield from self._body(node.body, amd, soft or goes_on)
             for rest in (node.handlers, node.orelse, node.finalbody):
                 for inner in rest:

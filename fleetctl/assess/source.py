@@ -17,7 +17,8 @@ from fleetctl.assess.names import LOOKS_LIKE_CUDA, is_generic
 from fleetctl.assess.warps import LANE_WORDS, dynamic_launches, narrow_masks, thirty_two_lanes
 from fleetctl.domain.portability import USABLE, Rule, RuleBook
 
-CUDA_SUFFIXES = (".cu", ".cuh", ".cu.cc", ".cuf", ".cu.h", ".cu.in")
+TEMPLATES = (".jinja", ".jinja2", ".j2", ".in", ".tmpl", ".tpl", ".template", ".mako")
+CUDA_SUFFIXES = (".cu", ".cuh", ".cu.cc", ".cu.h", *(f"{kind}{t}" for kind in (".cu", ".cuh") for t in TEMPLATES))
 C_SUFFIXES = (
     *(".h", ".hpp", ".hh", ".hxx", ".h++", ".inl", ".inc", ".ipp", ".tpp", ".tcc", ".txx"),
     *(".cl", ".clh", ".c", ".cc", ".cpp", ".cxx", ".c++", ".cppm", ".ixx"),
