@@ -200,8 +200,9 @@ def write_support(record: LabRecord) -> None:
     living: UnitConfig = {"settle_s": 1.0}
     argv = [sys.executable, "-m", "fleetctl.cli.main", "lab", "ticker", "--workspace", record.workspace]
     write_unit(units, "ticker", {"argv": argv, "env": python_env(), "config": living})
-    argv = [sys.executable, "-m", "fleetctl.cli.main", "-C", record.workspace, "guard", "--every", "1"]
-    write_unit(units, "guard", {"argv": argv, "env": python_env(), "config": living})
+    if "guard" in support_units(record):
+        argv = [sys.executable, "-m", "fleetctl.cli.main", "-C", record.workspace, "guard", "--every", "1"]
+        write_unit(units, "guard", {"argv": argv, "env": python_env(), "config": living})
 
 
 def write_load_unit(record: LabRecord) -> None:

@@ -111,6 +111,8 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
 
 def _identity(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
     """Freeze the weight while the arms do not serve the same; a change of either begins this step's evidence anew. None: nothing to do."""
+    if r.settled_at is None and seen.split.target_bp > r.weight_bp:
+        return None  # a step lower is never frozen: a person or a rule has ordered it
     if not r.arms.sure:
         text = "an arm answers differently from one time to the next what it serves: asking again, weight frozen"
         return _frozen(r, seen, Reason(code=UNSURE, text=text), now, mark=UNSURE, page=False)

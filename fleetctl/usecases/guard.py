@@ -15,7 +15,7 @@ from fleetctl.domain.units import Instant
 from fleetctl.errors import FleetctlError
 from fleetctl.usecases.home import HomePorts, readable
 
-Seen = Literal["quiet", "watched", "home", "held", "lost"]
+Seen = Literal["quiet", "watched", "home", "held", "lost", "foreign"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class GuardLook:
 
     Args:
         kind: "quiet" nobody is on the target; "watched" its lease runs; "home" taken home now; "held" its lease has lapsed and the source
-            proves nothing; "lost" its router or way home cannot be read.
+            proves nothing; "lost" its router or way home cannot be read; "foreign" a weight that nobody ever fenced, so none of ours.
     """
 
     cell: CellId
@@ -47,14 +47,18 @@ def _look(way: WayHome, ports: HomePorts) -> GuardLook:
             return GuardLook(cell=way.cell, kind="quiet")
         if shown.lease_until > now:
             return GuardLook(cell=way.cell, kind="watched")
+        if not shown.token:
+            return GuardLook(cell=way.cell, kind="foreign", text=f"leaves {shown.target_bp / 100:g} % as it is: fleetctl never set it")
         return _home(way, shown, ports, now)
     except FleetctlError as e:
         return GuardLook(cell=way.cell, kind="lost", text=e.message)
+    except Exception as e:  # what nobody expected of one router keeps no other cell from home
+        return GuardLook(cell=way.cell, kind="lost", text=f"unexpected {type(e).__name__}: {e}"[:300])
 
 
 def _home(way: WayHome, shown: Split, ports: HomePorts, now: Instant) -> GuardLook:
     late = (now - shown.lease_until).total_seconds()
-    since = f"its lease has lapsed {late:,.0f} s ago" if shown.token else "nobody has ever held its lease"
+    since = f"its lease has lapsed {late:,.0f} s ago"
     try:
         ready = ports.prober(way).ready(way.source, way.cell)
         proven, why = ready.ready > 0, ready.detail

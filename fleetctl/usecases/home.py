@@ -119,6 +119,9 @@ def fallback(ways: Sequence[WayHome], ports: HomePorts, actor: Actor, *, unprove
             return return_home(way, ports, actor, unproven=unproven)
         except FleetctlError as e:
             return Failure(cell=way.cell, error=e)
+        except Exception as e:  # what nobody expected of one router keeps no other cell from home
+            text = f"{way.cell}: unexpected {type(e).__name__}: {e}"[:300]
+            return Failure(cell=way.cell, error=FleetctlError("fallback.unexpected", text, hint="Run: fleetctl fallback CELL --paper"))
 
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
         results = tuple(pool.map(one, ways))

@@ -311,9 +311,11 @@ def _members(r: Rollout, ports: TickPorts) -> Iterator[Member]:
 
 
 def _mark(r: Rollout, ports: TickPorts) -> Cursor | None:
+    if r.direction == "home":
+        return None  # nothing is judged on the way
     try:
         return ports.evidence(r.cell).mark(r.cell)
-    except EvidenceUnavailable:
+    except (EvidenceUnavailable, ConfigInvalid):
         return None
 
 
@@ -332,7 +334,7 @@ def _with_thresholds(r: Rollout, ports: TickPorts) -> Rollout:
         return r
     try:
         frozen = ports.evidence(r.cell).freeze(r.cell, scales_of(r.spec), THRESHOLD_LEAST)
-    except EvidenceUnavailable:
+    except (EvidenceUnavailable, ConfigInvalid):
         return r
     return r if frozen is None else replace(r, since=replace(r.since, thresholds=frozen))
 

@@ -64,6 +64,8 @@ def _alb(connection: Connection, sources: Sources, backends: Names) -> Router:
     api = AwsApi(AwsAccess(profile=settings.get("profile", ""), endpoint=settings.get("endpoint", "")))
     rules = [text for key, text in settings.items() if key == "rule" or key.startswith("rule.")]
     region = settings.get("region") or (rules[0].split(":")[3] if rules and rules[0].count(":") > 3 else "")
+    if not region:
+        region = needed_setting(connection, "region", "load balancer: its rules are no ARNs")
 
     def client(service: str) -> Any:
         return api.client(service, region, wait_s=CALL_S)
@@ -103,13 +105,22 @@ def _sqs(connection: Connection, sources: Sources, backends: Names) -> Router:
     from fleetctl.adapters.routers.served import count_served
     from fleetctl.adapters.routers.work.board import WorkSplit
     from fleetctl.adapters.routers.work.sqs import SqsBoard
+    from fleetctl.errors import TrafficNotApplied
 
     settings = connection.settings
     logs = Path(needed_setting(connection, "log_folder", "results of jobs"))
     urls = {c: url for c in sources if (url := settings.get(f"queue.{c}") or settings.get("queue", ""))}
+    region = needed_setting(connection, "region", "queue")
     api = AwsApi(AwsAccess(profile=settings.get("profile", ""), endpoint=settings.get("endpoint", "")))
-    client = api.client("sqs", settings.get("region", ""), wait_s=CALL_S)
-    return WorkSplit(connection.name, SqsBoard(client, urls, lambda c, since: count_served(logs, c, since)), sources=sources)
+    client = api.client("sqs", region, wait_s=CALL_S)
+
+    def count(c: CellId, since: Instant) -> Served:
+        try:
+            return count_served(logs, c, since)
+        except OSError as e:
+            raise TrafficNotApplied("traffic.not_shown", f"router {connection.name}: results in {logs} cannot be read: {e}.") from e
+
+    return WorkSplit(connection.name, SqsBoard(client, urls, count), sources=sources)
 
 
 def _counter(connection: Connection) -> Callable[[CellId, Instant], Served] | None:

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from fleetctl.adapters.routers.alb.router import TAG, AlbRouter
+from fleetctl.adapters.routers.alb.router import TAG, AlbRouter, _kept
 from fleetctl.adapters.routers.alb.router import paper_commands as alb_paper
 from fleetctl.adapters.routers.alb.wire import Elb
 from fleetctl.adapters.routers.httproute.router import MARK, HttpRouteRouter
 from fleetctl.adapters.routers.httproute.wire import Routes
+from fleetctl.adapters.routers.route import Backends
 from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import Token
 from fleetctl.domain.split import Applied, Drained, Split, Stale
@@ -155,16 +156,33 @@ def test_t42_the_route_table_is_what_was_intended_after_every_action(api: Gatewa
     [
         (lambda b: b.append({"name": "third", "weight": 5}), "it routes to third too, which is neither side"),
         (lambda b: [x.update(weight=0) for x in b], "both weights are 0"),
+    ],
+)
+def test_a_rule_that_is_no_plain_split_is_never_raised_and_may_always_go_home(api: GatewayApi, change: Any, said: str) -> None:
+    router = route(api)
+    router.fence(CELL, Token(1))
+    router.set(split(1_000, 1))
+    change(api.routes[CELL]["spec"]["rules"][0]["backendRefs"])
+    with pytest.raises(TrafficNotApplied) as refused:
+        router.set(split(9_000, 1))
+    assert said in str(refused.value)
+    assert refused.value.code == "traffic.not_shown"
+    assert isinstance(router.set(split(0, 1)), Applied)
+    assert api.weights(CELL)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
         (lambda b: b.pop(), "no backend ...-canary is in its rule"),
         (lambda b: b.append(dict(b[1])), "more than one backend ...-canary"),
     ],
 )
-def test_a_rule_that_is_no_split_is_refused_with_the_reason(api: GatewayApi, change: Any, said: str) -> None:
+def test_sides_that_cannot_be_told_apart_are_refused_with_the_reason(api: GatewayApi, change: Any, said: str) -> None:
     change(api.routes[CELL]["spec"]["rules"][0]["backendRefs"])
     with pytest.raises(TrafficNotApplied) as refused:
         route(api).read(CELL)
     assert said in str(refused.value)
-    assert refused.value.code == "traffic.not_shown"
 
 
 def test_weights_of_others_are_read_as_shares_and_a_rule_beyond_the_last_is_told(api: GatewayApi) -> None:
@@ -188,11 +206,17 @@ def plane(moto: str) -> AlbPlane:
     return AlbPlane(moto, (CELL, STREAM))
 
 
+def router_settings(plane: AlbPlane) -> dict[str, str]:
+    return {f"rule.{cell}": arn for cell, arn in plane.rules.items()}
+
+
+def elb_of(plane: AlbPlane) -> Elb:
+    return Elb(lambda service: client(plane.url, service), "edge")
+
+
 def alb(plane: AlbPlane, settings: dict[str, str] | None = None, now: datetime | None = None) -> AlbRouter:
-    named = {f"rule.{cell}": arn for cell, arn in plane.rules.items()} | (settings or {})
-    connection = Connection(name="edge", kind="alb", settings=named)
-    elb = Elb(lambda service: client(plane.url, service), "edge")
-    return AlbRouter(connection, elb=elb, now=lambda: now or datetime.now(UTC), sources=SOURCES)
+    connection = Connection(name="edge", kind="alb", settings=router_settings(plane) | (settings or {}))
+    return AlbRouter(connection, elb=elb_of(plane), now=lambda: now or datetime.now(UTC), sources=SOURCES)
 
 
 def actions_of(plane: AlbPlane) -> list[dict[str, Any]]:
@@ -223,6 +247,15 @@ def test_a_share_between_two_weights_is_refused_and_nothing_moves(plane: AlbPlan
         router.set(split(1_005, token))
     assert refused.value.code == "traffic.unrealisable"
     assert router.read(CELL).target_bp == 1_000
+
+
+def test_going_home_in_parts_is_never_refused_for_its_share(plane: AlbPlane) -> None:
+    router = alb(plane)
+    token = token_above(router)
+    router.set(split(5_000, token))
+    done = router.set(split(3_333, token))  # two of three source replicas answer
+    assert isinstance(done, Applied)
+    assert done.split.target_bp == router.read(CELL).target_bp == 3_330
 
 
 def test_stickiness_is_ours_alone_and_off_at_zero_and_signing_in_stays(plane: AlbPlane) -> None:
@@ -276,6 +309,17 @@ def test_a_listener_without_rules_is_split_too_and_a_foreign_group_is_named(plan
     client(plane.url, "elbv2").modify_listener(ListenerArn=plane.listener, DefaultActions=[forward])
     with pytest.raises(TrafficNotApplied, match="more than one target group"):
         router.read(CELL)
+    own = {**router_settings(plane), f"rule.{CELL}": plane.listener}
+    named = {CELL: Backends(baseline=f"{CELL}-baseline", canary=f"{CELL}-canary")}
+    clear = AlbRouter(Connection(name="edge", kind="alb", settings=own), elb=elb_of(plane), sources=SOURCES, backends=named)
+    with pytest.raises(TrafficNotApplied, match="which is neither side"):
+        clear.set(split(9_000, token))
+    assert isinstance(clear.set(split(0, token)), Applied), "home all the same"
+
+
+def test_what_aws_needs_to_keep_a_sign_in_is_sent_back() -> None:
+    kept = _kept({"Type": "authenticate-oidc", "AuthenticateOidcConfig": {"ClientId": "a", "ClientSecret": "never told"}})
+    assert kept["AuthenticateOidcConfig"] == {"ClientId": "a", "UseExistingClientSecret": True}
 
 
 def test_a_rule_that_is_gone_and_paper(plane: AlbPlane) -> None:

@@ -254,8 +254,11 @@ def test_a_foreign_write_is_shown_and_does_not_hold_up_going_home(shared: EnvoyR
     assert (found.target_bp, found.cap_bp) == (9_000, 9_000)
     put(router, 0, token=token, cap=1_000)
     assert router.read(CELL).target_bp == 0
-    admin.modify({weight_key(f"{CELL}_canary"): "9000"}, Deadline())
-    with pytest.raises(TrafficNotApplied, match="no split of 10000"):
+    admin.modify({weight_key(f"{CELL}_canary"): "10000"}, Deadline())
+    assert router.read(CELL).target_bp == 5_000, "Envoy takes weights as shares of their sum"
+    put(router, 0, token=token, cap=1_000)
+    admin.modify({weight_key(f"{CELL}_canary"): "many"}, Deadline())
+    with pytest.raises(TrafficNotApplied, match="which are none"):
         router.read(CELL)
     for command in paper_commands(shared.connection, CELL)[:1]:
         url = command.rpartition(" ")[2].strip("'").removeprefix("http://")
@@ -265,6 +268,29 @@ def test_a_foreign_write_is_shown_and_does_not_hold_up_going_home(shared: EnvoyR
         assert link.getresponse().read() == b"OK\n"
         link.close()
     assert router.read(CELL).target_bp == 0, "the way on paper brings it home"
+
+
+def test_a_fence_that_comes_after_a_return_home_brings_nobody_back(own: EnvoyRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller has read the weight; a person brings the cell home; the controller goes on with what it had read."""
+    late, person, homes = own.router(), own.router(), list[int]()
+    put(late, 2_500, token=10)
+    real = EnvoyRouter._standing
+
+    def meanwhile(self: EnvoyRouter, cell: Any, deadline: Deadline) -> Any:
+        found = real(self, cell, deadline)
+        if self is late and homes:
+            put(person, 0, token=homes.pop())
+        return found
+
+    monkeypatch.setattr(EnvoyRouter, "_standing", meanwhile)
+    homes.append(10 + 2**20)
+    late.fence(CELL, Token(11))
+    assert own.router().read(CELL).target_bp == 0
+    put(person, 2_500, token=2**21)
+    homes.append(2**22)
+    stale = late.set(Split(cell=CELL, target_bp=5_000, cap_bp=10_000, token=Token(2**21), lease_until=in_an_hour()))
+    assert stale == Stale(cell=CELL, seen=Token(2**22))
+    assert own.router().read(CELL).target_bp == 0, "the last word of a writer that was fenced off is home"
 
 
 def _load(own: EnvoyRig, n: int, stop: threading.Event, statuses: list[int]) -> None:

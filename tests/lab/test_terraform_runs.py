@@ -211,7 +211,7 @@ def test_variables_stand_in_one_private_file_and_in_no_log(bench: TerraformBench
         broken.plan([spec()], bench.run("2"))
     assert MARK not in caplog.text
     with pytest.raises(ProvisionFailed) as odd:
-        bench.another(variables=lambda _: {"pool_id": object()}).plan([spec()], bench.run("3"))
+        bench.another(variables=lambda _: {**usual, "python": python, "pool_id": object()}).plan([spec()], bench.run("3"))
     assert odd.value.code == "provision.variables"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,13 +15,14 @@ from fleetctl.cli.main import cli
 from fleetctl.domain.fleet import Connection
 from fleetctl.domain.home import WayHome
 from fleetctl.domain.ids import CellId, PoolId, Token, WorkloadId
+from fleetctl.domain.people import Actor
 from fleetctl.domain.split import Applied, Readiness, Split
 from fleetctl.errors import FleetctlError, TrafficNotApplied
 from fleetctl.ports.traffic import Prober, Router
 from fleetctl.usecases.guard import guard
-from fleetctl.usecases.home import HomePorts
+from fleetctl.usecases.home import HomePorts, fallback, readable
 from tests.fakes.clock import FakeClock
-from tests.fakes.router import FakeRouter, Target
+from tests.fakes.router import EPOCH, FakeRouter, Target
 from tests.fakes.store import MemoryStore
 
 CHAT, SUMMARY = CellId("chat"), CellId("summary")
@@ -133,6 +135,33 @@ def test_a_controller_that_comes_back_in_this_moment_is_left_alone(tmp_path: Pat
     monkeypatch.setattr(Ready, "ready", meanwhile)
     assert w.look()[CHAT] == "watched"
     assert w.target.splits[CHAT].target_bp == 1_000
+
+
+def test_a_weight_that_was_never_ours_is_left_alone_and_said(tmp_path: Path) -> None:
+    w = World(tmp_path)
+    w.target.splits[CHAT] = Split(cell=CHAT, target_bp=5_000, cap_bp=10_000, token=Token(0), lease_until=EPOCH)
+    (seen,) = [found for found in guard(w.ports()) if found.cell == CHAT]
+    assert (seen.kind, seen.text) == ("foreign", "leaves 50 % as it is: fleetctl never set it")
+    assert w.target.splits[CHAT].target_bp == 5_000
+
+
+def test_one_router_that_breaks_in_a_way_nobody_expected_keeps_no_other_cell_from_home(tmp_path: Path) -> None:
+    w = World(tmp_path)
+    w.put(CHAT, 1_000)
+    w.put(SUMMARY, 1_000)
+    w.clock.advance(timedelta(seconds=200))
+    usual = w.ports()
+
+    def router(way: WayHome) -> Router:
+        if way.cell == CHAT:
+            raise ValueError("invalid endpoint")
+        return usual.router(way)
+
+    ports = replace(usual, router=router)
+    assert {found.cell: found.kind for found in guard(ports)} == {CHAT: "lost", SUMMARY: "home"}
+    w.put(SUMMARY, 1_000)
+    results = fallback(readable(w.ways)[0], ports, Actor(kind="person", name="ada", via="cli"))
+    assert [type(r).__name__ for r in results] == ["Failure", "Returned"]
 
 
 def test_a_router_with_its_own_guard_is_none_of_its_business(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from datetime import timedelta
 import pytest
 
 from fleetctl.domain.evidence import Arm
+from fleetctl.domain.rollout import Order
 from tests.fakes.evidence import Served
-from tests.rollouts import CELL
+from tests.rollouts import CELL, PERSON
 from tests.simulator import Simulation, quick
 
 Plane = Callable[[int, float], tuple[Arm, bool]]
@@ -87,6 +88,20 @@ def test_a_router_that_sends_everybody_to_the_target_is_taken_home() -> None:
     s = run(all_to_the_first_pool)
     assert (s.rollout().ended, s.bp()) == ("rolled_back", 0)
     assert "served share 100.0% is not the 10.0% that was set: the target gets far more than it may" in pages(s)[0]
+
+
+@pytest.mark.parametrize("share", [4_000, 8_000])
+def test_a_router_that_splits_in_its_own_way_is_left_however_it_splits(share: int) -> None:
+    s = run(lambda bp, draw: ("canary" if bp and draw * 10_000 < share else "baseline", False))
+    assert (s.rollout().ended, s.bp()) == ("rolled_back", 0)
+
+
+def test_a_person_may_promote_past_a_share_that_a_heavy_conversation_explains() -> None:
+    s = run(lambda bp, draw: ("canary" if bp and draw * 10_000 < bp + 2_000 * (bp < 5_000) else "baseline", False))
+    assert (s.rollout().phase, s.rollout().hold_reason) == ("canary", "router.share")
+    s.store.order(CELL, Order(kind="promote", actor=PERSON, at=s.clock.now()))
+    s.run(30, lambda: s.rollout().phase == "ramp")
+    assert s.rollout().phase == "ramp"
 
 
 def test_customers_who_get_errors_before_anything_has_moved_hold_the_first_step() -> None:

@@ -99,7 +99,7 @@ def test_a_consumer_that_comes_back_too_late_is_not_believed(batch: Batch) -> No
     assert second.claim != first.claim
     assert not batch.ledger.finish(first, ok=False)
     assert batch.ledger.finish(second, ok=True)
-    assert [row["st"] for row in batch.rows()] == [200]
+    assert sorted((row["a"], row["st"]) for row in batch.rows()) == [("baseline", 200), ("baseline", 500)], "the lost try is a failure"
 
 
 def test_a_poison_job_is_dead_after_three_tries_and_counts_once_as_a_failure(batch: Batch) -> None:
@@ -113,6 +113,34 @@ def test_a_poison_job_is_dead_after_three_tries_and_counts_once_as_a_failure(bat
     assert batch.ledger.tell() == 1
     assert batch.ledger.tell() == 0
     assert [(row["a"], row["st"], row["ta"]) for row in batch.rows()] == [("canary", 500, 30_000)]
+
+
+def test_consumers_that_die_on_the_target_show_in_its_evidence(batch: Batch) -> None:
+    batch.share(5_000)
+    for n in range(120):
+        batch.ledger.put(CELL, f"job-{n}", b"{}")
+    for _ in range(3):
+        while (job := batch.ledger.take(CELL, "canary", "w")) is not None:
+            if int(job.id.partition("-")[2]) % 3 or not job.claim.endswith("#1"):
+                batch.ledger.finish(job, ok=True)
+        batch.clock.advance(timedelta(seconds=31))
+    batch.ledger.tell()
+    target = [row["st"] for row in batch.rows() if row["a"] == "canary"]
+    assert 0.15 <= target.count(500) / len(target) <= 0.4
+
+
+def test_a_log_that_cannot_be_written_holds_up_neither_work_nor_going_home(tmp_path: Path) -> None:
+    batch = Batch(tmp_path)
+    batch.share(5_000)
+    batch.log.parent.write_text("a file where the folder should be")
+    batch.ledger.put(CELL, "a", b"")
+    job = batch.ledger.take(CELL, "canary", "w") or batch.ledger.take(CELL, "baseline", "w")
+    assert job is not None
+    assert batch.ledger.finish(job, ok=True)
+    again = WorkSplit("nightly", Ledger(batch.path, log=batch.log, now=batch.clock.now), sources={CELL: SOURCE})
+    assert again.read(CELL).target_bp == 5_000
+    batch.log.parent.unlink()
+    assert batch.ledger.tell() == 1
 
 
 def test_after_a_way_home_no_job_is_begun_on_the_target_and_what_runs_there_may_end(batch: Batch) -> None:
@@ -197,7 +225,8 @@ def history(tmp_path_factory: pytest.TempPathFactory, seed: int, jobs: int) -> N
             case _:
                 pass
     assert sorted(counted) == sorted(f"job-{n}" for n in range(jobs))
-    assert len(batch.rows()) == jobs
+    assert len([row for row in batch.rows() if row["st"] == 200]) == jobs
+    assert len(batch.rows()) <= 3 * jobs, "a lost try counts once per job and side"
 
 
 @given(st.integers(0, 10_000), st.integers(1, 50))

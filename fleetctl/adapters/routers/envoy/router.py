@@ -96,7 +96,9 @@ class EnvoyRouter:
                 return _shown(cell, standing)
             self._fencing.pop(cell, None)
             return Stale(cell=cell, seen=Token(standing.token))
-        self._write(cell, replace(standing, token=wanted), deadline)
+        fenced = replace(standing, token=wanted)
+        self._admin.modify(fenced.fence_entries(cell), deadline)
+        self._file(cell, fenced, FILE_LIMIT_S, is_fence=True)
         self._fencing[cell] = token
         return _shown(cell, self._standing(cell, deadline))
 
@@ -114,9 +116,11 @@ class EnvoyRouter:
         wanted = replace(standing, bp=s.target_bp, cap_bp=s.cap_bp, lease_ms=epoch_ms(s.lease_until))
         lowering = s.target_bp < standing.bp
         reported = self._file(cell, wanted, FILE_LIMIT_S) if lowering else ""
-        self._admin.modify(wanted.entries(cell), deadline)
+        self._admin.modify(wanted.split_entries(cell), deadline)
         shown = self._standing(cell, deadline)
         if shown.token > s.token:
+            if shown.bp == s.target_bp > 0:  # somebody fenced us off in between, and our word came last: then the last word is home
+                self._admin.modify(replace(shown, bp=0).split_entries(cell), deadline)
             return Stale(cell=cell, seen=Token(shown.token))
         if shown != wanted:
             raise TrafficNotApplied(
@@ -185,15 +189,11 @@ class EnvoyRouter:
             raise TrafficNotApplied("traffic.unknown_cell", text, hint="Run: fleetctl inventory")
         return found
 
-    def _write(self, cell: CellId, wanted: Standing, deadline: Deadline) -> None:
-        self._admin.modify(wanted.entries(cell), deadline)
-        self._file(cell, wanted, FILE_LIMIT_S)
-
-    def _file(self, cell: CellId, wanted: Standing, limit_s: float) -> str:
+    def _file(self, cell: CellId, wanted: Standing, limit_s: float, *, is_fence: bool = False) -> str:
         if self._file_path is None:
             return ""
         path = self._file_path
-        return self._late.write(cell, lambda: write_standing(path, cell, wanted), limit_s)
+        return self._late.write(cell, lambda: write_standing(path, cell, wanted, is_fence=is_fence), limit_s)
 
 
 def replicas_of(connection: Connection, backends: Mapping[CellId, Backends]) -> Replicas:

@@ -1,6 +1,7 @@
 """Traffic, adapter layer: Envoy's runtime, over its admin interface and in the file from which it restarts. Never decides a weight.
 
-Per cell there are three keys: the weight of each of its two clusters, and "<cap bp>:<token>:<lease, epoch ms>". The file is a
+Per cell there are four keys: the weight of each of its two clusters, the token, and "<cap bp>:<lease, epoch ms>". Whoever fences writes
+the token alone, whoever sets never writes it: so neither undoes what the other has just done. The file is a
 runtime resource (RTDS) that Envoy watches; what the admin interface sets stands above it until Envoy restarts.
 """
 
@@ -28,7 +29,8 @@ RUNTIME_FILE = "runtime.json"
 LOCK_LIMIT_S = 0.15
 _LOCK = ".runtime.lock"
 _ANSWER_MAX = 64 << 20
-_FENCE = re.compile(r"(\d{1,16}):(\d{1,16}):(\d{1,16})\Z")
+_LEASE = re.compile(r"(\d{1,16}):(\d{1,16})\Z")
+_TOKEN = re.compile(r"\d{1,16}\Z")
 _RESOURCE = "type.googleapis.com/envoy.service.runtime.v3.Runtime"
 _PREFIX = "fleetctl"
 
@@ -38,9 +40,14 @@ def weight_key(cluster: str) -> str:
     return f"{_PREFIX}.weight.{cluster}" if cluster else f"{_PREFIX}.weight"
 
 
-def fence_key(c: str) -> str:
-    """Return the runtime key of a cell's cap, token and lease."""
-    return f"{_PREFIX}.fence.{c}"
+def token_key(c: str) -> str:
+    """Return the runtime key of a cell's token."""
+    return f"{_PREFIX}.token.{c}"
+
+
+def lease_key(c: str) -> str:
+    """Return the runtime key of a cell's cap and lease."""
+    return f"{_PREFIX}.lease.{c}"
 
 
 def shadow_key(c: str) -> str:
@@ -64,38 +71,48 @@ class Standing:
     baseline: str = ""
     canary: str = ""
 
-    def entries(self, c: CellId) -> dict[str, str]:
-        """Return the cell's runtime keys and values."""
+    def split_entries(self, c: CellId) -> dict[str, str]:
+        """Return what a set writes."""
         return {
             weight_key(self.canary or f"{c}_canary"): str(self.bp),
             weight_key(self.baseline or f"{c}_baseline"): str(FULL_BP - self.bp),
-            fence_key(c): f"{self.cap_bp}:{self.token}:{self.lease_ms}",
+            lease_key(c): f"{self.cap_bp}:{self.lease_ms}",
         }
+
+    def fence_entries(self, c: CellId) -> dict[str, str]:
+        """Return what a fence writes."""
+        return {token_key(c): str(self.token)}
 
 
 def standing_of(c: CellId, values: Mapping[str, str], *, baseline: str = "", canary: str = "") -> Standing | None:
-    """Return what runtime values say of a cell, None where its weight is not among them.
+    """Return what runtime values say of a cell, None where its weight is not among them; Envoy takes weights as shares of their sum.
 
     Raises:
-        TrafficNotApplied: traffic.not_shown, where a value is no number or the two weights are no split.
+        TrafficNotApplied: traffic.not_shown, where a weight is no number.
     """
     shown = values.get(weight_key(canary or f"{c}_canary"))
     rest = values.get(weight_key(baseline or f"{c}_baseline"))
     if shown is None or rest is None:
         return None
-    if not (_is_weight(shown) and _is_weight(rest)) or int(shown) + int(rest) != FULL_BP:
-        raise TrafficNotApplied(
-            "traffic.not_shown",
-            f"cell {c}: Envoy shows weights {shown[:20]!r} and {rest[:20]!r}, no split of {FULL_BP}: somebody else writes there.",
-            hint="Run: fleetctl doctor",
-        )
-    found = _FENCE.match(values.get(fence_key(c), "0:0:0"))
-    cap, token, lease = (int(part) for part in found.groups()) if found else (0, 0, 0)
-    return Standing(bp=int(shown), cap_bp=cap, token=token, lease_ms=lease, baseline=baseline, canary=canary)
+    if not (_is_weight(shown) and _is_weight(rest)):
+        text = f"cell {c}: Envoy shows weights {shown[:20]!r} and {rest[:20]!r}, which are none: somebody else writes there."
+        raise TrafficNotApplied("traffic.not_shown", text, hint="Run: fleetctl doctor")
+    total = int(shown) + int(rest)
+    found = _LEASE.match(values.get(lease_key(c), ""))
+    cap, lease = (int(part) for part in found.groups()) if found else (0, 0)
+    token = values.get(token_key(c), "0")
+    return Standing(
+        bp=round(int(shown) * FULL_BP / total) if total else 0,
+        cap_bp=cap,
+        token=int(token) if _TOKEN.match(token) else 0,
+        lease_ms=lease,
+        baseline=baseline,
+        canary=canary,
+    )
 
 
 def _is_weight(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= FULL_BP
+    return text.isascii() and text.isdigit() and len(text) <= 9
 
 
 class Admin:
@@ -217,8 +234,8 @@ def read_runtime_file(path: Path) -> dict[CellId, Standing]:
     values = _values(path)
     found: dict[CellId, Standing] = {}
     for key in values:
-        if key.startswith(fence_key("")):
-            c = CellId(key.removeprefix(fence_key("")))
+        if key.startswith(lease_key("")):
+            c = CellId(key.removeprefix(lease_key("")))
             with suppress(TrafficNotApplied):
                 standing = standing_of(c, values)
                 if standing is not None:
@@ -230,29 +247,38 @@ def write_runtime_file(path: Path, cells: Mapping[CellId, Standing]) -> None:
     """Replace the file by these cells' keys, 0600. Raises OSError."""
     values: dict[str, str] = {}
     for c, standing in cells.items():
-        values |= standing.entries(c)
+        values |= standing.split_entries(c) | standing.fence_entries(c)
     _replace(path, values)
 
 
-def write_standing(path: Path, c: CellId, new: Standing) -> None:
+def write_standing(path: Path, c: CellId, new: Standing, *, is_fence: bool = False) -> None:
     """Put one cell's keys into the file by an atomic rename, unless a higher token stands there.
 
+    Args:
+        is_fence: only the token.
+
     Raises:
-        OSError: it could not be written, or its lock was held for over 150 ms.
+        OSError: it could not be written, what stands there cannot be read, or its lock was held for over 150 ms.
     """
     with _locked(path.parent):
-        values = _values(path)
-        found = _FENCE.match(values.get(fence_key(c), ""))
-        if found is not None and int(found[2]) > new.token:
+        values = _values(path, strict=True)
+        token = values.get(token_key(c), "0")
+        if _TOKEN.match(token) and int(token) > new.token:
             return
-        _replace(path, {**values, **new.entries(c)})
+        entries = new.fence_entries(c) if is_fence else new.split_entries(c) | new.fence_entries(c)
+        _replace(path, {**values, **entries})
 
 
-def _values(path: Path) -> dict[str, str]:
+def _values(path: Path, *, strict: bool = False) -> dict[str, str]:
+    """Return the file's keys; a missing file has none. A broken one has none either, or raises OSError where `strict`: others are in it."""
     try:
         layer = json.loads(path.read_bytes())["resources"][0]["layer"]
         return {str(key): str(value) for key, value in layer.items()}
-    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError):
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as e:
+        if strict:
+            raise OSError(f"{path} cannot be read as a runtime file: {type(e).__name__}") from e
         return {}
 
 

@@ -2,8 +2,9 @@
 
 A job belongs to a side by its bucket, hash(key) mod 10,000, as a request does. Which side may take it is decided in the transaction that
 takes it, by the share that stands then: so no job is taken for the target after a share of 0 was written. A job that its consumer has
-not finished in time is free again; what comes of it is taken once, from whoever holds it. One that has been tried too often is dead, and
-counts once, as a failure of the side that had it last.
+not finished in time is free again; what comes of it is taken once, from whoever holds it. A try that was lost is a failure of the side that
+had it, once per job and side: so consumers that die on the target show, and a poison job that nobody survives counts once. One that has
+been tried too often is dead.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +37,8 @@ CREATE TABLE IF NOT EXISTS jobs (id TEXT NOT NULL, cell TEXT NOT NULL, bucket IN
   tries INTEGER NOT NULL DEFAULT 0, ended_ms INTEGER NOT NULL DEFAULT 0, ok INTEGER NOT NULL DEFAULT 0, told INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (cell, id));
 CREATE INDEX IF NOT EXISTS jobs_waiting ON jobs (cell, state, bucket);
+CREATE TABLE IF NOT EXISTS lost (cell TEXT NOT NULL, id TEXT NOT NULL, arm TEXT NOT NULL, taken_ms INTEGER NOT NULL,
+  until_ms INTEGER NOT NULL, told INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (cell, id, arm));
 CREATE TABLE IF NOT EXISTS takes (cell TEXT NOT NULL, arm TEXT NOT NULL, at_ms INTEGER NOT NULL);
 CREATE INDEX IF NOT EXISTS takes_at ON takes (cell, at_ms);
 """
@@ -87,7 +90,7 @@ class Ledger:
         self._now = now
         with self._open() as db:
             db.executescript(_TABLES)
-        self.tell()
+        self._tell_if_possible()
 
     # the board ------------------------------------------------------------------------------------------------------------------
 
@@ -185,7 +188,7 @@ class Ledger:
             )
             counted = done.rowcount == 1
         if counted:
-            self.tell()
+            self._tell_if_possible()
         return counted
 
     def counts(self, c: CellId) -> dict[str, int]:
@@ -203,14 +206,21 @@ class Ledger:
         if self._log is None:
             return 0
         with self._open() as db:
-            rows = db.execute(
-                "SELECT id, cell, arm, state, ok, taken_ms, ended_ms FROM jobs WHERE told = 0 AND state IN ('ended', 'dead') LIMIT 1000"
+            ended = db.execute(
+                "SELECT cell, id, arm, ok, taken_ms, ended_ms FROM jobs WHERE told = 0 AND state = 'ended' LIMIT 1000"
             ).fetchall()
-            if not rows:
+            lost = db.execute("SELECT cell, id, arm, 0, taken_ms, until_ms FROM lost WHERE told = 0 LIMIT 1000").fetchall()
+            if not ended and not lost:
                 return 0
-            self._append(b"".join(_line(*row[1:]) for row in rows))
-            db.executemany("UPDATE jobs SET told = 1 WHERE cell = ? AND id = ?", [(row[1], row[0]) for row in rows])
-        return len(rows)
+            self._append(b"".join(_line(row[0], *row[2:]) for row in (*ended, *lost)))
+            db.executemany("UPDATE jobs SET told = 1 WHERE cell = ? AND id = ?", [row[:2] for row in ended])
+            db.executemany("UPDATE lost SET told = 1 WHERE cell = ? AND id = ? AND arm = ?", [row[:3] for row in lost])
+        return len(ended) + len(lost)
+
+    def _tell_if_possible(self) -> None:
+        """Tell; a log that cannot be written now holds up neither work nor going home: the next one tells."""
+        with suppress(TrafficNotApplied):
+            self.tell()
 
     def _append(self, text: bytes) -> None:
         assert self._log is not None  # noqa: S101 - only called where there is one
@@ -224,6 +234,11 @@ class Ledger:
 
     def _free(self, db: sqlite3.Connection, c: CellId, now: int) -> None:
         """Free what was held too long; a job that was tried too often is dead, with the side that had it last."""
+        db.execute(
+            "INSERT OR IGNORE INTO lost (cell, id, arm, taken_ms, until_ms)"
+            " SELECT cell, id, arm, taken_ms, until_ms FROM jobs WHERE cell = ? AND state = 'taken' AND until_ms <= ?",
+            (c, now),
+        )
         db.execute(
             "UPDATE jobs SET state = 'dead', ended_ms = until_ms WHERE cell = ? AND state = 'taken' AND until_ms <= ? AND tries >= ?",
             (c, now, self._most_tries),
@@ -253,13 +268,13 @@ class Ledger:
             ) from e
 
 
-def _line(cell: str, arm: str, state: str, ok: int, taken_ms: int, ended_ms: int) -> bytes:
-    """Return the end of a job as a router's log has a request; a dead one is a failure, tries before it count nowhere."""
+def _line(cell: str, arm: str, ok: int, taken_ms: int, ended_ms: int) -> bytes:
+    """Return the end of a try as a router's log has a request."""
     row = {
         "c": cell,
         "a": arm,
         "srv": "c1" if arm == "canary" else "b1",
-        "st": 200 if state == "ended" and ok else 500,
+        "st": 200 if ok else 500,
         "ts": "--",
         "t0": taken_ms,
         "ta": max(0, ended_ms - taken_ms),

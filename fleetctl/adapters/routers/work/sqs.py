@@ -21,8 +21,9 @@ from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.errors import TrafficNotApplied
 
 TAG = "fleetctl:split"
-LOOK_S = 0.5
-"""How old a consumer's knowledge of the split may be when it takes a message."""
+LOOK_S = 1.0
+"""How old a consumer's knowledge of the split may be when it begins a message. AWS answers few such calls a second for a whole account
+(5, by its developer guide): a process with many consumers shares one board."""
 WAIT_S = 1
 """Longest wait for a message: after it the split is looked at again."""
 
@@ -102,9 +103,9 @@ class SqsConsumer:
         self._cell, self._arm, self._index, self._of = cell, arm, index, of
         self._posted, self._looked = Posted(), -LOOK_S
 
-    def is_open(self, *, now: bool = False) -> bool:
-        """Tell whether this consumer may take; what it knows is at most half a second old, or of now."""
-        if now or time.monotonic() - self._looked >= LOOK_S:
+    def is_open(self) -> bool:
+        """Tell whether this consumer may take; what it knows is at most LOOK_S old."""
+        if time.monotonic() - self._looked >= LOOK_S:
             self._posted, self._looked = self._board.read(self._cell), time.monotonic()
         return may_take(self._posted, self._arm, self._index, self._of)
 
@@ -119,9 +120,14 @@ class SqsConsumer:
         if not found:
             return None
         one = found[0]
-        if not self.is_open(now=True):
-            with _translated(self._url):
-                self._client.change_message_visibility(QueueUrl=self._url, ReceiptHandle=one["ReceiptHandle"], VisibilityTimeout=0)
+        is_open = False
+        try:
+            is_open = self.is_open()
+        finally:
+            if not is_open:
+                with _translated(self._url):
+                    self._client.change_message_visibility(QueueUrl=self._url, ReceiptHandle=one["ReceiptHandle"], VisibilityTimeout=0)
+        if not is_open:
             return None
         tries = int(one.get("Attributes", {}).get("ApproximateReceiveCount", 1))
         return Message(id=one["MessageId"], body=one["Body"], receipt=one["ReceiptHandle"], tries=tries)
@@ -138,6 +144,6 @@ def _translated(url: str) -> Iterator[None]:
 
     try:
         yield
-    except (BotoCoreError, ClientError, KeyError) as e:
+    except (BotoCoreError, ClientError, KeyError, ValueError) as e:
         text = f"the queue {url} cannot be asked: {' '.join(str(e).split())[:200].rstrip('.')}."
         raise TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor") from e
