@@ -90,6 +90,7 @@ class Gatherer:
         self._required: dict[str, Requirement] = {}
         self._maybe: dict[tuple[str, str, str], Requirement] = {}
         self._extras: set[str] = set()
+        self._twins: dict[str, bool] = {}
         self._names: set[str] = set()
         self._imported: dict[tuple[str, str], list[_Use]] = {}
         self._module_words = {m.partition(".")[0] for m in self._packages.imports} | _CALLS
@@ -400,13 +401,17 @@ class Gatherer:
             use = min((u for u in uses if not self._is_own(u)), key=lambda u: u.guarded, default=None)
             if use is not None and use.rule.id not in done:
                 self._package(use.rule, use.module.partition(".*")[0], "", use.place, guarded=use.guarded)
-        self._required, self._maybe, self._imported = {}, {}, {}
+        self._required, self._maybe, self._imported, self._twins = {}, {}, {}, {}
 
     def _is_optional(self, one: Requirement) -> bool:
         """Tell whether only an extra that nothing asks for needs it, or a file for CUDA beside one for ROCm."""
         if one.extra and "*" not in self._extras and one.extra not in self._extras:
             return True
-        path = one.path.lower()
+        if one.path not in self._twins:
+            self._twins[one.path] = self._has_twin(one.path.lower())
+        return self._twins[one.path]
+
+    def _has_twin(self, path: str) -> bool:
         folder, _, name = path.rpartition("/")
         beside = re.escape(f"{folder}/" if folder else "")
         parts = _FOR_CUDA.split(name)

@@ -109,6 +109,11 @@ _ASKED = re.compile(
     r"^[ \t]*(\w{1,100})(?:[ \t]*:[^=\n]{1,100})?[ \t]*=[^\n=][^\n]{0,300}?\b(?:find_spec|is_module_available)\(", re.MULTILINE
 )
 """Names that are told whether a module is there."""
+_PLATFORMS = re.compile(
+    r"^[ \t]*(\w{1,100})(?:[ \t]*:[^=\n]{1,100})?[ \t]*=[^\n=][^\n]{0,300}?(?:\btorch\.version\.(?:hip|cuda)\b|\bis_(?:hip|rocm)\()",
+    re.MULTILINE,
+)
+"""Names that are told which platform it is."""
 
 
 _PORTABLE = ("triton.language.extra.libdevice", "triton.language.extra.hip")
@@ -123,6 +128,7 @@ class _Reader:
         self._assigned: dict[str, list[ast.expr]] = {}
         self._calls: list[tuple[ast.Call, bool]] = []
         self._asked = set(_ASKED.findall(text))
+        self._platforms = set(_PLATFORMS.findall(text))
         self._importers = set(re.findall(r"\bimport_module[ \t]+as[ \t]+(\w+)", text))
         self.docstrings: list[ast.Constant] = []
 
@@ -139,7 +145,9 @@ class _Reader:
 
     def _inner(self, node: ast.AST, amd: bool, soft: bool) -> Iterator[tuple[ast.AST, bool, bool]]:
         if isinstance(node, ast.If):
-            names_amd = bool(AMD_TEST.search(self._words(node.test)))
+            plain = node.test.operand if isinstance(node.test, ast.UnaryOp) else node.test
+            is_told = isinstance(plain, ast.Name) and plain.id in self._platforms
+            names_amd = is_told or bool(AMD_TEST.search(self._words(node.test)))
             if names_amd:
                 self._facts.guarded.append(_span(node))
             is_typing = "TYPE_CHECKING" in self._words(node.test)

@@ -32,6 +32,10 @@ ASKED = (
     "import contextlib\nwith contextlib.suppress(ImportError):\n    import cuml\n",
     "from contextlib import suppress\nwith suppress(OSError, Exception):\n    import tensorrt\n",
 )
+TOLD = (
+    "import torch\nON = torch.cuda.is_available() and not torch.version.hip\nif ON:\n    import cuml\n",
+    "import torch\nON: bool = torch.version.hip is None\nif not ON:\n    pass\nelse:\n    import cuml\n",
+)
 NEEDED_ALL_THE_SAME = (
     "from importlib.util import find_spec\nif find_spec('cuml') is None:\n    raise SystemExit(1)\nimport cuml\n",
     "from importlib.util import find_spec\nif find_spec('cuml'):\n    import cuml\nelse:\n    raise RuntimeError('no cuml')\n",
@@ -105,5 +109,6 @@ HARMLESS |= {
 }
 HARMLESS["conda-cudatoolkit"] = {"environment.yml": "dependencies:\n- python\n- cudatoolkit\n- pip:\n  - fastapi\n"}
 HARMLESS["asks-for-the-version"] = {"setup.py": "import subprocess\nsubprocess.run(['nvcc', '--version'])\n"}
+HARMLESS |= {f"told-{n}": {"a.py": text} for n, text in enumerate(TOLD)}
 HARMLESS |= {f"asked-{n}": {"a.py": text} for n, text in enumerate(ASKED)}
 HARMLESS |= {f"never-on-linux-{n}": {"requirements.txt": f"fastapi\ncuml-cu12 ; {m}\n"} for n, m in enumerate(NOT_LINUX)}
