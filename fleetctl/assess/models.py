@@ -22,6 +22,7 @@ KNOWN_METHODS = (
     "quark",
     "torchao",
     "hqq",
+    "modelopt",
     "w8a8",
     "int8",
     "w4a16",
@@ -80,7 +81,7 @@ def of_config(text: str, target: str) -> list[ModelHit]:
         return [ModelHit("R117", str(data.get("version", ""))[:20])]
     quantised = data.get("quantization_config") or data.get("quantization") or (data if "quant_method" in data or "bits" in data else None)
     if not isinstance(quantised, dict):
-        return [ModelHit("R124", "its quantisation is no table")] if quantised else []
+        return [ModelHit("R124", "its quantisation is no table")] if data.get("quantization_config") else []
     method = str(quantised.get("quant_method") or quantised.get("quant_algo") or "").lower()
     said = json.dumps(quantised, default=str)[:4000].lower()
     if not method and data.get("quantization_config"):

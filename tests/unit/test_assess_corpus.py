@@ -399,6 +399,12 @@ def test_a_quantisation_that_cannot_be_judged_is_a_risk(tmp_path: Path, config: 
     assert [(f.rule, f.grade) for f in found.findings] == [("R124", "risk")]
 
 
+@pytest.mark.parametrize("method", ["awq", "gptq", "compressed-tensors", "hqq", "torchao"])
+def test_a_quantisation_that_runs_on_rocm_is_no_risk(tmp_path: Path, method: str) -> None:
+    found = judged(tmp_path, {"config.json": json.dumps({"quantization_config": {"quant_method": method}})})
+    assert [f for f in found.findings if f.rule in {"R123", "R124"}] == []
+
+
 def test_a_rocm_build_of_torch_is_not_to_be_installed_again(tmp_path: Path) -> None:
     found = judged(tmp_path, {"requirements.txt": "torch==2.5.1+rocm6.2\n"})
     assert [f.rule for f in found.findings if f.grade != "info"] == []
