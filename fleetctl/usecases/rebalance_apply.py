@@ -181,15 +181,16 @@ def begin_run(proposal: Proposal, fleet: Fleet, ports: PlanPorts, approval: Stan
     plan, store = proposal.plan, ports.store
     standing_approval(ports.records, fleet, approval.id, ports.clock.now())
     cells = chosen_cells(approved_plan(ports.records, fleet, plan.id), store, ()) if plan is not None and plan.waves else ()
-    run = replace(proposal.run, begun=(*cells, *proposal.home), standing=approval.id, open=True)
+    home = tuple(c for c in proposal.home if (r := store.load(c)) is not None and r.ended == "complete")  # nobody has begun it anew since
+    run = replace(proposal.run, begun=(*cells, *home), standing=approval.id, open=True)
     ports.records.put(run.id, run)
     if plan is not None and cells:
         begin(plan, fleet, cells, "complete", store, ports.clock, TIMER)
-    for c in proposal.home:
+    for c in home:
         store.order(c, Order(kind="fallback", actor=TIMER, at=ports.clock.now(), note=f"rebalance {run.id}"))
     run = replace(run, open=False)
     ports.records.put(run.id, run)
-    text = f"{run.id}: {len(cells)} cells begin, {len(proposal.home)} go home, under {approval.id}"
+    text = f"{run.id}: {len(cells)} cells begin, {len(home)} go home, under {approval.id}"
     data: dict[str, Scalar] = {"run": run.id, "plan": run.plan, "begun": len(run.begun), "standing": approval.id}
     store.append((Event(at=ports.clock.now(), kind="rebalance.run", actor=TIMER, text=text, data=data),))
-    return Begun(run=run, cells=tuple(cells), home=proposal.home)
+    return Begun(run=run, cells=tuple(cells), home=home)

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from fleetctl.domain.fleet import Fleet
-from fleetctl.domain.ids import CellId, PoolId
+from fleetctl.domain.ids import CellId, PlanId, PoolId
 from fleetctl.domain.plan import Plan
 from fleetctl.domain.rebalance import RebalanceRun, StandingApproval
 from fleetctl.domain.release import Release
@@ -151,6 +151,21 @@ def test_killed_before_any_write_and_run_again_begins_each_cell_once_and_no_more
     else:
         raise AssertionError("a run has more writes than this test kills")
     assert died >= 5
+
+
+def test_a_cell_that_somebody_has_begun_anew_while_pools_were_made_is_not_sent_home() -> None:
+    w = back()
+    approval = w.approval(moves=2, classes=CLASSES)
+    proposal = w.propose(within(WIDE, approval))
+    assert set(proposal.home) == {"c0", "c1"}
+    r = w.store.load(CellId("c0"))
+    assert r is not None
+    w.store.start(replace(r, plan=PlanId("p-new"), ended="", step=0, direction="forward"), ())
+    done = begin_run(proposal, w.fleet, w.ports, approval)
+    assert done.home == ("c1",)
+    fresh = w.store.load(CellId("c0"))
+    assert fresh is not None
+    assert fresh.orders == ()
 
 
 def begun(w: World, cell: CellId) -> bool:
