@@ -8,10 +8,10 @@ from datetime import date, timedelta
 
 from fleetctl.catalog.parts import MOST_ACCELERATORS, gpu_fault, memory_fault
 from fleetctl.catalog.rows import KINDS, MOST_TOKENS_PER_S, date_fault, price_fault
-from fleetctl.domain.catalog import Catalog
+from fleetctl.domain.catalog import PRICE_DAYS, Catalog
 from fleetctl.domain.people import Diagnostic
 
-PRICE_DAYS, RECORD_DAYS, FACT_DAYS = 180, 548, 548
+RECORD_DAYS, FACT_DAYS = 548, 548
 """Age from which a row is stale. Source: planning.md 3 (one chip's software moved 10 to 27 % in a year; prices were halved in one)."""
 
 

@@ -10,6 +10,8 @@ from fleetctl.domain.pool import Sku, Vendor
 
 ANY_REGION = "*"
 """Region of a price that holds wherever the SKU is sold."""
+PRICE_DAYS = 180
+"""Age from which a list price is stale. Source: one accelerator's prices were halved within a year."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

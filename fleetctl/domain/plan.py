@@ -352,6 +352,11 @@ class Plan:
     calendar: Calendar | None = field(default=None, metadata=LATER)
     paths: tuple[PathUse, ...] = field(default=(), metadata=LATER)
 
+    @property
+    def conflicts(self) -> bool:
+        """Tell whether lines of the fleet file cannot all hold."""
+        return any(c.name == "conflict" and not c.ok for c in self.checks)
+
     def stage_of(self) -> dict[CellId, int]:
         """Return the stage of every cell that is in a wave."""
         return {c: w.stage for w in self.waves for c in w.cells}

@@ -76,7 +76,7 @@ class Shift:
     Args:
         order: "migrate": the ordinary path to a new target; "home": back to the source that the fleet file names.
         saving_usd_per_hour: by its share of GPUs; payback_hours: in which that earns back both sides' cost, None where it never does.
-        gpus: that it takes where it is.
+        gpus: that it takes where it is; vendor: of the accelerators there, None in runs of older releases.
     """
 
     cell: CellId
@@ -89,6 +89,7 @@ class Shift:
     gpus: int
     saving_usd_per_hour: Money | None
     payback_hours: float | None
+    vendor: Direction | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from math import inf
 
 from fleetctl.domain.evidence import LADDER_METRICS
 from fleetctl.domain.workload import model_guardrails
@@ -14,6 +15,7 @@ from fleetctl.formats.fleet_schema import (
     CellShape,
     CommitmentShape,
     EvidenceShape,
+    PathShape,
     PolicyShape,
     PoolShape,
     RouterShape,
@@ -27,6 +29,8 @@ from fleetctl.formats.yaml_source import Path
 
 Finding = tuple[Path, str]
 EXISTING = "existing"
+TARGET_SPEED = "target_speed"
+"""Key of a workload's serving section: the user's own factor."""
 MOST_RATIO, MOST_POINTS = 5.0, 0.5
 """Largest margins that can mean anything: six times as slow, half of all requests."""
 _PHASES = ("preflight", "shadow", "canary", "ramp", "full", "soak", "complete")
@@ -41,6 +45,7 @@ class Parts:
     cells: Mapping[str, CellShape]
     routers: Mapping[str, RouterShape]
     commitments: Mapping[int, CommitmentShape]
+    paths: Mapping[int, PathShape]
     policy: PolicyShape | None
     steps: Mapping[int, StepShape]
     names: Mapping[str, frozenset[str]]
@@ -74,13 +79,48 @@ def check(parts: Parts) -> Iterator[Finding]:
     yield from _after_each_other(parts)
     required = parts.policy.checks.required if parts.policy is not None else ()
     for name, workload in parts.workloads.items():
+        yield from _target_speed(workload, ("workloads", name, "serving", TARGET_SPEED))
         if "accuracy" in required and workload.checks.accuracy is None:
             yield ("workloads", name, "checks"), "the policy requires accuracy: name its items, checks: {accuracy: {items: FILE}}"
+    yield from _paths(parts.paths)
     for i, commitment in parts.commitments.items():
         yield from _commitment(commitment, ("commitments", i), parts)
     if parts.policy is not None:
         yield from _policy(parts.policy)
+        yield from _regions(parts.policy, parts)
     yield from _steps(parts)
+
+
+def _target_speed(w: WorkloadShape, here: Path) -> Iterator[Finding]:
+    text = w.serving.get(TARGET_SPEED)
+    if text is None:
+        return
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = 0.0
+    if not 0 < factor < inf:
+        yield here, f"must be a number above 0 (times the speed of the source's accelerator), not {text!r}"
+
+
+def _regions(policy: PolicyShape, parts: Parts) -> Iterator[Finding]:
+    """Yield regions of the policy in which no pool is: a limit that would bind nothing."""
+    known = {p.region for p in parts.pools.values()}
+    for key, regions in (("power_kw", policy.power_kw), ("cooling", policy.cooling)):
+        for region in regions:
+            if known and region not in known:
+                near = did_you_mean(region, known) or f"; pools are in {', '.join(sorted(known)[:8])}"
+                yield ("policy", key, region), f"no pool is in a region named {region!r}{near}"
+
+
+def _paths(paths: Mapping[int, PathShape]) -> Iterator[Finding]:
+    """Yield ways between two regions that are declared twice; the order of the two does not matter."""
+    seen: dict[frozenset[str], int] = {}
+    for i, path in paths.items():
+        pair = frozenset(path.between)
+        if pair in seen:
+            yield ("paths", i, "between"), f"the way between {' and '.join(path.between)} stands in row {seen[pair] + 1} already"
+        seen.setdefault(pair, i)
 
 
 def _commitment(c: CommitmentShape, here: Path, parts: Parts) -> Iterator[Finding]:
@@ -88,6 +128,9 @@ def _commitment(c: CommitmentShape, here: Path, parts: Parts) -> Iterator[Findin
         yield here, "needs either a pool or a scope"
     if c.pool is not None:
         yield from _known("pools", c.pool, (*here, "pool"), parts)
+        of = parts.pools.get(c.pool)
+        if of is not None and c.count is not None and c.count > of.limit:
+            yield (*here, "count"), f"{c.count} is above the limit of {of.limit} of pool {c.pool!r}"
     if c.scope is not None:
         for pool in c.scope.pools:
             yield from _known("pools", pool, (*here, "scope", "pools"), parts)

@@ -5,7 +5,8 @@ start of a wave   when the wave before has its last cell in soak (as `fleetctl m
 end of a step     its planned hours later; where that is inside a freeze window, the window's end (a freeze binds advance alone)
                   a later stage's first wave: when every soak of the stages before is over, since their sources are released first
 release of VMs    of a source pool: after the soak of the stage's last wave that takes a cell from it
-both sides        from the start of a stage: VMs that come until their pool's last soak ends; VMs that go until their release
+both sides        from the start of a stage's first wave (no freeze window is open), less the time in which its new VMs get ready:
+                  VMs that come until their pool's last soak ends; VMs that go until their release
 payback           what comes on top of today's bill / what an hour saves
 """
 
@@ -58,7 +59,7 @@ def make_calendar(
         return None, _money(Decimal(0)), _money(Decimal(0))
     dates: list[WaveDates] = []
     cursor, over, ends = now, now, dict[CellId, Instant]()
-    stage, released, begins = 1, tuple[PoolId, ...](), {1: now}
+    stage, released, begins, paid_from = 1, tuple[PoolId, ...](), {1: now}, dict[int, Instant]()
     coming_up = {n: _coming_up(pools, ready) for n, pools in enumerate(stages, start=1)}
     for wave in waves:
         if wave.stage > stage:
@@ -66,8 +67,9 @@ def make_calendar(
             cursor = max(cursor, over)
             begins[wave.stage], stage = cursor, wave.stage
         targets = {outcomes[cell].target for cell in wave.cells}
-        made = [begins[stage] + timedelta(seconds=t.seconds) for p, t in coming_up[stage].items() if p in targets]
-        start, waits = _thawed(max(cursor, *made) if made else cursor, freeze)
+        lead = timedelta(seconds=max((t.seconds for p, t in coming_up[stage].items() if p in targets), default=0.0))
+        start, waits = _thawed(max(cursor, begins[stage] + lead), freeze)
+        paid_from.setdefault(stage, start - lead)
         known: dict[int, _Times] = {}
         for cell in wave.cells:
             key = id(needs[cell])
@@ -78,7 +80,7 @@ def make_calendar(
         soak, end = max(t.soak for t in known.values()), max(t.end for t in known.values())
         dates.append(WaveDates(index=wave.index, start=start, soak=soak, end=end, waits=names, after=released))
         cursor, over = soak, max(over, end)
-    releases, coming, going = _both_sides(list(zip(waves, dates, strict=True)), stages, begins, outcomes)
+    releases, coming, going = _both_sides(list(zip(waves, dates, strict=True)), stages, paid_from, outcomes)
     calendar = Calendar(
         start=dates[0].start,
         end=max(d.end for d in dates),
@@ -96,12 +98,12 @@ def make_calendar(
 def _both_sides(
     dated: Sequence[tuple[Wave, WaveDates]],
     stages: Sequence[Sequence[PoolCost]],
-    begins: Mapping[int, Instant],
+    paid_from: Mapping[int, Instant],
     outcomes: Mapping[CellId, Outcome],
 ) -> tuple[tuple[Release, ...], Decimal, Decimal]:
     """Return what is given back when, and the USD of VMs that come and of VMs that go, while both are up."""
     releases, coming, going = list[Release](), Decimal(0), Decimal(0)
-    for number, begin in begins.items():
+    for number, begin in paid_from.items():
         mine = [(w, d) for w, d in dated if w.stage == number]
         by_pool = {p.pool: p for p in stages[number - 1]}
         last = _last_ends(mine, outcomes)

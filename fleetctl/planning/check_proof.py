@@ -26,7 +26,7 @@ from fleetctl.planning.check_facts import (
     speed_between,
 )
 
-FREE_CODES = frozenset({"price.dearer", "price.whole_vms", "pool.limit", "capacity.no", "apart"})
+FREE_CODES = frozenset({"price.dearer", "price.whole_vms", "commitment", "pool.limit", "capacity.no", "apart"})
 """Reasons of cells that the optimiser left where they are, like every `limit.*`; every other staying cell had no choice."""
 
 

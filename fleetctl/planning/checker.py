@@ -158,6 +158,15 @@ def _shared(fleet: Fleet, stages: Sequence[Facts]) -> Check:
             if peak > max(limit, now) * (1 + CLOSE) + CLOSE:
                 bad.append(f"{name}: {peak:,.1f} of {limit:,.1f}")
     some = shared_limits(fleet, stages[0])
+    over = [
+        name
+        for name, (weights, limit) in some.items()
+        if sum(weights.get(f.pool.id, 0.0) * f.count for f in stages[0].values()) > limit * (1 + CLOSE) + CLOSE
+    ]
+    if over:
+        return found_check(
+            "limits", bad, f"today exceeds {', '.join(over)}, and no move adds to it; other limits hold while both sides run"
+        )
     text = "power, GPU and budget limits hold while both sides run" if some else "no power, GPU or budget limit is declared"
     return found_check("limits", bad, text)
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from datetime import timedelta
 
-from fleetctl.domain.catalog import Catalog
-from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.calendar import Calendar
+from fleetctl.domain.catalog import PRICE_DAYS, Catalog
+from fleetctl.domain.fleet import Fleet, Policy
 from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.plan import Check, Outcome, Wave
 from fleetctl.domain.provision import CapacityVerdict
+from fleetctl.domain.units import Instant
 from fleetctl.planning.cost import Cost
 from fleetctl.planning.evidence_need import LANE_LIMIT_HOURS, Baseline, baseline_of
 
@@ -22,12 +25,14 @@ def make_checks(
     cost: Cost,
     verdicts: tuple[CapacityVerdict, ...],
     baselines: Mapping[str, Baseline],
+    now: Instant,
 ) -> tuple[Check, ...]:
     """Return every check, the failed ones among them; a failed check is shown, it does not stop the plan."""
     return (
         _capacity(fleet, catalog, outcomes, {c: w.stage for w in waves for c in w.cells}),
         _asked(fleet, outcomes, verdicts),
         _prices(fleet, catalog, cost),
+        *_price_age(fleet, catalog, now),
         _fit(outcomes),
         _waves(fleet, outcomes, waves),
         _lanes(fleet, outcomes, waves),
@@ -132,6 +137,31 @@ def _prices(fleet: Fleet, catalog: Catalog, cost: Cost) -> Check:
     ]
     more += f"; emulated machines: {_named(emulated)}" if emulated else ""
     return Check(name="prices", ok=True, detail=f"price book {catalog.price_book_id} (list prices, no quote){more}")
+
+
+def _price_age(fleet: Fleet, catalog: Catalog, now: Instant) -> tuple[Check, ...]:
+    """Name list prices that are too old to decide by."""
+    last = (now - timedelta(days=PRICE_DAYS)).date().isoformat()
+    found = {p.sku: price for p in fleet.pools if p.price_usd_per_hour is None and (price := catalog.price(p.sku, p.region)) is not None}
+    old = sorted(sku for sku, price in found.items() if price.as_of < last and "emulated" not in price.source)
+    if not old:
+        return ()
+    text = f"price book {catalog.price_book_id} is over {PRICE_DAYS} days old for {_named(old)}. Run: fleetctl catalog refresh"
+    return (Check(name="price age", ok=False, detail=text),)
+
+
+def payback_check(calendar: Calendar | None, policy: Policy) -> tuple[Check, ...]:
+    """Return the failed check that the plan is not earned back within the horizon, () where it is or saves nothing."""
+    days = policy.horizon / timedelta(days=1)
+    if calendar is None or calendar.payback_hours is None or calendar.payback_hours <= 24 * days:
+        return ()
+    names = ", ".join(dict.fromkeys(name for d in calendar.waves for name in d.waits))
+    why = f"freeze windows ({names})" if names else "waiting for other waves"
+    text = (
+        f"both sides up are earned back in {calendar.payback_hours / 24:,.1f} days, policy.horizon is {days:,.1f}: the optimiser and its "
+        f"proof count each move's own steps, without {why}"
+    )
+    return (Check(name="payback", ok=False, detail=text),)
 
 
 def _fit(outcomes: tuple[Outcome, ...]) -> Check:

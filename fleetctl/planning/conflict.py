@@ -61,6 +61,18 @@ def conflict_check(found: tuple[str, tuple[CellId, ...]] | None, pins: Mapping[C
     return (Check(name="conflict", ok=False, detail=text),)
 
 
+def limits_today(sites: Sequence[Site], limits: Sequence[Limit]) -> tuple[Check, ...]:
+    """Return the failed check that names the shared limits that today's VMs exceed before anything moves, () where none."""
+    over = []
+    for limit in limits:
+        today = sum(w * s.pool.count for w, s in zip(limit.weights, sites, strict=True))
+        if today > limit.most * (1 + 1e-9) + 1e-9:
+            over.append(f"policy.{limit.name.replace(' of ', '.')}: {today:,.2f} today, at most {limit.most:,.2f}")
+    if not over:
+        return ()
+    return (Check(name="limits today", ok=False, detail=f"exceeded before anything moves, and no move adds to it: {'; '.join(over)}"),)
+
+
 def _line(site: Site) -> str:
     pool = site.pool
     if site.closed is not None:

@@ -162,6 +162,8 @@ def _verdict(worked: Worked, row: int, site: Site, c: Choice, o: Outcome) -> tup
         if share > taken:
             return "price.other", f"{share - taken:,.2f} USD/h more than on {o.target}"
         return "price.whole_vms", f"not dearer by its share, but in whole VMs the fleet costs less with it on {o.target}"
+    if o.reason.code != "price.whole_vms":
+        return o.reason.code, "cheaper by its share of GPUs: see its reason"
     return o.reason.code, "cheaper by its share of GPUs, but it would free no whole VM, or open one"
 
 

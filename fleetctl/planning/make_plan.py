@@ -31,8 +31,8 @@ from fleetctl.planning.cash import cash_lines
 from fleetctl.planning.check_barriers import BarrierCheck
 from fleetctl.planning.check_facts import Ground
 from fleetctl.planning.checker import check_plan
-from fleetctl.planning.checks import make_checks
-from fleetctl.planning.conflict import Limit, conflict, conflict_check
+from fleetctl.planning.checks import make_checks, payback_check
+from fleetctl.planning.conflict import Limit, conflict, conflict_check, limits_today
 from fleetctl.planning.cost import Cost, fleet_cost, share, stage_costs
 from fleetctl.planning.deadline import least_wave_cells
 from fleetctl.planning.evidence_need import (
@@ -183,7 +183,8 @@ def _worked(given: Inputs, fleet_digest: Sha256, verdicts: tuple[CapacityVerdict
         times = (replace(times[0], wave_cells=least), *times[1:])
     ordered = tuple(outcomes[c.id] for c in fleet.cells)
     plan = _written(given, fleet_digest, ordered, waves, cost, times, placed, verdicts)
-    plan = replace(plan, checks=(*_conflicts(given, outcomes), *plan.checks, *_checked(plan, given, steps, vms, fit_of)))
+    early = (*_conflicts(given, outcomes), *limits_today(given.sites, _limits(given)), *payback_check(times[0], fleet.policy))
+    plan = replace(plan, checks=(*early, *plan.checks, *_checked(plan, given, steps, vms, fit_of)))
     return Worked(
         plan=replace(plan, id=plan_id(plan)),
         fleet=fleet,
@@ -250,7 +251,7 @@ def _written(
         bound=certificate.bound if certificate else None,
         gap_pct=certificate.gap_pct if certificate else None,
         certificate=certificate,
-        checks=make_checks(fleet, catalog, ordered, waves, cost, verdicts, given.baselines),
+        checks=make_checks(fleet, catalog, ordered, waves, cost, verdicts, given.baselines, given.now),
         cash=cash_lines(fleet, given.sites, cost.pools, catalog, given.now),
         calendar=calendar,
         paths=path_uses(ordered, given.sites, given.index, given.workloads, given.candidates.barriers),

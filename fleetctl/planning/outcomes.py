@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -158,11 +158,37 @@ def limited(base: Outcome, choice: Choice, site: Site, limit: str) -> Outcome:
     return replace(base, kind="infeasible", reason=reason, change=f"Raise {limit} in the fleet file's policy.", fit=choice.fit)
 
 
-def stays(base: Outcome, choices: Sequence[Choice], sites: Sequence[Site], extra: Mapping[int, float], rooms: Rooms | None) -> Outcome:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """What binds a cell to its source.
+
+    Args:
+        paid_until: last day of the commitments that pay for all VMs of the source, "" where they do not.
+        is_spread: its source keeps two VMs for another cell of two replicas or more, though their load would fit in one.
+        no_wait: why it waits for no release, "" where it may.
+    """
+
+    paid_until: str = ""
+    is_spread: bool = False
+    no_wait: str = ""
+
+
+FREE = Bound()
+
+
+def stays(
+    base: Outcome,
+    choices: Sequence[Choice],
+    sites: Sequence[Site],
+    extra: Mapping[int, float],
+    rooms: Rooms | None,
+    bound: Bound = FREE,
+) -> Outcome:
     """Return why a cell stays that could have moved.
 
     Args:
         extra: USD/h per pool of the move itself, spread over the horizon; rooms: what is left once all is released, None: not looked at.
+        bound: what ties it to its source.
     """
     if base.cost_now is None:
         reason = Reason(code="price.missing", text=f"No price is known for its own pool {base.source}, so a saving cannot be told.")
@@ -180,18 +206,42 @@ def stays(base: Outcome, choices: Sequence[Choice], sites: Sequence[Site], extra
         )
         return replace(base, reason=Reason(code="price.dearer", text=text), change=_cheaper(site, now, then), cost_then=base.cost_now)
     if rooms is not None and rooms.of(best.pool) < best.padded:
-        return full(base, best, site)
+        found = full(base, best, site)
+        return replace(found, reason=replace(found.reason, text=f"{found.reason.text}{bound.no_wait}"))
+    if bound.paid_until:
+        text = (
+            f"By its share of GPUs {sku.gpu} would save {now - then:.2f} USD/h, but the VMs of {base.source} are paid for until "
+            f"{bound.paid_until} (commitment), used or not: it would save that from then on."
+        )
+        change = f"Plan again once the commitment ends ({bound.paid_until}); or ask for it: fleetctl plan --allow-dearer"
+        return replace(base, reason=Reason(code="commitment", text=text), change=change, cost_then=base.cost_now)
     limit = rooms.against(best.pool, best.padded, min(SPREAD, base.replicas)) if rooms is not None else ""
     if limit:
-        text = f"{sku.gpu} on {site.pool.id} would save {now - then:.2f} USD/h, but {limit} is used up while both sides run."
+        what = f"{sku.gpu} on {site.pool.id} would save {now - then:.2f} USD/h"
+        text = f"{what}, but {limit} is used up while both sides run.{_two(rooms, best, base)}{bound.no_wait}"
         code = f"limit.{limit.split(' ')[0]}"
         return replace(base, kind="infeasible", reason=Reason(code=code, text=text), change=f"Raise {limit} in the fleet file's policy.")
     text = (
         f"By its share of GPUs {sku.gpu} would save {now - then:.2f} USD/h, but VMs come whole: moving it frees none of {base.source}, "
-        f"or opens one of {site.pool.id} for {best.gpus} {'GPU' if best.gpus == 1 else 'GPUs'}."
+        f"or opens {_opened(rooms, best, base)} of {site.pool.id} for {best.gpus} {'GPU' if best.gpus == 1 else 'GPUs'}."
     )
+    text += _two(rooms, best, base)
+    if bound.is_spread:
+        text += f" Pool {base.source} keeps two VMs: the replicas of each of its other cells stand on two."
+    text += bound.no_wait
     change = "More cells that may move together; or ask for it: fleetctl plan --allow-dearer"
     return replace(base, reason=Reason(code="price.whole_vms", text=text), change=change, cost_then=base.cost_now)
+
+
+def _opened(rooms: Rooms | None, c: Choice, base: Outcome) -> str:
+    vms = rooms.more(c.pool, c.padded, min(SPREAD, base.replicas)) if rooms is not None else 1.0
+    return "one" if vms <= 1 else f"{vms:.0f}"
+
+
+def _two(rooms: Rooms | None, c: Choice, base: Outcome) -> str:
+    """Return the words for a cell that needs a second VM there only so that its replicas do not stand on one."""
+    more = (rooms.more(c.pool, c.padded, min(SPREAD, base.replicas)), rooms.more(c.pool, c.padded)) if rooms is not None else (0.0, 0.0)
+    return " Its replicas must stand on two VMs there, since one lost VM must not be the whole cell." if more[0] > more[1] else ""
 
 
 def _usd(choice: Choice, sites: Sequence[Site]) -> float:

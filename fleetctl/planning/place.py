@@ -64,10 +64,13 @@ def _write(
     found: Staged,
 ) -> dict[CellId, int]:
     """Write the outcome of every cell that had a choice; return the stage of those that wait for a release."""
+    from fleetctl.planning.ties import Ties
+
     first, last = found.stages[0], found.stages[-1]
     begin, end = first.program.start.tolist(), last.answer.pool.tolist()
     move = first.program.move
     groups = {(a.workload.apart, end[w]) for w, a in enumerate(asked) if a.workload.apart}
+    ties = Ties(given, asked, found)
     stage_of: dict[CellId, int] = {}
     for w, a in enumerate(asked):
         if not a.choices:
@@ -90,7 +93,8 @@ def _write(
         else:
             extra = {c.pool: float(move[w, c.pool]) for c in a.choices}
             open_ = [c for c in a.choices if (a.workload.apart, c.pool) not in groups]
-            outcomes[a.cell.id] = stays(base, open_, given.sites, extra, found.rooms) if open_ else apart(base, a.workload)
+            bound, rooms = ties.of(w, a)
+            outcomes[a.cell.id] = stays(base, open_, given.sites, extra, rooms, bound) if open_ else apart(base, a.workload)
     return stage_of
 
 

@@ -86,7 +86,7 @@ def propose(
     }
     today = _Today(fleet=fleet, catalog=catalog, view=view, held=held, moving=moving, limits=limits)
     free = _plan(today, ports, now)
-    wanted = [o for o in free.outcomes if o.kind == "move" and o.cell not in today.moving]
+    wanted = [o for o in free.plan.outcomes if o.kind == "move" and o.cell not in today.moving]
     moves, gpus = left(limits, ports.records.all(RebalanceRun), _gpus(view.fleet), now)
     made = free
     if len(wanted) > moves or sum(_weight(o, view.fleet) for o in wanted) > gpus:
@@ -95,7 +95,7 @@ def propose(
         if moves < 1 or gpus < 1:
             late |= {o.cell: _no_room(moves, gpus) for o in wanted}
         made = _plan(replace(today, held={**late, **held}), ports, now, moves, gpus)
-    return _proposal(today, free, made, wanted, _no_room(moves, gpus), now)
+    return _proposal(today, free.plan, made, wanted, _no_room(moves, gpus), now)
 
 
 def _no_room(moves: int, gpus: float) -> Reason:
@@ -133,7 +133,7 @@ def _homeless(fleet: Fleet, there: Mapping[CellId, Standing], records: Records) 
     }
 
 
-def _plan(today: _Today, ports: PlanPorts, now: Instant, moves: int | None = None, gpus: float | None = None) -> Plan:
+def _plan(today: _Today, ports: PlanPorts, now: Instant, moves: int | None = None, gpus: float | None = None) -> Worked:
     view, catalog = today.view, today.catalog
     works = {w.id: w for w in today.fleet.workloads}
     assessed = {w.id: current(w, ports.records, ports.clock) for w in works.values()}
@@ -163,13 +163,13 @@ def _plan(today: _Today, ports: PlanPorts, now: Instant, moves: int | None = Non
             options=options,
         )
 
-    made = draft().plan
+    made = draft()
     exists = {p.id: p.count for p in today.fleet.pools}
     real = replace(view.fleet, pools=tuple(replace(p, count=max(p.count, exists[p.id])) for p in view.fleet.pools))
     for _ in range(MOST_QUESTIONS):
-        if not ask(made, real, ports.capacity, today.verdicts):
+        if not ask(made.plan, real, ports.capacity, today.verdicts):
             break
-        made = draft().plan
+        made = draft()
     return made
 
 
@@ -218,9 +218,10 @@ def _weight(o: Outcome, fleet: Fleet) -> int:
     return o.replicas * fleet.workload(o.workload).accelerators_per_replica
 
 
-def _proposal(today: _Today, free: Plan, made: Plan, wanted: Iterable[Outcome], no_room: Reason, now: Instant) -> Proposal:
+def _proposal(today: _Today, free: Plan, worked: Worked, wanted: Iterable[Outcome], no_room: Reason, now: Instant) -> Proposal:
+    made, both = worked.plan, {a.cell.id: a.hours for a in worked.asked}
     moves = [o for o in made.outcomes if o.kind == "move" and o.cell not in today.moving]
-    shifts = tuple(_shift(o, today) for o in moves)
+    shifts = tuple(_shift(o, today, both.get(o.cell)) for o in moves)
     replicas = sum(s.replicas for s in shifts)
     saving = made.cost_now.amount - made.cost_then.amount
     going = {s.cell for s in shifts}
@@ -250,17 +251,19 @@ def _proposal(today: _Today, free: Plan, made: Plan, wanted: Iterable[Outcome], 
     return Proposal(run=run, plan=plan if shifts else None, home=tuple(s.cell for s in shifts if s.order == "home"))
 
 
-def _shift(o: Outcome, today: _Today) -> Shift:
+def _shift(o: Outcome, today: _Today, hours: float | None) -> Shift:
+    """Return one move; `hours`: in which both sides are paid for, to the end of its soak."""
     vendor = {p.id: p.vendor for p in today.fleet.pools}
     target = PoolId(o.target or "")
     saving = None if o.cost_now is None or o.cost_then is None else o.cost_now.amount - o.cost_then.amount
-    both = None if o.cost_then is None or o.hours is None else o.cost_then.amount * Decimal(str(o.hours))
+    both = None if o.cost_then is None or not hours else o.cost_then.amount * Decimal(str(hours))
     payback = float(both / saving) if saving is not None and both is not None and saving > 0 else None
     return Shift(
         cell=o.cell,
         source=o.source,
         target=target,
         to=vendor[target],
+        vendor=vendor[o.source],
         order="home" if o.cell in today.view.only else "migrate",
         replicas=o.replicas,
         target_replicas=o.target_replicas or o.replicas,

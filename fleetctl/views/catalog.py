@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date
 
-from fleetctl.catalog.check import FACT_DAYS, PRICE_DAYS, RECORD_DAYS, expiry
-from fleetctl.domain.catalog import Catalog, Gpu, Performance, Price
+from fleetctl.catalog.check import FACT_DAYS, RECORD_DAYS, expiry
+from fleetctl.domain.catalog import PRICE_DAYS, Catalog, Gpu, Performance, Price
 from fleetctl.domain.people import Diagnostic
 from fleetctl.domain.pool import Sku
 from fleetctl.views.columns import WIDTH, clean, columns, counted, wrapped

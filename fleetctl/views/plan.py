@@ -45,20 +45,21 @@ WHY = {
     "limit.budget": "budget",
     "limit.target": "cap on AMD",
     "apart": "must stand apart",
+    "commitment": "paid for already",
     "cooling": "cooling",
 }
 """What binds, in a word, by how the reason's code begins; the longest beginning counts."""
 CASH = {"list": "list", "contract": "contract", "commitments": "after commitments"}
 
 
-def render_plan(plan: Plan, fleet: Fleet, *, width: int = WIDTH, most: int = MOST_ROWS, wide: bool = False) -> str:
+def render_plan(plan: Plan, fleet: Fleet, *, width: int = WIDTH, most: int = MOST_ROWS, wide: bool = False, saved: bool = True) -> str:
     """Return the plan as plain text of at most `width` columns.
 
     In this order: cash; what moves, stays, is blocked; cross-cloud paths; calendar and double-run cost; evidence lane and time from a
     fault to no traffic; who must approve; next step.
 
     Args:
-        most: rows per list; wide: memory fit, every check and the plan's identity too.
+        most: rows per list; wide: memory fit, every check and the plan's identity too; saved: False after a dry run.
     """
     made = plan.made_at.strftime("%Y-%m-%d %H:%M UTC")
     lines = [f"Plan {plan.id} for fleet {clean(fleet.name)} (serial {plan.serial}), made {made}"]
@@ -71,8 +72,19 @@ def render_plan(plan: Plan, fleet: Fleet, *, width: int = WIDTH, most: int = MOS
         lines.extend(["", *found] if found else ())
     if wide:
         lines += ["", *_every_check(plan, width)]
-    lines += ["", f"Nothing was changed. Next: fleetctl approve {plan.id}"]
-    return "\n".join(lines) + "\n"
+    lines += ["", *wrapped(_end(plan, saved=saved), width)]
+    text = "\n".join(lines) + "\n"
+    return text if saved else text.replace(f"fleetctl show {plan.id} -o wide", "fleetctl plan --dry-run -o wide")
+
+
+def _end(plan: Plan, *, saved: bool) -> str:
+    if plan.conflicts:
+        return (
+            f"Nothing was changed{'' if saved else ', nothing was saved'}. Next: change one of the lines that conflict, then fleetctl plan"
+        )
+    if not saved:
+        return "Nothing was changed, nothing was saved. Next: fleetctl plan"
+    return f"Nothing was changed. Next: fleetctl approve {plan.id}"
 
 
 def _identity(plan: Plan, width: int) -> Iterator[str]:
@@ -121,6 +133,12 @@ def _cash(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
                 width,
                 "  ",
             )
+        waits = dict.fromkeys(name for d in plan.calendar.waves for name in d.waits) if plan.calendar is not None else {}
+        if waits:
+            text = (
+                f"the bounds leave freeze windows out ({', '.join(clean(n) for n in waits)}): what both sides cost meanwhile comes on top"
+            )
+            yield from wrapped(text, width, "  ")
     sources = {o.source for o in plan.outcomes if o.kind == "move"}
     for c in fleet.commitments:
         if c.pool in sources and c.until >= plan.made_at.date().isoformat():

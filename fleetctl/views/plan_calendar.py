@@ -107,6 +107,9 @@ def _deadline(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
     calendar = plan.calendar
     if calendar is None or calendar.deadline is None:
         return
+    if calendar.deadline <= plan.made_at:
+        yield from wrapped(f"deadline {_at(calendar.deadline)} UTC: it has passed already", width, "  ")
+        return
     if not calendar.late:
         yield f"  deadline {_at(calendar.deadline)} UTC: everything fits"
         return

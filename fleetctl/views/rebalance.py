@@ -10,6 +10,7 @@ from fleetctl.views.columns import WIDTH, clean, columns, counted, duration, wra
 
 MOST_ROWS = 40
 WORDS = {"amd": "to AMD", "nvidia": "back to NVIDIA"}
+WITHIN = {"amd": "from AMD to AMD", "nvidia": "from NVIDIA to NVIDIA"}
 
 
 def render_run(run: RebalanceRun, *, dry: bool, limits: Limits | None = None, width: int = WIDTH) -> str:
@@ -61,8 +62,8 @@ def _limits(limits: Limits) -> str:
 
 
 def _moves(run: RebalanceRun) -> str:
-    by = Counter(s.to for s in run.shifts)
-    words = ", ".join(f"{n:,} {WORDS[to]}" for to, n in sorted(by.items())) or "none"
+    by = Counter((WITHIN if s.to == s.vendor else WORDS)[s.to] for s in run.shifts)
+    words = ", ".join(f"{n:,} {way}" for way, n in sorted(by.items(), key=lambda item: item[0].split()[-1])) or "none"
     gap = f"; at most {run.gap_pct:.2f} % above the least within the limits" if run.gap_pct is not None and run.shifts else ""
     return f"moves: {words}; without limits {run.unlimited:,}{gap}"
 

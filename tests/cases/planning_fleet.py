@@ -132,7 +132,7 @@ def lab_fleet(**changes: object) -> Fleet:
     return Fleet(**(values | changes))  # type: ignore[arg-type]
 
 
-def plan_of(fleet: Fleet, capacity: tuple[CapacityVerdict, ...] = (), *, options: PlanOptions = DEFAULT) -> Plan:
+def plan_of(fleet: Fleet, capacity: tuple[CapacityVerdict, ...] = (), *, options: PlanOptions = DEFAULT, now: datetime = NOW) -> Plan:
     """Plan a fleet with declared assessments and the shipped catalogue."""
     assessments = tuple(declared(w, NOW) for w in fleet.workloads)
-    return make_plan(fleet, load_catalog(), assessments, capacity, NOW, fleet_digest=digest(fleet), fit_of=memory_fit, options=options)
+    return make_plan(fleet, load_catalog(), assessments, capacity, now, fleet_digest=digest(fleet), fit_of=memory_fit, options=options)

@@ -132,3 +132,11 @@ def test_a_commitment_that_says_nothing_or_too_much_is_an_error_with_its_line(li
     with pytest.raises(ConfigInvalid) as caught:
         parse_fleet(f"{head}commitments:\n  - {line}\n", file="fleet.yaml")
     assert any(said in d and "commitments" in d for d in caught.value.details), caught.value.details
+
+
+def test_a_commitment_by_scope_that_keeps_a_cell_is_its_reason_with_its_date_and_what_it_would_save_then() -> None:
+    plan = plan_of(azure(reserved(2, skus=(H100,))))
+    assert {o.reason.code for o in plan.outcomes} == {"commitment"}
+    assert "would save" in plan.outcomes[0].reason.text
+    assert "until 2027-06-30" in plan.outcomes[0].reason.text
+    assert moves(plan_of(azure(replace(reserved(2, skus=(H100,)), until="2020-01-01")))) == 2

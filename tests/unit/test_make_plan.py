@@ -196,7 +196,9 @@ def test_a_commitment_keeps_its_vms_in_the_bill() -> None:
     assert plan_of(one(work=work)).cost_then.amount == Decimal("96.00")
     assert plan_of(one(work=work, commitments=(over,))).cost_then.amount == Decimal("96.00")
     stays = plan_of(one(work=work, commitments=(replace(paid, count=2),)))
-    assert (stays.outcomes[0].kind, stays.outcomes[0].reason.code) == ("stay", "price.whole_vms")
+    assert (stays.outcomes[0].kind, stays.outcomes[0].reason.code) == ("stay", "commitment")
+    assert "paid for until 2027-06-30 (commitment), used or not" in stays.outcomes[0].reason.text
+    assert "2027-06-30" in (stays.outcomes[0].change or "")
     assert plan_of(one(work=work, cell=pin, commitments=(paid,))).cost_then.amount == Decimal("194.32")
     fleet = one(work=work, cell=pin, commitments=(paid, over))
     assert render_plan(plan_of(fleet), fleet).count("1 VM of nvidia-lab still paid") == 1

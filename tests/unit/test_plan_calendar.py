@@ -126,6 +126,16 @@ def test_a_freeze_in_which_hosts_become_ready_holds_the_wave_until_its_end() -> 
     plan = plan_of(fleet_of(window), options=PlanOptions(ready={PoolId("m"): took}))
     first = calendar_of(plan).waves[0]
     assert (first.start, first.waits) == (NOW + 3 * H, ("fair",))
+    assert plan.overlap_extra is not None
+    assert plan.overlap_extra.amount == Decimal(2 * 50 * (4 + 28 + 2)), "from two hours before the first wave, in which hosts get ready"
+
+
+@pytest.mark.parametrize("days", [1, 3650])
+def test_a_window_before_the_first_wave_costs_nothing_since_no_side_is_up_yet(days: int) -> None:
+    window = FreezeWindow(name="fair", start=NOW - H, end=NOW + days * 24 * H)
+    frozen, free = plan_of(fleet_of(window)), plan_of(fleet_of())
+    assert (frozen.overlap_cost, frozen.overlap_extra) == (free.overlap_cost, free.overlap_extra)
+    assert calendar_of(frozen).payback_hours == calendar_of(free).payback_hours
 
 
 @pytest.mark.parametrize(("hours", "size"), [(29, 4), (33, 2), (37, 2), (27, 0)])
@@ -178,3 +188,39 @@ def test_a_price_that_is_not_in_the_catalogue_leaves_the_list_unknown_never_zero
     listed = next(c for c in plan.cash if c.name == "list")
     assert (listed.now, listed.then) == (None, None)
     assert "unknown" in render_plan(plan, fleet)
+
+
+def test_a_freeze_that_makes_both_sides_cost_more_than_the_horizon_earns_is_a_failed_check() -> None:
+    """The canary ends inside it, so both sides are up for a year; the proof counts steps alone and says so."""
+    fleet = fleet_of(FreezeWindow(name="fair", start=NOW + 1.5 * H, end=NOW + 365 * 24 * H))
+    plan = plan_of(fleet)
+    (bad,) = [c for c in plan.checks if c.name == "payback"]
+    assert not bad.ok
+    assert "policy.horizon is 90.0" in bad.detail
+    assert "freeze windows (fair)" in bad.detail
+    assert "the bounds leave freeze windows out (fair)" in " ".join(render_plan(plan, fleet).split())
+    assert [c for c in plan_of(fleet_of()).checks if c.name == "payback"] == []
+    assert "leave freeze windows out" not in render_plan(plan_of(fleet_of()), fleet_of())
+
+
+def test_a_deadline_that_has_passed_is_said() -> None:
+    plan = plan_of(fleet_of(), options=PlanOptions(deadline=NOW - H))
+    assert "it has passed already" in render_plan(plan, fleet_of())
+
+
+def test_a_price_book_that_is_too_old_is_named() -> None:
+    fleet = fleet_of(
+        pools=(
+            pool("a", "nvidia", "Standard_ND96isr_H100_v5", region="eastus2", count=2, limit=2),
+            pool("m", "amd", "Standard_ND96isr_MI300X_v5", region="eastus2", count=0, limit=4, by="azure"),
+        ),
+        workloads=(workload("x", accelerators_per_replica=8),),
+        cells=(cell("x-lab", "x", region="eastus2", source="a", lane=SIGNED),),
+    )
+
+    def aged(now: datetime) -> list[str]:
+        return [c.detail for c in plan_of(fleet, now=now).checks if c.name == "price age" and not c.ok]
+
+    assert aged(NOW) == []
+    (text,) = aged(NOW + timedelta(days=400))
+    assert "over 180 days old for Standard_ND96isr_H100_v5" in text

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetctl.catalog import load_catalog
+from fleetctl.cli.main import main
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.plan import Fit, Speed
@@ -113,3 +115,45 @@ def test_bad_rows_are_named_with_their_line() -> None:
     outcome = plan_of(quiet).outcomes[0]
     assert (outcome.kind, outcome.reason.code) == ("infeasible", "lane.too_slow")
     assert "0 requests/s" in outcome.reason.text
+
+
+@pytest.mark.parametrize(("limit", "code"), [(0, 1), (3, 0)])
+def test_a_plan_with_a_conflict_fails_as_a_command(limit: int, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = Path("inventory/lab-six/fleet.yaml").read_text(encoding="utf-8").replace("count: 0, limit: 3", f"count: 0, limit: {limit}")
+    text = text.replace("source: nvidia-lab, router: edge}", "source: nvidia-lab, router: edge, target: mi300x-lab}")
+    folder = tmp_path / "inventory" / "fleet"
+    folder.mkdir(parents=True)
+    (folder / "fleet.yaml").write_text(text, encoding="utf-8")
+    try:
+        done = main(["-C", str(tmp_path), "plan"])
+    except SystemExit as e:
+        done = int(e.code or 0)
+    assert done == code
+    assert ("Next: fleetctl approve" in capsys.readouterr().out) == (code == 0)
+
+
+def test_a_conflict_is_no_plan_to_approve() -> None:
+    fleet = pinned(2)
+    for saved in (True, False):
+        text = render_plan(plan_of(fleet), fleet, saved=saved)
+        assert "fleetctl approve" not in text
+        assert "change one of the lines that conflict" in " ".join(text.splitlines()[-2:])
+
+
+def test_a_dry_run_offers_nothing_that_was_not_saved() -> None:
+    fleet = lab_fleet()
+    text = render_plan(plan_of(fleet), fleet, saved=False)
+    assert text.splitlines()[-1] == "Nothing was changed, nothing was saved. Next: fleetctl plan"
+    assert "fleetctl show" not in text
+
+
+def test_a_limit_that_today_exceeds_is_named_with_both_figures_and_not_said_to_hold() -> None:
+    fleet = lab_fleet()
+    fleet = replace(fleet, policy=replace(fleet.policy, budget_usd_per_hour=1.0))
+    plan = plan_of(fleet)
+    checks = {c.name: c for c in plan.checks}
+    today = f"{plan.cost_now.amount:,.2f}"
+    assert not checks["limits today"].ok
+    assert f"policy.budget_usd_per_hour: {today} today, at most 1.00" in checks["limits today"].detail
+    assert "limits hold while both sides run" not in checks["limits"].detail.replace("other limits hold", "")
+    assert "today exceeds budget_usd_per_hour" in checks["limits"].detail

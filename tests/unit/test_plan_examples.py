@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,13 @@ def test_the_six_show_move_stay_and_blocked() -> None:
     assert outcomes["memo"] == ("infeasible", "lane.too_slow")
     assert outcomes["kernels"] == ("infeasible", "licence")
     assert {outcomes[w][0] for w in ("chat", "summaries", "assistant")} == {"move"}
+
+
+def test_what_binds_is_named_where_capacity_ends_and_where_replicas_stand_on_two_vms() -> None:
+    found = {str(o.workload): o.reason for o in plan_of(example("two-clouds")).outcomes}
+    assert found["code-tests"].code == "limit.power_kw"
+    assert "capacity that ends waits for no release" in found["code-tests"].text
+    assert "keeps two VMs" in found["eu-translate"].text
+    six = example("lab-six")
+    short = replace(six, policy=replace(six.policy, budget_usd_per_hour=310.0))
+    assert "must stand on two VMs there" in next(o.reason.text for o in plan_of(short).outcomes if o.workload == "chat")

@@ -25,6 +25,7 @@ from fleetctl.usecases.migrate import approved_plan, begin
 from fleetctl.usecases.plan import PlanPorts
 from fleetctl.usecases.rebalance import LIMIT, Proposal, propose
 from fleetctl.usecases.rebalance_apply import begin_run, save, sign, standing_approval, take_lease, withdraw
+from fleetctl.views.rebalance import render_run
 from tests.cases.planning_fleet import ANA, cell, lab_fleet, lab_policy, plan_of, pool, workload
 from tests.fakes.clock import START, FakeClock
 from tests.fakes.rollouts import rollout
@@ -308,3 +309,31 @@ def test_one_run_at_a_time_and_a_dead_one_holds_nobody_up() -> None:
     with pytest.raises(LeaseHeld, match="a is rebalancing"):
         take_lease(w.store, "b", lambda _: False)
     assert take_lease(w.store, "b", lambda holder: holder == "a").holder == "b"
+
+
+def test_payback_counts_both_sides_to_the_end_of_the_soak_as_the_plan_does() -> None:
+    found = World(cells=1).propose()
+    (shift,) = found.run.shifts
+    assert found.plan is not None
+    assert found.plan.calendar is not None
+    (moved,) = [o for o in found.plan.outcomes if o.kind == "move"]
+    assert moved.cost_then is not None
+    assert moved.hours is not None
+    assert shift.saving_usd_per_hour is not None
+    hours = (found.plan.calendar.end - found.plan.calendar.start).total_seconds() / 3600
+    assert hours > moved.hours, "the soak takes time"
+    assert shift.payback_hours == pytest.approx(float(moved.cost_then.amount) * hours / float(shift.saving_usd_per_hour.amount), abs=0.06)
+
+
+def test_back_to_nvidia_is_said_of_cells_on_amd_alone() -> None:
+    run = World(cells=1).propose().run
+    shifts = run.shifts
+
+    def said(source: str | None, to: str) -> str:
+        return render_run(replace(run, shifts=(replace(shifts[0], vendor=source, to=to),)), dry=True)  # type: ignore[arg-type]
+
+    assert shifts[0].vendor == "nvidia"
+    assert "moves: 1 to AMD" in said("nvidia", "amd")
+    assert "moves: 1 from NVIDIA to NVIDIA" in said("nvidia", "nvidia")
+    assert "moves: 1 back to NVIDIA" in said("amd", "nvidia")
+    assert "moves: 1 back to NVIDIA" in said(None, "nvidia")

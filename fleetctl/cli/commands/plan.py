@@ -10,7 +10,7 @@ import click
 
 from fleetctl.cli.app import App
 from fleetctl.cli.options import dry_run_option, output_option, pass_app
-from fleetctl.errors import EXIT_CHANGES, EXIT_DONE
+from fleetctl.errors import EXIT_CHANGES, EXIT_DONE, EXIT_FAILED
 
 if TYPE_CHECKING:
     from fleetctl.domain.plan import Plan
@@ -70,7 +70,9 @@ def command(
     if sensitivity:
         _what_if(app, made, options, output, save=not dry_run)
     else:
-        show_plan(app, made, output)
+        show_plan(app, made, output, saved=not dry_run)
+    if made.conflicts:
+        sys.exit(EXIT_FAILED)
     moves = any(o.kind == "move" and not o.arrived for o in made.outcomes)
     sys.exit(EXIT_CHANGES if detailed_exitcode and moves else EXIT_DONE)
 
@@ -130,7 +132,7 @@ def _what_if(app: App, made: Plan, options: PlanOptions, output: str, *, save: b
         case "yaml":
             app.out(as_yaml("sensitivity", found))
         case _:
-            show_plan(app, made, output)
+            show_plan(app, made, output, saved=save)
             if output != "name":
                 app.out(render_sensitivity(found))
 

@@ -55,7 +55,7 @@ def _warn(app: App, plan: Plan) -> None:
         app.note(str(e))
 
 
-def show_plan(app: App, plan: Plan, output: str) -> None:
+def show_plan(app: App, plan: Plan, output: str, *, saved: bool = True) -> None:
     """Print a plan in the form that -o asks for."""
     from fleetctl.formats.output import as_json, as_yaml
     from fleetctl.views.columns import WIDTH
@@ -70,4 +70,4 @@ def show_plan(app: App, plan: Plan, output: str) -> None:
             app.out(f"plan/{plan.id}")
         case _:
             wide = output == "wide"
-            app.out(render_plan(plan, app.wiring.fleet, width=WIDE if wide else WIDTH, wide=wide))
+            app.out(render_plan(plan, app.wiring.fleet, width=WIDE if wide else WIDTH, wide=wide, saved=saved))
