@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal, NamedTuple, cast
 
+from fleetctl.assess.models import lacks_fp4
 from fleetctl.domain.plan import Finding, Grade, Route
 from fleetctl.domain.portability import PackageRule, RuleBook
 from fleetctl.domain.units import Instant
@@ -92,11 +93,24 @@ class Collected:
         self._put((rule.id, subject, False), place, group, 1)
 
     def package(
-        self, rule: PackageRule, place: Place, text: str, name: str, *, least: str, is_replaced: bool, guarded: bool = False
+        self,
+        rule: PackageRule,
+        place: Place,
+        text: str,
+        name: str,
+        *,
+        least: str,
+        is_replaced: bool,
+        guarded: bool = False,
+        optional: bool = False,
     ) -> None:
-        """Add a package; one that stays is a blocker, one that must be exchanged is work."""
-        if is_replaced:
-            grade: Grade = "info"
+        """Add a package; one that stays is a blocker, one that must be exchanged is work, an optional one a risk."""
+        if optional and not is_replaced and least != "native":
+            grade: Grade = "risk"
+            least = "native"
+            text += " (optional: nothing here asks for it)"
+        elif is_replaced:
+            grade = "info"
         elif least == "stay":
             grade = "blocker"
         else:
@@ -129,7 +143,9 @@ class Collected:
         made = [
             self._finding(key, group, now, ported)
             for key, group in self._groups.items()
-            if not (key[0] in WAVE64_RULES and not is_wave64(target)) and not (key[0] in CDNA_RULES and not is_cdna(target))
+            if not (key[0] == "R026" and not lacks_fp4(target))
+            and not (key[0] in WAVE64_RULES and not is_wave64(target))
+            and not (key[0] in CDNA_RULES and not is_cdna(target))
         ]
         if self._over:
             rule = self._book.rules["R090"]

@@ -22,6 +22,11 @@ _PIECES = re.compile(
     r"|(?P<word>[A-Za-z_\x80-\xff][\w\x80-\xff]*+)",
     re.MULTILINE | re.DOTALL,
 )
+_OF_HIP = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]hip/", re.MULTILINE)
+_SCOPED = re.compile(r"[ \t]*::")
+_NAMESPACE = re.compile(r"\bnamespace[ \t]+(?:\w{1,100}[ \t]*=[ \t]*(?:::)?)?\Z")
+NAMESPACES = {"cub": "cub:: (its namespace is hipcub there)"}
+"""Namespaces that hold other headers' names under HIP, and how they are listed. Source: hipCUB's documentation."""
 CONTEXT = 2
 """Lines shown before and after a change."""
 
@@ -40,7 +45,9 @@ class Converted:
 
 
 def convert(source: str, names: Mapping[str, ApiName]) -> Converted:
-    """Translate one source."""
+    """Translate one source; one that includes HIP's own headers is translated already and stays as it is."""
+    if _OF_HIP.search(source):
+        return Converted(text=source, replaced=0, by_hand=())
     out: list[str] = []
     at = replaced = counted = 0
     line = 1
@@ -72,10 +79,19 @@ def convert(source: str, names: Mapping[str, ApiName]) -> Converted:
                 line += source.count("\n", counted, start)
                 counted = start
                 left[piece] = line
+            elif piece in NAMESPACES and NAMESPACES[piece] not in left and _is_namespace(source, start, end):
+                line += source.count("\n", counted, start)
+                counted = start
+                left[NAMESPACES[piece]] = line
         out.append(piece)
         at = end
     out.append(source[at:])
     return Converted(text="".join(out), replaced=replaced, by_hand=tuple(sorted(left.items(), key=lambda x: x[1])))
+
+
+def _is_namespace(source: str, start: int, end: int) -> bool:
+    is_inner = source[max(0, start - 2) : start] == "::" and start > 2 and (source[start - 3].isalnum() or source[start - 3] == "_")
+    return not is_inner and (_SCOPED.match(source, end) is not None or _NAMESPACE.search(source, max(0, start - 140), start) is not None)
 
 
 def _after(source: str, mark: str, at: int) -> int:

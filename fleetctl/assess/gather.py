@@ -36,6 +36,9 @@ _STATUS = {
 }
 
 
+_FOR_CUDA = re.compile(r"(?<![a-z])(?:cuda|nvidia|cu1)[\d.]*(?![a-z])")
+_EXTRAS = re.compile(r"(?<![\w.])\.{1,2}/?\[([\w, .-]{1,200})\]|--extra[= ]([\w.-]{1,100})|--all-extras")
+"""Extras of the tree's own project that something installs."""
 _WORDS = re.compile(r"[A-Za-z_]\w*")
 _CALLS = frozenset(
     {"inline_asm_elementwise", "__global__", "__device__", "subprocess", "system", "popen", "pip_install", "uv_pip_install", "run_commands"}
@@ -85,6 +88,9 @@ class Gatherer:
         self._packages = PackageTable.of(book.packages)
         self._sources: list[SourceFacts] = []
         self._required: dict[str, Requirement] = {}
+        self._maybe: dict[tuple[str, str, str], Requirement] = {}
+        self._extras: set[str] = set()
+        self._twins: dict[str, bool] = {}
         self._names: set[str] = set()
         self._imported: dict[tuple[str, str], list[_Use]] = {}
         self._module_words = {m.partition(".")[0] for m in self._packages.imports} | _CALLS
@@ -93,7 +99,7 @@ class Gatherer:
         self._listed: set[str] = set()
         self._included: list[tuple[str, str, int]] = []
         self._modules_of_git: list[tuple[str, str]] = []
-        self._headers: list[tuple[str, dict[str, tuple[int, bool]]]] = []
+        self._headers: list[tuple[str, dict[str, tuple[int, bool]], bool]] = []
         self._found = Collected(book)
         self._python_base: Place | None = None
         self._elves: list[ElfFile] = []
@@ -207,6 +213,8 @@ class Gatherer:
                 self._found.add(hit.rule, Place(path, hit.line), hit.subject, guarded=guarded)
         if scopes & {"requirement", "docker", "config", "build"}:
             self._requirements(path, text)
+            for asked in _EXTRAS.finditer(text):
+                self._extras |= {normalised(e.strip()) for e in (asked.group(1) or asked.group(2) or "*").split(",")}
         if "docker" in scopes:
             self._base(path, text)
 
@@ -233,7 +241,9 @@ class Gatherer:
             self.counts.guards += facts.guards
             self.counts.guard_files += 1
         if facts.headers:
-            self._headers.append((facts.path, facts.headers))
+            self._headers.append((facts.path, facts.headers, False))
+        if facts.device_headers:
+            self._headers.append((facts.path, facts.device_headers, True))
         if not facts.cuda and not facts.hits:
             return
         if facts.cuda:
@@ -284,6 +294,9 @@ class Gatherer:
     def _require(self, one: Requirement) -> None:
         self._names.add(repository_name(one.name))
         if self._packages.rule_for(one.name) is not None:
+            if one.extra or _FOR_CUDA.search(one.path.rpartition("/")[2].lower()):
+                self._maybe.setdefault((one.name, one.path, one.extra), one)
+                return
             kept = self._required.get(one.name)
             if kept is None or (one.version and not kept.version):
                 self._required[one.name] = one
@@ -309,7 +322,7 @@ class Gatherer:
         for line, command in facts.commands:
             for one in requirements(f"{path}.sh", command):
                 self._require(one._replace(path=path, line=line))
-            for hit in self._text.scan(command, {"flags"}):
+            for hit in self._text.scan(command, {"flags", "command"}):
                 self._found.add(hit.rule, Place(path, line), hit.subject, guarded=facts.is_guarded(line))
         for asm in facts.asm:
             if asm.kind not in {"amd", "empty"}:
@@ -350,10 +363,10 @@ class Gatherer:
 
     def _finish_names(self) -> None:
         own = {name.replace("!", "/").rpartition("/")[2] for name in self._files}
-        for path, headers in self._headers:
+        for path, headers, is_other in self._headers:
             for name, (line, guarded) in sorted(headers.items()):
                 if name.lower() not in own:
-                    self._found.add("R108", Place(path, line), name, subject=name, guarded=guarded)
+                    self._found.add("R108", Place(path, line), name, subject=name, guarded=guarded, lighter=is_other)
         self._headers = []
         for facts in self._sources:
             tables = (("R036", facts.unsupported), ("R037", facts.unknown))
@@ -369,20 +382,41 @@ class Gatherer:
     def _finish_packages(self) -> None:
         done: set[str] = set()
         self._own_modules = {name.replace("!", "/") for name in self._files if name.endswith(".py")}
-        for name, one in sorted(self._required.items()):
+        optional: dict[str, Requirement] = {}
+        for one in self._maybe.values():
+            (optional if self._is_optional(one) else self._required).setdefault(one.name, one)
+        for name, one in [*sorted(self._required.items()), *sorted((n, o) for n, o in optional.items() if n not in self._required)]:
             rule = self._packages.rule_for(name)
+            if rule is not None and rule.status == "native" and "+rocm" in one.version:
+                continue
             if rule is None or (name.startswith("nvidia-") and "-cu1" in name) or not holds(rule, one.version):
                 continue
             if name.startswith("deb:") and rule.id in done:
                 continue  # a distribution cuts one library into dozens of packages
-            done.add(rule.id)
-            self._package(rule, name, one.version, Place(one.path, one.line))
+            is_asked = name in self._required
+            if is_asked:
+                done.add(rule.id)
+            self._package(rule, name, one.version, Place(one.path, one.line), optional=not is_asked)
         for uses in self._imported.values():
             use = min((u for u in uses if not self._is_own(u)), key=lambda u: u.guarded, default=None)
             if use is not None and use.rule.id not in done:
                 self._package(use.rule, use.module.partition(".*")[0], "", use.place, guarded=use.guarded)
-        self._required = {}
-        self._imported = {}
+        self._required, self._maybe, self._imported, self._twins = {}, {}, {}, {}
+
+    def _is_optional(self, one: Requirement) -> bool:
+        """Tell whether only an extra that nothing asks for needs it, or a file for CUDA beside one for ROCm."""
+        if one.extra and "*" not in self._extras and one.extra not in self._extras:
+            return True
+        if one.path not in self._twins:
+            self._twins[one.path] = self._has_twin(one.path.lower())
+        return self._twins[one.path]
+
+    def _has_twin(self, path: str) -> bool:
+        folder, _, name = path.rpartition("/")
+        beside = re.escape(f"{folder}/" if folder else "")
+        parts = _FOR_CUDA.split(name)
+        twin = re.compile(beside + r"(?:rocm|amd|hip)[\d.]*".join(re.escape(p) for p in parts))
+        return len(parts) > 1 and any(twin.fullmatch(f) for f in self._files)
 
     def _is_own(self, use: _Use) -> bool:
         """Tell whether a module lies in the tree, where Python would find it from the file that imports it."""
@@ -395,7 +429,7 @@ class Gatherer:
                     return True
         return False
 
-    def _package(self, rule: PackageRule, name: str, version: str, place: Place, *, guarded: bool = False) -> None:
+    def _package(self, rule: PackageRule, name: str, version: str, place: Place, *, guarded: bool = False, optional: bool = False) -> None:
         replaced = next((r for r in rule.replaced_by if any(_matches(r, n) for n in self._names)), "")
         text = f"{name}{'==' + version if version else ''} {_STATUS.get(rule.status, 'is ' + rule.status)}: {rule.action}"
         if replaced:
@@ -403,7 +437,9 @@ class Gatherer:
         least = CUDA_ONLY_MOVES.get(rule.move, "rebuild")
         if too_old(rule, version):
             text += f"; it needs {rule.since} or newer"
-        self._found.package(rule, place, text, name, least="native" if replaced else least, is_replaced=bool(replaced), guarded=guarded)
+        self._found.package(
+            rule, place, text, name, least="native" if replaced else least, is_replaced=bool(replaced), guarded=guarded, optional=optional
+        )
 
 
 def _joined(folder: str, name: str) -> str:

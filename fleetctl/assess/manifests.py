@@ -10,7 +10,7 @@ from typing import Any
 
 from fleetctl.assess.installs import installed_by
 from fleetctl.assess.python_source import listed_packages
-from fleetctl.assess.requirements import Requirement, normalised, specified
+from fleetctl.assess.requirements import Requirement, never_on_linux, normalised, specified
 
 MOST_PLACED = 2000
 """Requirements of a TOML file whose line is looked for; the rest is given line 1."""
@@ -198,6 +198,8 @@ def _settings(path: str, text: str) -> Iterator[Requirement]:
         if named:
             key, line = named.group(1).lower(), named.group(2)
         if key in {"install_requires", "setup_requires", "tests_require", "deps", "requires"} or section == "options.extras_require":
+            if never_on_linux(line.partition(";")[2]):
+                continue
             for item in line.split(";")[0].split(","):
                 found = specified(item) if item.strip() and not item.lstrip().startswith(("#", "-")) else None
                 if found:
@@ -266,6 +268,13 @@ def _listed(path: str, text: str, data: dict[str, Any], prefix: str) -> Iterator
         if found:
             name = prefix + found[0] if prefix and not found[0].startswith("git:") else found[0]
             yield Requirement(name, found[1], path, place.of(item.partition("==")[0].partition(" @ ")[0]))
+    project = data.get("project")
+    extras = project.get("optional-dependencies") if isinstance(project, dict) else None
+    for extra, items in extras.items() if isinstance(extras, dict) else ():
+        for item in items if isinstance(items, list) else ():
+            found = specified(item) if isinstance(item, str) else None
+            if found:
+                yield Requirement(*found, path, place.of(item.partition("==")[0].partition(" @ ")[0]), normalised(str(extra)))
 
 
 class _Place:
@@ -283,6 +292,8 @@ class _Place:
 def _walk(table: dict[str, Any], depth: int) -> Iterator[str]:
     for key, value in table.items():
         lower = key.lower()
+        if lower == "optional-dependencies" and depth == 1:
+            continue  # extras of a project: they are read one by one
         if _NEEDED.search(lower) or (depth == 0 and lower in {"packages", "dev-packages"}):
             yield from _collect(value, 0)
         elif lower == "sources" and isinstance(value, dict):
@@ -307,6 +318,8 @@ def _collect(value: Any, depth: int) -> Iterator[str]:
 
 
 def _one(key: str, inner: dict[str, Any]) -> Iterator[str]:
+    if never_on_linux(str(inner.get("markers", ""))):
+        return
     yield str(inner["package"]) if isinstance(inner.get("package"), str) else key
     if isinstance(inner.get("git"), str):
         yield f"git+{inner['git']}"

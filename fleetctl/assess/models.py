@@ -11,6 +11,25 @@ CONFIG_NAMES = frozenset(
     {"config.json", "hf_quant_config.json", "quantize_config.json", "quantization_config.json", "quant_config.json", "params.json"}
 )
 FP4_WORDS = ("fp4", "nvfp4", "mxfp4", "e2m1")
+CUDA_METHODS = ("exl2", "exl3", "eetq", "aqlm", "quip", "vptq", "spqr")
+KNOWN_METHODS = (
+    "fp8",
+    "awq",
+    "gptq",
+    "bitsandbytes",
+    "compressed-tensors",
+    "gguf",
+    "quark",
+    "torchao",
+    "hqq",
+    "modelopt",
+    "w8a8",
+    "int8",
+    "w4a16",
+    "w4a8",
+    "fp4",
+)
+"""Parts of the names of quantisations that vLLM or SGLang run on ROCm, or that other rules judge. General knowledge, unverified."""
 _BY_FORMAT = {
     "gguf": "R031",
     "onnx": "R030",
@@ -62,9 +81,11 @@ def of_config(text: str, target: str) -> list[ModelHit]:
         return [ModelHit("R117", str(data.get("version", ""))[:20])]
     quantised = data.get("quantization_config") or data.get("quantization") or (data if "quant_method" in data or "bits" in data else None)
     if not isinstance(quantised, dict):
-        return []
+        return [ModelHit("R124", "its quantisation is no table")] if data.get("quantization_config") else []
     method = str(quantised.get("quant_method") or quantised.get("quant_algo") or "").lower()
     said = json.dumps(quantised, default=str)[:4000].lower()
+    if not method and data.get("quantization_config"):
+        return [*_of_method(method, said, quantised, target), ModelHit("R124", "quantization_config without a method")]
     return _of_method(method, said, quantised, target)
 
 
@@ -81,6 +102,10 @@ def _of_method(method: str, said: str, quantised: dict[str, Any], target: str) -
         found.append(ModelHit("R027", method))
     if method == "bitsandbytes" or "load_in_4bit" in quantised:
         found.append(ModelHit("R028", method or "bitsandbytes"))
+    if method.startswith(CUDA_METHODS):
+        found.append(ModelHit("R123", method[:40]))
+    elif method and not found and not any(w in method for w in KNOWN_METHODS):
+        found.append(ModelHit("R124", method[:40]))
     return found
 
 

@@ -13,6 +13,7 @@ OTHER_LANGUAGES = (
     ".scala",
     ".jl",
     ".f",
+    ".cuf",
     ".f90",
     ".f95",
     ".f03",

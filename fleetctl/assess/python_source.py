@@ -105,6 +105,20 @@ def _tree(text: str) -> ast.Module | None:
         return None
 
 
+_ASKED = re.compile(
+    r"^[ \t]*(\w{1,100})(?:[ \t]*:[^=\n]{1,100})?[ \t]*=[^\n=][^\n]{0,300}?\b(?:find_spec|is_module_available)\(", re.MULTILINE
+)
+"""Names that are told whether a module is there."""
+_PLATFORMS = re.compile(
+    r"^[ \t]*(\w{1,100})(?:[ \t]*:[^=\n]{1,100})?[ \t]*=[^\n=][^\n]{0,300}?(?:\btorch\.version\.(?:hip|cuda)\b|\bis_(?:hip|rocm)\()",
+    re.MULTILINE,
+)
+"""Names that are told which platform it is."""
+
+
+_PORTABLE = ("triton.language.extra.libdevice", "triton.language.extra.hip")
+
+
 class _Reader:
     """Walks a syntax tree without recursion, with what guards each node."""
 
@@ -113,6 +127,8 @@ class _Reader:
         self._facts = facts
         self._assigned: dict[str, list[ast.expr]] = {}
         self._calls: list[tuple[ast.Call, bool]] = []
+        self._asked = set(_ASKED.findall(text))
+        self._platforms = set(_PLATFORMS.findall(text))
         self._importers = set(re.findall(r"\bimport_module[ \t]+as[ \t]+(\w+)", text))
         self.docstrings: list[ast.Constant] = []
 
@@ -129,21 +145,30 @@ class _Reader:
 
     def _inner(self, node: ast.AST, amd: bool, soft: bool) -> Iterator[tuple[ast.AST, bool, bool]]:
         if isinstance(node, ast.If):
-            names_amd = bool(AMD_TEST.search(self._words(node.test)))
+            plain = node.test.operand if isinstance(node.test, ast.UnaryOp) else node.test
+            is_told = isinstance(plain, ast.Name) and plain.id in self._platforms
+            names_amd = is_told or bool(AMD_TEST.search(self._words(node.test)))
             if names_amd:
                 self._facts.guarded.append(_span(node))
             is_typing = "TYPE_CHECKING" in self._words(node.test)
+            asks = self._asks(node.test)
+            goes_on = not _leaves(node.orelse if asks == "there" else node.body, returns=False)
             yield node.test, amd, soft
-            yield from self._body(node.body, amd or names_amd, soft or is_typing)
-            yield from self._body(node.orelse, amd or names_amd, soft)
+            yield from self._body(node.body, amd or names_amd, soft or is_typing or (asks == "there" and goes_on))
+            yield from self._body(node.orelse, amd or names_amd, soft or (asks == "absent" and goes_on))
         elif isinstance(node, ast.Try):
             goes_on = any(_goes_on(h) for h in node.handlers)
             if goes_on and node.body:
                 self._facts.soft.append((node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno))
+            if goes_on and any(isinstance(n, ast.ImportFrom) and (n.module or "").startswith(_PORTABLE) for n in node.body):
+                self._facts.guarded += [_span(h) for h in node.handlers]  # what an old Triton needs
             yield from self._body(node.body, amd, soft or goes_on)
             for rest in (node.handlers, node.orelse, node.finalbody):
                 for inner in rest:
                     yield inner, amd, soft
+        elif isinstance(node, (ast.With, ast.AsyncWith)) and any(_suppresses(i.context_expr) for i in node.items):
+            self._facts.soft.append((node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno))
+            yield from self._body(node.body, amd, soft=True)
         else:
             for _, value in ast.iter_fields(node):
                 if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
@@ -162,6 +187,19 @@ class _Reader:
                 amd = True
                 if at + 1 < len(statements):
                     self._facts.guarded.append((_span(statements[at + 1])[0], _span(statements[-1])[1]))
+
+    def _asks(self, test: ast.expr) -> str:
+        """Return "there" or "absent" for a condition that asks whether a module can be imported, "" for any other."""
+        is_not = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+        inner = test.operand if isinstance(test, ast.UnaryOp) and is_not else test
+        if isinstance(inner, ast.Compare) and len(inner.ops) == 1 and isinstance(inner.comparators[0], ast.Constant):
+            is_not ^= isinstance(inner.ops[0], (ast.Is, ast.Eq)) and inner.comparators[0].value is None
+            inner = inner.left
+        if isinstance(inner, ast.BoolOp) and isinstance(inner.op, ast.And) and not is_not:
+            return "there" if any(self._asks(v) == "there" for v in inner.values) else ""
+        is_asked = isinstance(inner, ast.Name) and inner.id in self._asked
+        is_asked |= isinstance(inner, ast.Call) and _name_of(inner.func) in {"find_spec", "is_module_available"}
+        return ("absent" if is_not else "there") if is_asked else ""
 
     def _words(self, node: ast.expr) -> str:
         return " ".join(self._lines[node.lineno - 1 : min(node.end_lineno or node.lineno, node.lineno + 5)])[:2000]
@@ -261,6 +299,13 @@ def _goes_on(handler: ast.ExceptHandler) -> bool:
     if handler.type is not None and not names & _GOES_ON:
         return False
     return not _leaves(handler.body, returns=False)
+
+
+def _suppresses(node: ast.expr) -> bool:
+    """Tell whether a context takes a missing module and goes on: contextlib.suppress."""
+    if not isinstance(node, ast.Call) or _name_of(node.func) != "suppress":
+        return False
+    return any(_name_of(a) in _GOES_ON for a in node.args)
 
 
 def _leaves(body: Iterable[ast.stmt], *, returns: bool = True) -> bool:

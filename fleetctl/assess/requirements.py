@@ -17,13 +17,14 @@ class Requirement(NamedTuple):
     """One package as a file names it.
 
     `version` is "" where it is not pinned; a name of another registry than Python's has its kind before it, such as `crate:` or `deb:`,
-    one that is only known by its repository is `git:owner/name`.
+    one that is only known by its repository is `git:owner/name`. `extra` is the optional extra that asks for it, "" where none does.
     """
 
     name: str
     version: str
     path: str
     line: int
+    extra: str = ""
 
 
 SPEC = re.compile(
@@ -49,8 +50,10 @@ def specified(text: str) -> tuple[str, str] | None:
     """Return name and pinned version of a package as pip takes it: by name, by URL, from a repository, or as a file.
 
     Returns:
-        None where it names no package, such as a folder or an option.
+        None where it names no package, such as a folder or an option, or one that Linux never gets.
     """
+    if ";" in text and never_on_linux(text.partition(";")[2]):
+        return None
     text = text.strip().strip("\"'").strip()[:2000]
     at_url = _AT_URL.match(text)
     if at_url:
@@ -62,6 +65,23 @@ def specified(text: str) -> tuple[str, str] | None:
     if match is None:
         return None
     return normalised(match.group(1)), _pinned(match.group(2), match.group(3))
+
+
+_MARKER = re.compile(r"\s*(sys_platform|platform_system|os_name)\s*(==|!=)\s*[\"']([\w ]{1,40})[\"']\s*")
+_LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
+
+
+def never_on_linux(marker: str) -> bool:
+    """Tell whether an environment marker is false on every Linux; one with inner brackets counts as true. Source: PEP 508."""
+    marker = marker.partition("#")[0].strip().strip("\"'" if marker.count('"') % 2 or marker.count("'") % 2 else "")[:1000]
+    if marker.startswith("(") and marker.endswith(")"):
+        marker = marker[1:-1]
+    return "(" not in marker and all(any(_is_false(a) for a in re.split(r"\sand\s", way)) for way in re.split(r"\sor\s", marker))
+
+
+def _is_false(atom: str) -> bool:
+    told = _MARKER.fullmatch(atom)
+    return told is not None and (told.group(3) == _LINUX[told.group(1)]) != (told.group(2) == "==")
 
 
 def _pinned(sign: str | None, version: str | None) -> str:

@@ -17,7 +17,8 @@ from fleetctl.assess.names import LOOKS_LIKE_CUDA, is_generic
 from fleetctl.assess.warps import LANE_WORDS, dynamic_launches, narrow_masks, thirty_two_lanes
 from fleetctl.domain.portability import USABLE, Rule, RuleBook
 
-CUDA_SUFFIXES = (".cu", ".cuh", ".cu.cc", ".cuf", ".cu.h", ".cu.in")
+TEMPLATES = (".jinja", ".jinja2", ".j2", ".in", ".tmpl", ".tpl", ".template", ".mako")
+CUDA_SUFFIXES = (".cu", ".cuh", ".cu.cc", ".cu.h", *(f"{kind}{t}" for kind in (".cu", ".cuh") for t in TEMPLATES))
 C_SUFFIXES = (
     *(".h", ".hpp", ".hh", ".hxx", ".h++", ".inl", ".inc", ".ipp", ".tpp", ".tcc", ".txx"),
     *(".cl", ".clh", ".c", ".cc", ".cpp", ".cxx", ".c++", ".cppm", ".ixx"),
@@ -55,12 +56,14 @@ ASM_WORDS = frozenset({"asm", "__asm__", "__asm"})
 _INCLUDE = re.compile(
     r"^[ \t]*#[ \t]*(?:include|include_next|import|define[ \t]+\w{1,100})[ \t]*([<\"])([^>\"\n]{1,300})[>\"]", re.MULTILINE
 )
+_HEADER_IN_CODE = re.compile(r"^([ \t]*#[ \t]*(?:include|include_next|import)\b)([^\n]*)", re.MULTILINE)
 _INCLUDE_WORDS = re.compile(r"cu|cooperative_groups|nv|Nv|NV|nccl|npp|optix|thrust|sm_")
 LOOKS_LIKE_A_HEADER = re.compile(
     r"(?:cuda(?:_\w+|[A-Z]\w*)?|cu(?:blas|dnn|fft|rand|sparse|solver|tensor|pti)\w*|nv(?:rtc|ml|tx|vm|shmem|jpeg|cuvid|fatbin|comp|infer|JitLink|PTX)\w*"
     r"|nccl\w*|sm_\d+_\w+)\.(?:h|hpp|cuh|inl)\Z"
 )
 """Names of headers that CUDA's toolkit and libraries have."""
+_KNOWN_DEVICE_HEADERS = ("cub/", "thrust/", "cute/", "cutlass/", "hipcub/")
 _THIRTY_TWO = re.compile(r"[&>%/=({ \t](?:31|0[xX]1[fF]|5|32)\b")
 
 
@@ -82,6 +85,7 @@ class SourceFacts:
         covered: table names used; unsupported, unknown: name -> (first line, places, all of them guarded).
         defined: names among `unsupported` and `unknown` that this file defines; guards: places that name AMD's platform.
         headers: headers in <> that look like CUDA's and are in no table -> (line, whether AMD's platform has a branch there).
+        device_headers: the same of headers in quotes, and of those that end in .cuh.
     """
 
     path: str
@@ -94,6 +98,7 @@ class SourceFacts:
     unknown: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
     defined: set[str] = field(default_factory=set)
     headers: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    device_headers: dict[str, tuple[int, bool]] = field(default_factory=dict)
     guards: int = 0
 
 
@@ -134,7 +139,8 @@ class SourceScanner:
         if not (may_be or guarded_words or words & ASM_WORDS or self._triggered(words, is_cu=False, is_cuda=False)):
             return facts
         seen = views(source)
-        words = set(_WORD.findall(seen.code))
+        code = _HEADER_IN_CODE.sub(lambda m: m.group(1) + " " * len(m.group(2)), seen.code)  # a header's stem is no name
+        words = set(_WORD.findall(code))
         ranges = guarded_lines(seen.code) if guarded_words else []
         facts.guards = sum(seen.code.count(word) for word in guarded_words)
         lines, texts = _Lines(seen.code, first_line), _Lines(seen.text, first_line)
@@ -144,11 +150,13 @@ class SourceScanner:
         facts.cuda = is_cu or _is_cuda(words) or named
         for rule in self._triggered(set(_WORD.findall(seen.text)), is_cu=is_cu, is_cuda=facts.cuda):
             self._try(rule, seen, lines if rule.mode == "code" else texts, ranges, first_line, facts, claimed)
+        facts.device_headers = {name: at for name, at in facts.device_headers.items() if name.partition(".")[0] not in claimed}
+        facts.headers = {name: at for name, at in facts.headers.items() if name.partition(".")[0] not in claimed}
         if words & ASM_WORDS:
             self._asm(seen.text, texts, ranges, first_line, facts, is_cu=is_cu)
         facts.covered = words & self._usable
         if facts.cuda:
-            self._look_up(words - facts.covered - claimed, seen.code, lines, ranges, first_line, facts)
+            self._look_up(words - facts.covered - claimed, code, lines, ranges, first_line, facts)
             if facts.device or is_cu:
                 self._warps(words, seen.code, lines, ranges, first_line, facts)
         return facts
@@ -164,6 +172,9 @@ class SourceScanner:
             elif match.group(1) == "<" and _is_uncovered(name, base) and base not in facts.headers:
                 line = lines.of(match.start(2))
                 facts.headers[base] = (line, inside(line - first + 1, ranges))
+            elif _may_be_cuda(name, base) and base not in facts.headers:
+                line = lines.of(match.start(2))
+                facts.device_headers[base] = (line, inside(line - first + 1, ranges))
         return is_cuda
 
     def _asm(self, text: str, lines: _Lines, ranges: list[tuple[int, int]], first: int, facts: SourceFacts, *, is_cu: bool) -> None:
@@ -236,6 +247,10 @@ class SourceScanner:
 
 def _is_uncovered(name: str, base: str) -> bool:
     return LOOKS_LIKE_A_HEADER.match(base) is not None or name.startswith("cooperative_groups/")
+
+
+def _may_be_cuda(name: str, base: str) -> bool:
+    return (base.lower().endswith(".cuh") and not name.startswith(_KNOWN_DEVICE_HEADERS)) or LOOKS_LIKE_A_HEADER.match(base) is not None
 
 
 def _is_cuda(words: set[str]) -> bool:

@@ -18,7 +18,7 @@ from fleetctl.domain.plan import Grade, Route
 from fleetctl.domain.portability import ApiName, PackageRule, Rule, RuleBook
 from fleetctl.errors import ConfigInvalid
 
-RULE_FILE, PACKAGE_FILE, NAME_FILE = "rules.csv", "packages.csv", "hip_api.csv"
+RULE_FILE, PACKAGE_FILE, NAME_FILE, LATER_FILE = "rules.csv", "packages.csv", "hip_api.csv", "hip_later.csv"
 NAMES_FROM = "HIPIFY of ROCm 7.0, 2025-07-23; NCCL names of librccl 5.4.3"
 NAMES_AS_OF = "2025-07-23"
 """Source: the commit date of the tables that hip_api.csv was made of."""
@@ -53,7 +53,9 @@ def load_rule_book(names_file: Path | None = None) -> RuleBook:
             made_from = head.removeprefix(FROM_MARK).strip()
             as_of = made_from.rpartition(", ")[2]
             text = text.partition("\n")[2]
-    return RuleBook(rules=rules, packages=packages, names=parse_names(text.splitlines()), names_from=made_from, names_as_of=as_of)
+    later = parse_names((folder / LATER_FILE).read_text("utf-8").splitlines())  # what HIP's headers have and HIPIFY's tables lack
+    names = later | parse_names(text.splitlines())
+    return RuleBook(rules=rules, packages=packages, names=names, names_from=made_from, names_as_of=as_of)
 
 
 def shipped_names() -> str:

@@ -159,6 +159,7 @@ class Observation:
         checks: how the checks of both arms stand.
         served: who answered customers since the step was shown, where it has no evidence of its own (nothing, or all, on the target).
         calm: what customers got while nothing was on the target yet.
+        both_failing: cells whose customers get errors on both sides, where this one's do; is_all_paged: somebody was paged for them.
     """
 
     split: Split
@@ -178,6 +179,8 @@ class Observation:
     checks: tuple[CheckSeen, ...] = ()
     served: Served | None = None
     calm: Evidence | None = None
+    both_failing: int = 0
+    is_all_paged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

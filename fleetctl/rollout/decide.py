@@ -26,7 +26,7 @@ from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.rollout.checks import unmet
 from fleetctl.rollout.gates import Gate, gate
 from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text
-from fleetctl.rollout.router_faults import ROUTER, home_cause, home_kind, router_fault
+from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL, ROUTER, home_cause, home_kind, router_fault
 
 MOVING = timedelta(seconds=1)
 BAKING = timedelta(seconds=10)
@@ -284,11 +284,12 @@ def _trouble(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
     lost = _lost(r, seen, now)
     if lost:
         return _without_evidence(r, seen, lost, now)
-    fault = router_fault(r, seen)
+    fault = router_fault(r, seen, now)
     if fault is not None and fault.goes_home:
         return _go_home(replace(r, direction="home", home_for=f"{ROUTER}: {fault.text}"), seen)
     if fault is not None:
-        return _held(replace(r, lost_since=None), seen, Reason(code=fault.code, text=fault.text), now, page=True)
+        since = (r.lost_since or now) if fault.code in (BOTH_FAIL, ALL_FAIL) else None
+        return _held(replace(r, lost_since=since), seen, Reason(code=fault.code, text=fault.text), now, page=fault.pages)
     return None
 
 

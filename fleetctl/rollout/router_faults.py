@@ -7,11 +7,12 @@ What they answer to an order proves nothing, so what customers got is held again
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from math import sqrt
 
 from fleetctl.domain.evidence import Evidence
 from fleetctl.domain.rollout import Ended, Observation, Rollout
-from fleetctl.domain.units import FULL_BP
+from fleetctl.domain.units import FULL_BP, Instant
 
 SHARE_LEAST = 400
 """Attempts from which the served share is held against the weight."""
@@ -23,6 +24,10 @@ FAILING = 0.5
 FAR, NEAR = 0.25, 0.09
 """A served share this far above the weight (and three times it) is no heavy conversation: such a router is left. Above the cap by so much
 it is left at once: 4 points and 5 standard errors of 400 requests at one half are 16 points, at a tenth 11, at 1 % 6."""
+BOTH_FAIL, ALL_FAIL, MANY = "router.both_fail", "router.all_fail", 3
+"""Cells that fail on both sides at a time from which something that they share is at fault, as for lost evidence."""
+LOOKED_FOR = timedelta(seconds=6)
+"""How long a cell whose customers get errors on both sides waits for others to show the same; a tick comes every second."""
 ROUTER = "router"
 """Begins `home_for` where a router's fault sent a cell home."""
 
@@ -32,15 +37,16 @@ class RouterFault:
     """What a router does wrong.
 
     Args:
-        code: of the hold; goes_home: whether customers are taken off the target at once.
+        code: of the hold; goes_home: whether customers are taken off the target at once; pages: whether a hold pages.
     """
 
     code: str
     text: str
     goes_home: bool = False
+    pages: bool = True
 
 
-def router_fault(r: Rollout, seen: Observation) -> RouterFault | None:
+def router_fault(r: Rollout, seen: Observation, now: Instant) -> RouterFault | None:
     """Return what customers got that the weight cannot explain; None where nothing is known to be wrong."""
     bp = seen.split.target_bp
     if bp == 0:
@@ -51,8 +57,7 @@ def router_fault(r: Rollout, seen: Observation) -> RouterFault | None:
     if e is None:
         return None
     if _fails(e):
-        text = f"with {bp / 100:g} % on the target, customers of both sides get errors: the split itself fails"
-        return RouterFault(code="router.both_fail", text=text, goes_home=True)
+        return _both_fail(r, seen, bp, now)
     off = share_off(e, bp)
     if not off:
         return None
@@ -90,6 +95,17 @@ def home_cause(r: Rollout) -> str:
     if r.latched is not None:
         return f"{r.latched.guardrail} FAIL (E {r.latched.e_value:.3g})"
     return r.home_for if r.home_for.startswith(ROUTER) else home_kind(r).replace("_", " ")
+
+
+def _both_fail(r: Rollout, seen: Observation, bp: int, now: Instant) -> RouterFault:
+    """Look for some seconds more, then go home; where many cells fail at a time, none is to blame: hold, and page once for all."""
+    text = f"with {bp / 100:g} % on the target, customers of both sides get errors"
+    if seen.both_failing >= MANY:
+        text = f"customers of {seen.both_failing} cells get errors on both sides: what they share is at fault, holding"
+        return RouterFault(code=ALL_FAIL, text=text, pages=not seen.is_all_paged)
+    if r.hold_reason not in (BOTH_FAIL, ALL_FAIL) or r.lost_since is None or now - r.lost_since < LOOKED_FOR:
+        return RouterFault(code=BOTH_FAIL, text=f"{text}: looking for {LOOKED_FOR.total_seconds():.0f} s", pages=False)
+    return RouterFault(code=BOTH_FAIL, text=f"{text}: the split itself fails", goes_home=True)
 
 
 def _share(e: Evidence) -> float:

@@ -44,6 +44,7 @@ from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store, Trail
 from fleetctl.ports.traffic import Checks, EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
 from fleetctl.rollout.decide import PROVIDER, STALE, decide
 from fleetctl.rollout.notices import LOOK, TARGET, leaving
+from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL
 
 FOR_GOOD = timedelta(days=36_500)
 """Lease of a weight whose migration is complete: nobody needs to tick it any more."""
@@ -257,6 +258,8 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         checks=_checks(r, identity, ports),
         served=_served(r, ports, now),
         calm=calm,
+        both_failing=ports.store.holding(BOTH_FAIL, ALL_FAIL) if r.hold_reason in (BOTH_FAIL, ALL_FAIL) else 0,
+        is_all_paged=r.hold_reason in (BOTH_FAIL, ALL_FAIL) and ports.store.holding(ALL_FAIL) > 0,
     )
 
 

@@ -22,6 +22,7 @@ from fleetctl.assess.route import decide, not_judged
 from fleetctl.catalog.portability import load_rule_book
 from fleetctl.domain.ids import WorkloadId
 from fleetctl.domain.plan import Assessment
+from tests.cases import assess_kinds
 from tests.cases.binaries import elf, tar
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
@@ -176,6 +177,9 @@ NOT_NATIVE: dict[str, tuple[Tree, str]] = {
     "cudss": ({"a.cc": "#include <cudss.h>\n"}, "R094"),
     "nvml": ({"a.cc": "#include <nvml.h>\n"}, "R072"),
     "nvtx": ({"a.cc": "#include <nvtx3/nvtx3.hpp>\n"}, "R071"),
+    "cublasxt": ({"a.cc": "#include <cublasXt.h>\nint main() {}\n"}, "R108"),
+    "cublasxt-in-quotes": ({"a.cc": '#include "cublasXt.h"\nint main() {}\n'}, "R108"),
+    "device-header-that-is-absent": ({"a.cc": '#include "kernels/scan.cuh"\nint main() {}\n'}, "R108"),
     "header-of-no-table": ({"a.cc": "#include <cuda_new_thing.h>\n"}, "R108"),
     "dlopen": ({"a.c": '#include <dlfcn.h>\nvoid *f(void) { return dlopen("libcuda.so.1", RTLD_NOW); }\n'}, "R098"),
     "program-that-opens": ({"server": elf({".rodata": b"x\0libnvinfer.so.10\0y"})}, "R057"),
@@ -214,6 +218,9 @@ NOT_NATIVE: dict[str, tuple[Tree, str]] = {
 }
 
 
+NOT_NATIVE |= assess_kinds.FOUND
+
+
 @pytest.mark.parametrize("name", list(NOT_NATIVE))
 def test_what_must_not_be_called_native(tmp_path: Path, name: str) -> None:
     tree, rule = NOT_NATIVE[name]
@@ -231,6 +238,8 @@ HOST_ASM = (
     '#include <cuda_runtime.h>\nvoid f(float *p) { unsigned a, d; asm volatile("rdtsc" : "=a"(a), "=d"(d)); asm("pause"); cudaFree(p); }\n'
 )
 GUARD = "import torch\nif torch.version.hip:\n    {}\nelse:\n    {}\n"
+MAPPED_HEADERS = ("cublasLt", "cusolverDn", "cufftXt", "cusolverMg", "cuda_bf16", "cuda_fp8", "cuda_fp16")
+WARP_CALLS = ("(__syncwarp(), v)", "__reduce_add_sync(~0ull, v)", "__reduce_max_sync(~0ull, v)", "__reduce_xor_sync(~0ull, v)")
 NOT_BLOCKED: dict[str, Tree] = {
     "host-asm": {"a.cpp": HOST_ASM},
     "host-asm-in-cu": {"a.cu": KERNEL + 'void g() { asm volatile("mfence" ::: "memory"); __asm__ __volatile__("" : : : "memory"); }\n'},
@@ -279,6 +288,12 @@ NOT_BLOCKED: dict[str, Tree] = {
         "Dockerfile": "FROM rocm/vllm:latest\nENV VLLM_ROCM_USE_AITER=0\nRUN pip install 'git+https://github.com/ROCm/flash-attention.git'\n"
     },
     "vllm": {"requirements.txt": "vllm==0.33.0\ntorch\n", "main.py": "import torch\nimport vllm\nx = torch.zeros(1, device='cuda')\n"},
+    **{f"include-{n}": {"a.cpp": f"#include <{n}.h>\nint main() {{}}\n", "b.cu": f'#include "{n}.h"\n{KERNEL}'} for n in MAPPED_HEADERS},
+    **{f"warp-{n}": {"a.cu": KERNEL + f"__device__ int g(int v) {{ return {n}; }}\n"} for n in WARP_CALLS},
+    "extra-that-nothing-asks-for": {
+        "pyproject.toml": '[project]\nname="x"\ndependencies=["fastapi"]\n[project.optional-dependencies]\ngpu=["cuml-cu12", "tensorrt"]\n'
+    },
+    "list-beside-one-for-rocm": {"requirements-cuda.txt": "cuml-cu12\n", "requirements-rocm.txt": "fastapi\n"},
     "comment-in-c": {
         "a.cpp": '// cudaLaunchKernelEx(); asm("mov.u32 %0, 1;")\n'
         '/* #include <optix.h> */ const char *s = "cudaMalloc failed";\nint main() {}\n'
@@ -326,8 +341,8 @@ def trees(verdict: str) -> dict[str, Tree]:
     return found
 
 
-ADVERSARY = trees("native")
-HARMLESS = trees("blocked")
+ADVERSARY = trees("native") | assess_kinds.ADVERSARY
+HARMLESS = trees("blocked") | assess_kinds.HARMLESS
 ADVERSARY["utf16"] = {"k.cu": KERNEL.encode("utf-16")}
 LAYERS: dict[str, tuple[str, bytes]] = {
     "app-in-usr-src": ("usr/src/app/main.py", b"import tensorrt_llm\n"),
@@ -376,6 +391,23 @@ def test_what_an_adversary_makes_look_bad_is_not_blocked(tmp_path: Path, name: s
     found = judged(tmp_path, HARMLESS[name])
     assert (found.blocking, not_judged(found)) == ((), ()), [(f.rule, f.subject) for f in found.findings]
     assert found.route in ({"native", "hipify"} if any(n.endswith((".cu", ".cpp")) for n in HARMLESS[name]) else {"native"})
+
+
+@pytest.mark.parametrize("config", [{"quant_method": "brand_new"}, "broken", {"bits": 3}])
+def test_a_quantisation_that_cannot_be_judged_is_a_risk(tmp_path: Path, config: object) -> None:
+    found = judged(tmp_path, {"config.json": json.dumps({"model_type": "llama", "quantization_config": config})})
+    assert [(f.rule, f.grade) for f in found.findings] == [("R124", "risk")]
+
+
+@pytest.mark.parametrize("method", ["awq", "gptq", "compressed-tensors", "hqq", "torchao"])
+def test_a_quantisation_that_runs_on_rocm_is_no_risk(tmp_path: Path, method: str) -> None:
+    found = judged(tmp_path, {"config.json": json.dumps({"quantization_config": {"quant_method": method}})})
+    assert [f for f in found.findings if f.rule in {"R123", "R124"}] == []
+
+
+def test_a_rocm_build_of_torch_is_not_to_be_installed_again(tmp_path: Path) -> None:
+    found = judged(tmp_path, {"requirements.txt": "torch==2.5.1+rocm6.2\n"})
+    assert [f.rule for f in found.findings if f.grade != "info"] == []
 
 
 def test_the_corpus_is_large_enough() -> None:

@@ -84,7 +84,7 @@ def test_names_in_comments_and_strings_do_not_count(book: RuleBook) -> None:
 
 
 def test_a_digit_separator_and_a_raw_string_do_not_hide_code(book: RuleBook) -> None:
-    text = '__device__ int n = 1\'000\'000; const char *s = R"x(" // )x"; __device__ void f() { __syncwarp(); }\n'
+    text = '__device__ int n = 1\'000\'000; const char *s = R"x(" // )x"; __device__ void f() { __nanosleep(); }\n'
     assert "R037" in flagged(findings(book, a_DOT_cu=text))
 
 

@@ -149,6 +149,25 @@ def test_comments_strings_and_characters_are_left_alone() -> None:
     assert "\u00e9cudaFree cudaFree\u00e9" in convert("\u00e9cudaFree cudaFree\u00e9", BOOK.names).text
 
 
+@pytest.mark.parametrize("use", ["cub::DeviceReduce::Sum(t, b, d, d, n);", "using namespace cub;", "::cub :: Sum s;", "namespace q = cub;"])
+def test_the_namespace_of_cub_is_listed_where_its_header_is_hipcub(use: str) -> None:
+    done = convert(f"#include <cub/cub.cuh>\n// cub::x\n{use}\n", BOOK.names)
+    assert done.text == f"#include <hipcub/hipcub.hpp>\n// cub::x\n{use}\n"
+    assert done.by_hand == (("cub:: (its namespace is hipcub there)", 3),)
+
+
+@pytest.mark.parametrize("text", ["int cub = 1;", "my::cub::f();", "hipcub::f();", "// cub::f()", 'const char *s = "cub::";'])
+def test_other_words_are_not_the_namespace_of_cub(text: str) -> None:
+    assert convert(f"{text}\n", BOOK.names).by_hand == ()
+
+
+@pytest.mark.parametrize("include", ["#include <hip/hip_runtime.h>", '  # include "hip/hip_runtime.h"'])
+def test_a_source_for_hip_is_left_alone(include: str) -> None:
+    source = f"{include}\n#include <cuda_runtime.h>\nvoid f() {{ cudaFree(0); cub::f(); }}\n"
+    assert convert_bytes(source.encode(), BOOK.names)[0] == source.encode()
+    assert convert(source, BOOK.names).by_hand == ()
+
+
 def test_a_name_cannot_write_into_the_patch() -> None:
     for name in NAMES:
         head = patch_of(name, b"a\n", b"b\n").split(b"@@")[0]

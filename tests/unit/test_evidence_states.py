@@ -72,7 +72,7 @@ def test_counts_that_went_back_hold_and_go_home() -> None:
 
 
 def test_an_unrealisable_share_is_never_raised() -> None:
-    assert TABLE.acts(TABLE.evidence("ok", "ok", "off"), weight_bp=1_000) == "waits"
+    assert TABLE.acts(TABLE.evidence("ok", "ok", "off"), weight_bp=1_000) == "home", "half the customers at a tenth: such a router is left"
 
 
 def test_one_and_two_cells_go_home_after_120_s_and_three_hold_with_one_page() -> None:

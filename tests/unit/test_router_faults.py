@@ -11,6 +11,7 @@ from datetime import timedelta
 import pytest
 
 from fleetctl.domain.evidence import Arm
+from fleetctl.domain.ids import CellId
 from fleetctl.domain.rollout import Order
 from tests.fakes.evidence import Served
 from tests.rollouts import CELL, PERSON
@@ -66,7 +67,12 @@ def run(plane: Plane, seconds: int = 150) -> Faulty:
     s = Faulty(of=quick(), rate_per_s=80)
     s.plane = plane
     s.begin()
-    s.run(seconds, lambda: s.rollout().hold_reason.startswith(("router.", "source.")) or bool(s.rollout().ended))
+
+    def is_settled() -> bool:
+        r = s.rollout()
+        return bool(r.ended) or (r.hold_reason.startswith(("router.", "source.")) and r.hold_reason != "router.both_fail")
+
+    s.run(seconds, is_settled)
     s.run(5)
     return s
 
@@ -82,6 +88,23 @@ def test_a_split_that_answers_503_goes_home_at_once() -> None:
     assert pages(s) == [f"{CELL} is home: router: with 10 % on the target, customers of both sides get errors: the split itself fails"]
     began, home = (next(e.at for e in s.store.events(CELL, 0) if e.kind == "traffic.set" and e.data["to_bp"] == bp) for bp in (1000, 0))
     assert home - began < timedelta(seconds=20)
+
+
+def test_where_many_cells_fail_on_both_sides_nobody_is_moved_and_one_page_is_sent() -> None:
+    cells = tuple(CellId(f"cell-{n}") for n in range(5))
+    s = Simulation(cells, of=quick(), rate_per_s=60)
+    s.begin()
+    s.run(90, lambda: all(s.bp(c) == 1_000 and s.rollout(c).settled_at is not None for c in cells))
+    s.failing = s.source_failing = 0.9
+    s.run(25)
+    assert [s.bp(c) for c in cells] == [1_000] * 5
+    assert {s.rollout(c).hold_reason for c in cells} == {"router.all_fail"}
+    assert [n.text for n in s.notices.sent if n.kind == "notify.page"] == [
+        next(n.text for n in s.notices.sent if "what they share is at fault" in n.text)
+    ]
+    s.failing = s.source_failing = 0.0
+    s.run(30)
+    assert {s.rollout(c).hold_reason for c in cells} & {"router.all_fail", "router.both_fail"} == set()
 
 
 def test_a_router_that_sends_everybody_to_the_target_is_taken_home() -> None:

@@ -12,12 +12,13 @@ from fleetctl.adapters.source_tree.model_headers import BadHeader, read_gguf, re
 from fleetctl.assess.manifests import is_requirement_file
 from fleetctl.assess.models import CONFIG_NAMES
 from fleetctl.assess.other_languages import OTHER_LANGUAGES
+from fleetctl.assess.source import TEMPLATES
 from fleetctl.domain.portability import ModelFile, Read, Skipped, TextFile
 
 SOURCE = (
     ".cu",
     ".cuh",
-    ".cuf",
+    *(f"{kind}{template}" for kind in (".cu", ".cuh") for template in TEMPLATES),
     ".h",
     ".hpp",
     ".hh",
