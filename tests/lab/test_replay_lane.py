@@ -156,6 +156,7 @@ def quiet(tmp_path: Path) -> Iterator[World]:
         yield world(tmp_path, stack)
 
 
+@pytest.mark.slow
 def test_a_cell_without_customers_passes_on_recorded_requests_and_a_customers_hard_failure_takes_it_home(quiet: World) -> None:
     keep(quiet.folder / "kept.jsonl")
     quiet.maker.check(CELL)
