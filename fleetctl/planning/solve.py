@@ -137,8 +137,7 @@ def _model(p: Program, part: _Part, *, whole: bool) -> tuple[Model, Ints, Ints]:
     r, c = np.nonzero(part.choices)
     cells = part.rows[r]
     n, pools, caps = len(r), p.pools, len(p.limits)
-    load = p.load[cells, c] * part.scale
-    stays = c == p.start[cells]
+    load, stays = p.load[cells, c] * part.scale, c == p.start[cells]
     x, vm, top = np.arange(n), n + np.arange(pools), n + pools + np.arange(pools)
     first = len(part.rows)
     stay, both, peak, cap = first, first + pools, first + 2 * pools, first + 3 * pools

@@ -102,10 +102,9 @@ def _sqs(connection: Connection, sources: Sources, backends: Names) -> Router:
     from pathlib import Path
 
     from fleetctl.adapters.aws.client import AwsAccess, AwsApi
-    from fleetctl.adapters.routers.served import count_served
+    from fleetctl.adapters.routers.served import served_by_log
     from fleetctl.adapters.routers.work.board import WorkSplit
     from fleetctl.adapters.routers.work.sqs import SqsBoard
-    from fleetctl.errors import TrafficNotApplied
 
     settings = connection.settings
     logs = Path(needed_setting(connection, "log_folder", "results of jobs"))
@@ -113,14 +112,8 @@ def _sqs(connection: Connection, sources: Sources, backends: Names) -> Router:
     region = needed_setting(connection, "region", "queue")
     api = AwsApi(AwsAccess(profile=settings.get("profile", ""), endpoint=settings.get("endpoint", "")))
     client = api.client("sqs", region, wait_s=CALL_S)
-
-    def count(c: CellId, since: Instant) -> Served:
-        try:
-            return count_served(logs, c, since)
-        except OSError as e:
-            raise TrafficNotApplied("traffic.not_shown", f"router {connection.name}: results in {logs} cannot be read: {e}.") from e
-
-    return WorkSplit(connection.name, SqsBoard(client, urls, count), sources=sources)
+    board = SqsBoard(client, urls, lambda c, since: served_by_log(connection.name, logs, c, since))
+    return WorkSplit(connection.name, board, sources=sources)
 
 
 def _counter(connection: Connection) -> Callable[[CellId, Instant], Served] | None:

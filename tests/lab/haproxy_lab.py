@@ -29,6 +29,7 @@ from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.split import Applied, Split
 from fleetctl.domain.workload import AffinityKey
+from fleetctl.ports.traffic import Router
 
 CELL, STREAM = CellId("chat-lab"), CellId("stream-lab")
 SOURCE, TARGET = PoolId("nvidia-lab"), PoolId("mi300x-lab")
@@ -223,7 +224,7 @@ def in_an_hour() -> datetime:
     return datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
 
 
-def put(router: HaproxyRouter, bp: int, *, token: int, cap: int = 10_000, cell: CellId = CELL, lease: datetime | None = None) -> Applied:
+def put(router: Router, bp: int, *, token: int, cap: int = 10_000, cell: CellId = CELL, lease: datetime | None = None) -> Applied:
     """Set a weight, fencing first where the floor is lower."""
     if router.read(cell).token < token:
         assert isinstance(router.fence(cell, Token(token)), Split)

@@ -20,11 +20,11 @@ from fleetctl.adapters.routers.prober import CompletionProber
 from fleetctl.adapters.routers.served import last_new_request_ms
 from fleetctl.domain.evidence import Cursor
 from fleetctl.domain.ids import Token
-from fleetctl.domain.split import Applied, Drained, Split, Stale
+from fleetctl.domain.split import Drained, Split, Stale
 from fleetctl.domain.workload import AffinityKey
 from fleetctl.errors import TrafficNotApplied
 from tests.lab.envoy_lab import SOURCES, EnvoyRig, envoy_rig
-from tests.lab.haproxy_lab import CELL, PIN_KEY, SOURCE, STREAM, TARGET, in_an_hour, until
+from tests.lab.haproxy_lab import CELL, PIN_KEY, SOURCE, STREAM, TARGET, in_an_hour, put, until
 
 pytestmark = pytest.mark.lab
 
@@ -39,14 +39,6 @@ def shared() -> Iterator[EnvoyRig]:
 def own() -> Iterator[EnvoyRig]:
     with envoy_rig() as found:
         yield found
-
-
-def put(router: EnvoyRouter, bp: int, *, token: int, cell: Any = CELL, cap: int = 10_000) -> Applied:
-    if router.read(cell).token < token:
-        assert isinstance(router.fence(cell, Token(token)), Split)
-    done = router.set(Split(cell=cell, target_bp=bp, cap_bp=cap, token=Token(token), lease_until=in_an_hour()))
-    assert isinstance(done, Applied), done
-    return done
 
 
 def _now() -> datetime:

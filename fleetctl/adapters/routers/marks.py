@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from fleetctl.domain.split import Drained
+from fleetctl.domain.units import Instant
+
 _TEXT = re.compile(r"(\d{1,5}):(\d{1,16}):(\d{1,16}):(\d{1,16})\Z")
 
 
@@ -23,6 +26,18 @@ class Mark:
 
     def __str__(self) -> str:
         return f"{self.cap_bp}:{self.token}:{self.lease_ms}:{self.changed_ms}"
+
+
+LONGEST_ANSWER_S = 600.0
+"""How long a request may stay open, where the fleet file says nothing."""
+
+
+def still_open(mark: Mark, share_bp: int, now: Instant, longest_s: float) -> Drained:
+    """Return 1 while a side may still hold an open request, at a router that does not tell: it gets some, or its last one is not over."""
+    if mark.changed_ms == 0:
+        return Drained(open_streams=0)  # it has never been moved by us
+    quiet_s = now.timestamp() - mark.changed_ms / 1_000
+    return Drained(open_streams=int(share_bp > 0 or quiet_s < longest_s))
 
 
 def read_mark(text: str) -> Mark:

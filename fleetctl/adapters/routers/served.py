@@ -12,6 +12,7 @@ from fleetctl.adapters.routers.deadline import Deadline
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.split import Served
 from fleetctl.domain.units import Instant
+from fleetctl.errors import TrafficNotApplied
 
 READ_LIMIT_S = 4.5
 _BLOCK = 1 << 20
@@ -47,6 +48,22 @@ def count_served(log_folder: Path, cell: CellId, since: Instant) -> Served:
         if lines and newest_end + _OUT_OF_ORDER_MS < since_ms:
             break
     return Served(baseline=baseline, canary=canary, last_canary_start=_instant(last) if canary else None)
+
+
+def served_by_log(router: str, log_folder: Path | None, cell: CellId, since: Instant) -> Served:
+    """Count as `count_served` does, for a router of that name.
+
+    Raises:
+        TrafficNotApplied: traffic.not_shown, where it has no log or that cannot be read.
+    """
+    if log_folder is None:
+        text = f"router {router} has no setting log_folder, so nobody can count who answered."
+        raise TrafficNotApplied("traffic.not_shown", text)
+    try:
+        return count_served(log_folder, cell, since)
+    except OSError as failed:
+        text = f"the log of router {router} cannot be read: {failed}."
+        raise TrafficNotApplied("traffic.not_shown", text, hint="Run: fleetctl doctor") from failed
 
 
 def last_new_request_ms(log_folder: Path, cell: CellId, ordered: Instant) -> float:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fleetctl.adapters.routers.alb.wire import Elb
-from fleetctl.adapters.routers.marks import Mark, read_mark
+from fleetctl.adapters.routers.marks import LONGEST_ANSWER_S, Mark, read_mark, still_open
 from fleetctl.adapters.routers.route import Backends
 from fleetctl.adapters.routers.splits import as_split, checked_cell, epoch_ms, natural, rounded
 from fleetctl.domain.evidence import Cursor
@@ -29,8 +29,6 @@ TAG = "fleetctl:split"
 STEP_BP = 10
 """Smallest step of a weight. Source: a weight is a whole number from 0 to 999, and two of them share 1,000 (AWS ELB, forward actions)."""
 WEIGHT_MOST = 999
-LONGEST_ANSWER_S = 600.0
-"""How long a request may stay open, where the setting `longest_answer_s` says nothing."""
 MINUTE = timedelta(minutes=1)
 
 
@@ -158,10 +156,7 @@ class AlbRouter:
         if cell not in self._sources:
             raise TrafficNotApplied("traffic.unknown_pool", f"router {self.name} was not told the source pool of cell {cell}.")
         share = standing.bp if self._sources[cell] != pool else FULL_BP - standing.bp
-        if standing.mark.changed_ms == 0:
-            return Drained(open_streams=0)  # it has never been moved by us
-        quiet_s = self._now().timestamp() - standing.mark.changed_ms / 1_000
-        return Drained(open_streams=int(share > 0 or quiet_s < self._longest_s))
+        return still_open(standing.mark, share, self._now(), self._longest_s)
 
     def served(self, c: CellId, since: Cursor) -> Served:
         """Count requests by target group, in whole minutes that began at or after `since.since`: that is how CloudWatch counts.

@@ -7,26 +7,23 @@ runtime resource (RTDS) that Envoy watches; what the admin interface sets stands
 
 from __future__ import annotations
 
-import fcntl
 import http.client
 import json
-import os
 import re
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.routers.lock import locked
 from fleetctl.adapters.routers.route import write_private
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.units import FULL_BP
 from fleetctl.errors import ConfigInvalid, TrafficNotApplied
 
 RUNTIME_FILE = "runtime.json"
-LOCK_LIMIT_S = 0.15
 _LOCK = ".runtime.lock"
 _ANSWER_MAX = 64 << 20
 _LEASE = re.compile(r"(\d{1,16}):(\d{1,16})\Z")
@@ -260,7 +257,7 @@ def write_standing(path: Path, c: CellId, new: Standing, *, is_fence: bool = Fal
     Raises:
         OSError: it could not be written, what stands there cannot be read, or its lock was held for over 150 ms.
     """
-    with _locked(path.parent):
+    with locked(path.parent / _LOCK):
         values = _values(path, strict=True)
         token = values.get(token_key(c), "0")
         if _TOKEN.match(token) and int(token) > new.token:
@@ -286,20 +283,3 @@ def _replace(path: Path, values: Mapping[str, str]) -> None:
     layer = {key: int(value) if value.isdigit() else value for key, value in values.items()}
     document = {"version_info": "1", "resources": [{"@type": _RESOURCE, "name": _PREFIX, "layer": layer}]}
     write_private(path, json.dumps(document, indent=1) + "\n")
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        end = time.monotonic() + LOCK_LIMIT_S
-        while True:
-            with suppress(BlockingIOError):
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            if time.monotonic() > end:
-                raise TimeoutError(f"{folder / _LOCK} is held by another process")
-            time.sleep(0.002)
-        yield
-    finally:
-        os.close(handle)

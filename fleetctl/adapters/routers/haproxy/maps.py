@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.adapters.routers.haproxy.config import FENCE_MAP, WEIGHT_MAP
+from fleetctl.adapters.routers.lock import locked
 from fleetctl.domain.ids import CellId
 
-LOCK_LIMIT_S = 0.15
 LOCK_FILE = ".maps.lock"
 
 
@@ -48,7 +44,7 @@ def write_standing(folder: Path, cell: CellId, new: Standing) -> None:
     Raises:
         OSError: a file could not be written, or its lock was held for over 150 ms.
     """
-    with _locked(folder):
+    with locked(folder / LOCK_FILE):
         old = read_standing(folder, cell)
         if old is not None and old.token > new.token:
             return
@@ -59,23 +55,6 @@ def write_standing(folder: Path, cell: CellId, new: Standing) -> None:
             lines = _lines(folder / name)
             if lines.get(cell) != value:
                 _replace(folder / name, {**lines, cell: value})
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        end = time.monotonic() + LOCK_LIMIT_S
-        while True:
-            with suppress(BlockingIOError):
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            if time.monotonic() > end:
-                raise TimeoutError(f"{folder / LOCK_FILE} is held by another process")
-            time.sleep(0.002)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _lines(path: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ from fleetctl.adapters.routers.haproxy.wire import AdminSocket
 from fleetctl.adapters.routers.late import FILE_LIMIT_S, LateWriter
 from fleetctl.adapters.routers.prober import Replica, Replicas
 from fleetctl.adapters.routers.route import Backends, backends_of
-from fleetctl.adapters.routers.served import count_served
+from fleetctl.adapters.routers.served import served_by_log
 from fleetctl.adapters.routers.splits import as_split, checked_cell, epoch_ms, first_line, natural, rounded, whole
 from fleetctl.domain.evidence import Arm, Cursor
 from fleetctl.domain.fleet import Connection
@@ -149,15 +149,7 @@ class HaproxyRouter:
         Raises:
             TrafficNotApplied: traffic.not_shown where the log cannot be read.
         """
-        cell = checked_cell(c)
-        if self._logs is None:
-            raise TrafficNotApplied("traffic.not_shown", f"router {self.name} has no setting log_folder, so nobody can count who answered.")
-        try:
-            return count_served(self._logs, cell, since.since)
-        except OSError as failed:
-            raise TrafficNotApplied(
-                "traffic.not_shown", f"the log of router {self.name} cannot be read: {failed}.", hint="Run: fleetctl doctor"
-            ) from failed
+        return served_by_log(self.name, self._logs, checked_cell(c), since.since)
 
     def set_shadow(self, c: CellId, sample_per_s: float) -> None:
         """Let HAProxy copy at most `sample_per_s` (0 to 1,000) requests a second of a cell to the collector; 0 stops it.

@@ -18,7 +18,7 @@ from typing import Any
 
 from fleetctl.adapters.routers.deadline import Deadline
 from fleetctl.adapters.routers.httproute.wire import Conflict, Routes
-from fleetctl.adapters.routers.marks import Mark, read_mark
+from fleetctl.adapters.routers.marks import LONGEST_ANSWER_S, Mark, read_mark, still_open
 from fleetctl.adapters.routers.route import Backends
 from fleetctl.adapters.routers.splits import as_split, checked_cell, epoch_ms, natural, rounded
 from fleetctl.domain.evidence import Cursor
@@ -33,7 +33,6 @@ TRIES = 5
 """A gateway's controller writes the status of the same object, so a write of ours may be refused a few times for that alone."""
 SEEN_S = 2.0
 """How long the gateway may take to say that it has seen our generation before that is reported."""
-LONGEST_ANSWER_S = 600.0
 _PLACE = re.compile(r"([a-z0-9][a-z0-9-]{0,62})/([a-z0-9][a-z0-9.-]{0,252})(?:#(\d{1,2}))?\Z")
 Counter = Callable[[CellId, Instant], Served]
 
@@ -162,11 +161,8 @@ class HttpRouteRouter:
             return Stale(cell=cell, seen=Token(standing.mark.token))
         if cell not in self._sources:
             raise TrafficNotApplied("traffic.unknown_pool", f"router {self.name} was not told the source pool of cell {cell}.")
-        if standing.mark.changed_ms == 0:
-            return Drained(open_streams=0)  # it has never been moved by us
         share = standing.bp if self._sources[cell] != pool else FULL_BP - standing.bp
-        quiet_s = self._now().timestamp() - standing.mark.changed_ms / 1_000
-        return Drained(open_streams=int(share > 0 or quiet_s < LONGEST_ANSWER_S))
+        return still_open(standing.mark, share, self._now(), LONGEST_ANSWER_S)
 
     def served(self, c: CellId, since: Cursor) -> Served:
         """Count requests since the cursor by who answered, as the counters say that the fleet file names.
