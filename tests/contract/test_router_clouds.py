@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.adapters.routers.alb.router import TAG, AlbRouter, _kept
+from fleetctl.adapters.routers.alb.router import TAG, TOKEN_TAG, AlbRouter, _kept
 from fleetctl.adapters.routers.alb.router import paper_commands as alb_paper
 from fleetctl.adapters.routers.alb.wire import Elb
 from fleetctl.adapters.routers.httproute.router import MARK, HttpRouteRouter
@@ -249,6 +249,33 @@ def test_a_share_between_two_weights_is_refused_and_nothing_moves(plane: AlbPlan
     assert router.read(CELL).target_bp == 1_000
 
 
+def test_neither_a_late_fence_nor_a_late_set_brings_anybody_back(plane: AlbPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller has read what stands; a person brings the cell home; the controller goes on with what it had read."""
+    late, person, homes = alb(plane), alb(plane), list[int]()
+    token = token_above(late)
+    late.set(split(2_500, token))
+    real = AlbRouter._standing
+
+    def meanwhile(self: AlbRouter, cell: Any) -> Any:
+        found = real(self, cell)
+        if self is late and homes:
+            high = homes.pop()
+            assert isinstance(person.fence(CELL, Token(high)), Split)
+            assert isinstance(person.set(split(0, high)), Applied)
+        return found
+
+    monkeypatch.setattr(AlbRouter, "_standing", meanwhile)
+    homes.append(token + 2**20)
+    late.fence(CELL, Token(token + 1))
+    assert person.read(CELL).target_bp == 0
+    again = token + 2**21
+    person.fence(CELL, Token(again))
+    person.set(split(2_500, again))
+    homes.append(again + 1)
+    assert late.set(split(5_000, again)) == Stale(cell=CELL, seen=Token(again + 1))
+    assert person.read(CELL).target_bp == 0, "the last word of a writer that was fenced off is home"
+
+
 def test_going_home_in_parts_is_never_refused_for_its_share(plane: AlbPlane) -> None:
     router = alb(plane)
     token = token_above(router)
@@ -303,6 +330,7 @@ def test_a_listener_without_rules_is_split_too_and_a_foreign_group_is_named(plan
     assert router.read(CELL).target_bp == 1_000
     tags = client(plane.url, "elbv2").describe_tags(ResourceArns=[plane.listener])["TagDescriptions"][0]["Tags"]
     assert [t["Value"].split(":")[:2] for t in tags if t["Key"] == TAG] == [["10000", str(token)]]
+    assert {"Key": TOKEN_TAG, "Value": str(token)} in tags
     other = plane.groups[STREAM, "canary"]
     forward = plane.forward(CELL, 1, 1)
     forward["ForwardConfig"]["TargetGroups"].append({"TargetGroupArn": other, "Weight": 1})

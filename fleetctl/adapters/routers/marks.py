@@ -40,6 +40,11 @@ def still_open(mark: Mark, share_bp: int, now: Instant, longest_s: float) -> Dra
     return Drained(open_streams=int(share_bp > 0 or quiet_s < longest_s))
 
 
+def read_token(text: str) -> int:
+    """Return a token that stands alone, 0 where it is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 16 else 0
+
+
 def read_mark(text: str) -> Mark:
     """Return the mark that `str()` wrote; anything else is one of zeros, which no writer has fenced."""
     found = _TEXT.match(text)

@@ -69,6 +69,7 @@ resource "aws_lb_listener" "split" {
 
   # The router alone owns the weights and the tag beside them: an apply in mid-migration must not move traffic.
   lifecycle {
-    ignore_changes = [default_action, tags["fleetctl:split"], tags_all["fleetctl:split"]]
+    ignore_changes = [default_action, tags["fleetctl:split"], tags_all["fleetctl:split"],
+    tags["fleetctl:token"], tags_all["fleetctl:token"]]
   }
 }

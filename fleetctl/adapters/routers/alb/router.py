@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fleetctl.adapters.routers.alb.wire import Elb
-from fleetctl.adapters.routers.marks import LONGEST_ANSWER_S, Mark, read_mark, still_open
+from fleetctl.adapters.routers.marks import LONGEST_ANSWER_S, Mark, read_mark, read_token, still_open
 from fleetctl.adapters.routers.route import Backends
 from fleetctl.adapters.routers.splits import as_split, checked_cell, epoch_ms, natural, rounded
 from fleetctl.domain.evidence import Cursor
@@ -25,7 +25,8 @@ from fleetctl.domain.split import Applied, Drained, RouterCapabilities, Served, 
 from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.errors import ConfigInvalid, TrafficNotApplied
 
-TAG = "fleetctl:split"
+TAG, TOKEN_TAG = "fleetctl:split", "fleetctl:token"
+"""Whoever fences writes the token alone, whoever sets never writes it: so neither undoes what the other has just done."""
 STEP_BP = 10
 """Smallest step of a weight. Source: a weight is a whole number from 0 to 999, and two of them share 1,000 (AWS ELB, forward actions)."""
 WEIGHT_MOST = 999
@@ -100,7 +101,7 @@ class AlbRouter:
                 return _shown(cell, standing)
             self._fencing.pop(cell, None)
             return Stale(cell=cell, seen=Token(standing.mark.token))
-        self._elb.tag(self._arn(cell), TAG, str(replace(standing.mark, token=wanted)))
+        self._elb.tag(self._arn(cell), TOKEN_TAG, str(wanted))
         self._fencing[cell] = token
         return _shown(cell, self._standing(cell))
 
@@ -134,6 +135,8 @@ class AlbRouter:
             self._elb.tag(arn, TAG, str(mark))
         shown = self._standing(cell)
         if shown.mark.token > s.token:
+            if shown.bp == s.target_bp > 0:  # somebody fenced us off in between, and our word came last: then the last word is home
+                self._elb.forward(arn, self._actions(shown, 0))
             return Stale(cell=cell, seen=Token(shown.mark.token))
         if (shown.bp, shown.mark) != (s.target_bp, mark):
             text = (
@@ -201,7 +204,8 @@ class AlbRouter:
         total = sum(groups.values())
         odd = odd or ("" if total else "both weights are 0")
         bp = round(groups[canary] * FULL_BP / total) if total else 0
-        mark = read_mark(self._elb.tags(arn).get(TAG, ""))
+        tags = self._elb.tags(arn)
+        mark = replace(read_mark(tags.get(TAG, "")), token=read_token(tags.get(TOKEN_TAG, "")))
         return _Standing(actions=actions, baseline=baseline, canary=canary, bp=bp, mark=mark, odd=odd)
 
     def _actions(self, standing: _Standing, bp: int) -> list[dict[str, Any]]:

@@ -36,7 +36,7 @@ class Posted:
 class Board(Protocol):
     """Where a split stands. Every method raises TrafficNotApplied (traffic.router_down, traffic.unknown_cell) within 5 s."""
 
-    fence: Literal["target", "single_writer"]
+    compares: Literal["target", "single_writer"]
 
     def read(self, c: CellId) -> Posted:
         """Return what stands."""
@@ -44,6 +44,10 @@ class Board(Protocol):
 
     def post(self, c: CellId, floor: int, new: Posted) -> bool:
         """Write it where the token that stands is `floor`; False where it is another."""
+        ...
+
+    def fence(self, c: CellId, floor: int, token: int) -> bool:
+        """Write the token alone where the one that stands is `floor`; False where it is another."""
         ...
 
     def taken(self, c: CellId, since: Instant) -> Served:
@@ -71,7 +75,7 @@ class WorkSplit:
 
     def capabilities(self) -> RouterCapabilities:
         """Tell what this split can do; `switch_ms` is the slowest of the last 20 sets, from the order to the read-back."""
-        return RouterCapabilities(switch_ms=max(self._took_ms, default=None), streaming=False, mirror=False, fence=self._board.fence)
+        return RouterCapabilities(switch_ms=max(self._took_ms, default=None), streaming=False, mirror=False, fence=self._board.compares)
 
     def read(self, c: CellId) -> Split:
         """Return what consumers go by. Raises TrafficNotApplied (traffic.router_down, traffic.unknown_cell)."""
@@ -91,7 +95,7 @@ class WorkSplit:
                 return _shown(cell, posted)
             self._fencing.pop(cell, None)
             return Stale(cell=cell, seen=Token(posted.mark.token))
-        if not self._board.post(cell, posted.mark.token, replace(posted, mark=replace(posted.mark, token=wanted))):
+        if not self._board.fence(cell, posted.mark.token, wanted):
             return Stale(cell=cell, seen=Token(self._board.read(cell).mark.token))
         self._fencing[cell] = token
         return _shown(cell, self._board.read(cell))
@@ -111,6 +115,8 @@ class WorkSplit:
             return Stale(cell=cell, seen=Token(self._board.read(cell).mark.token))
         shown = self._board.read(cell)
         if shown.mark.token > s.token:
+            if shown.bp == s.target_bp > 0:  # somebody fenced us off in between, and our word came last: then the last word is home
+                self._board.post(cell, shown.mark.token, replace(shown, bp=0))
             return Stale(cell=cell, seen=Token(shown.mark.token))
         if shown != new:
             text = f"queue {self.name} shows {shown.bp} bp for cell {cell} after {s.target_bp} bp were set: somebody else writes there too."

@@ -74,7 +74,7 @@ class Ledger:
         hold_s: how long a consumer may hold a job; most_tries: after so many a job is dead.
     """
 
-    fence: Literal["target", "single_writer"] = "target"
+    compares: Literal["target", "single_writer"] = "target"
 
     def __init__(
         self,
@@ -115,6 +115,11 @@ class Ledger:
                 (new.bp, new.mark.cap_bp, new.mark.token, new.mark.lease_ms, c, floor),
             )
             return done.rowcount == 1
+
+    def fence(self, c: CellId, floor: int, token: int) -> bool:
+        """Write the token alone where the one that stands is `floor`, in one transaction."""
+        with self._open() as db:
+            return db.execute("UPDATE splits SET token = ? WHERE cell = ? AND token = ?", (token, c, floor)).rowcount == 1
 
     def taken(self, c: CellId, since: Instant) -> Served:
         """Count jobs that were begun since then, by the side that took them."""

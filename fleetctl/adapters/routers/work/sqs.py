@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from fleetctl.adapters.routers.marks import read_mark
+from fleetctl.adapters.routers.marks import read_mark, read_token
 from fleetctl.adapters.routers.work.board import Posted
 from fleetctl.domain.evidence import Arm
 from fleetctl.domain.ids import CellId
@@ -20,7 +20,7 @@ from fleetctl.domain.split import Served
 from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.errors import TrafficNotApplied
 
-TAG = "fleetctl:split"
+TAG, TOKEN_TAG = "fleetctl:split", "fleetctl:token"
 LOOK_S = 1.0
 """How old a consumer's knowledge of the split may be when it begins a message. AWS answers few such calls a second for a whole account
 (5, by its developer guide): a process with many consumers shares one board."""
@@ -35,7 +35,7 @@ class SqsBoard:
         client: of SQS; urls: queue per cell; count: counts what consumers began, by their results.
     """
 
-    fence: Literal["target", "single_writer"] = "single_writer"
+    compares: Literal["target", "single_writer"] = "single_writer"
 
     def __init__(self, client: Any, urls: dict[CellId, str], count: Callable[[CellId, Instant], Served]) -> None:
         self._client, self._urls, self._count = client, dict(urls), count
@@ -44,10 +44,10 @@ class SqsBoard:
         """Return what stands. Raises TrafficNotApplied (traffic.router_down, traffic.unknown_cell)."""
         url = self._url(c)
         with _translated(url):
-            text = str((self._client.list_queue_tags(QueueUrl=url).get("Tags") or {}).get(TAG, ""))
-        bp, _, mark = text.partition("/")
+            tags = self._client.list_queue_tags(QueueUrl=url).get("Tags") or {}
+        bp, _, mark = str(tags.get(TAG, "")).partition("/")
         share = int(bp) if bp.isascii() and bp.isdigit() and int(bp) <= FULL_BP else 0
-        return Posted(bp=share, mark=read_mark(mark))
+        return Posted(bp=share, mark=replace(read_mark(mark), token=read_token(str(tags.get(TOKEN_TAG, "")))))
 
     def post(self, c: CellId, floor: int, new: Posted) -> bool:
         """Write it where the token that stands is `floor`, read right before."""
@@ -56,6 +56,15 @@ class SqsBoard:
         url = self._url(c)
         with _translated(url):
             self._client.tag_queue(QueueUrl=url, Tags={TAG: f"{new.bp}/{new.mark}"})
+        return True
+
+    def fence(self, c: CellId, floor: int, token: int) -> bool:
+        """Write the token alone where the one that stands is `floor`, read right before."""
+        if self.read(c).mark.token != floor:
+            return False
+        url = self._url(c)
+        with _translated(url):
+            self._client.tag_queue(QueueUrl=url, Tags={TOKEN_TAG: str(token)})
         return True
 
     def taken(self, c: CellId, since: Instant) -> Served:
