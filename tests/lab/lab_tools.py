@@ -18,11 +18,11 @@ from fleetctl.lab.units import UnitConfig, python_env, write_unit
 PYTHON = sys.executable
 
 
-def until(is_so: Callable[[], bool], what: str, within_s: float = 8.0) -> None:
-    """Poll until a condition holds; fail with its name otherwise."""
+def until(is_so: Callable[[], bool], what: str, within_s: float = 8.0, last: Callable[[], str] = str) -> None:
+    """Poll until a condition holds; fail with its name, and with what stands then, otherwise."""
     end = time.monotonic() + within_s
     while not is_so():
-        assert time.monotonic() < end, f"not within {within_s} s: {what}"
+        assert time.monotonic() < end, f"not within {within_s} s: {what} {last()}"
         time.sleep(0.02)
 
 

@@ -119,11 +119,13 @@ class World:
         return found
 
     def run(self, is_so: Callable[[Rollout], bool], what: str, within_s: float = 60.0) -> Rollout:
+        why: list[str] = [""]
+
         def step() -> bool:
-            tick(CELL, self.ports, TickSettings(holder="test", ttl=timedelta(seconds=5)))
+            why[0] = tick(CELL, self.ports, TickSettings(holder="test", ttl=timedelta(seconds=5))).why
             return is_so(self.state())
 
-        until(step, f"{what}: {self.state().hold_reason}", within_s)
+        until(step, what, within_s, lambda: f"({self.state().phase}: {why[0]}; since {self.state().since})")
         return self.state()
 
     def customers(self, arm: Arm, count: int, status: int) -> None:
