@@ -136,6 +136,25 @@ def test_t07_arms_that_are_read_from_one_replica_are_refused_before_the_first_st
     assert set(tally.evidence(LATER).state.values()) == {"same_series"}
 
 
+@pytest.mark.parametrize(
+    ("baseline", "canary"),
+    [
+        ("10.0.0.1:8000", "10.0.0.1:8000"),
+        ("localhost:8000", "127.0.0.1:8000"),
+        ("[::1]:8000", "localhost:08000"),
+        ("GPU1:8000", "gpu1:8000"),
+        ("[::1]:8000", "[0:0:0:0:0:0:0:1]:8000"),
+        ("10.0.0.1:8000", "[::ffff:10.0.0.1]:8000"),
+        ("10.0.0.1:8000", "10.1:8000"),
+        ("10.0.0.1:8000", "010.0.0.1:8000"),
+    ],
+)
+def test_t07_one_replica_under_two_spellings_is_refused_in_the_file(baseline: str, canary: str) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        parse_fleet(TEXT.replace("10.0.0.1:8000", baseline).replace("10.0.0.9:8000", canary), file="f.yaml")
+    assert any(said in " ".join(caught.value.details) for said in ("stands on both sides", "neither an IP address nor"))
+
+
 def test_t13_what_the_client_ended_counts_neither_as_good_nor_as_failed(tmp_path: Path) -> None:
     gone = [line(100 + i, "canary", st=-1, ts=ts, ta=-1) for i, ts in enumerate(("CR", "CH", "CD"))]
     e = read(tmp_path / "log", [*(line(i, arm) for i in range(20) for arm in ("baseline", "canary")), *gone])
