@@ -160,6 +160,7 @@ class Observation:
         served: who answered customers since the step was shown, where it has no evidence of its own (nothing, or all, on the target).
         calm: what customers got while nothing was on the target yet.
         both_failing: cells whose customers get errors on both sides, where this one's do; is_all_paged: somebody was paged for them.
+        wrong_series: why evidence cannot be read as the fleet file says, found before any customer is on the target.
     """
 
     split: Split
@@ -181,6 +182,7 @@ class Observation:
     calm: Evidence | None = None
     both_failing: int = 0
     is_all_paged: bool = False
+    wrong_series: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
