@@ -29,8 +29,8 @@ from fleetctl.planning.check_provision import LAB_TYPES, check_provision
 from fleetctl.planning.provision_codes import Action
 from fleetctl.planning.provision_errors import Trouble, classify
 from fleetctl.ports.capacity import Leftovers, Provisioner
-from fleetctl.ports.state import Lease, Lost
-from fleetctl.usecases.capacity import POOL_TTL, CapacityPorts, PoolHosts, ProvisionOutcome, held_pools, note, take
+from fleetctl.ports.state import Lease
+from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, ProvisionOutcome, held_pools, note, still_held, take
 from fleetctl.usecases.provision_causes import explained, standing
 
 MOST_TRIES = 12
@@ -431,6 +431,7 @@ def _clear(s: _Saga) -> tuple[Leftover, ...]:
         )
     for orphan in orphans:
         s.on(Progress(subject=orphan.name, step="remove leftover", state="started", text=orphan.state))
+        s.lease = still_held(s.ports, s.lease)  # a name may be another run's machine by now
         s.leftovers.remove(orphan)
         s.on(Progress(subject=orphan.name, step="remove leftover", state="changed", text=orphan.kind))
         note(
@@ -480,11 +481,7 @@ def _at(s: _Saga, place: Candidate) -> PoolSpec:
 
 
 def _put(s: _Saga, step: Step, *, place: Candidate | None = None, digest_: str | None = None) -> None:
-    renewed = s.ports.store.renew(s.lease, POOL_TTL)
-    if isinstance(renewed, Lost):
-        text = f"somebody else has taken over pool {s.spec.pool}; this run stops where it is."
-        raise LeaseHeld("lease.lost", text, hint="Wait for the other run, then run: fleetctl provision")
-    s.lease = renewed
+    s.lease = still_held(s.ports, s.lease)
     s.intent = replace(
         s.intent,
         step=step,

@@ -456,6 +456,26 @@ def test_a_run_whose_lease_was_taken_over_stops_before_it_applies(world: Callabl
     assert w.provisioner.tried == []
 
 
+def test_a_run_that_slept_while_another_took_over_removes_nothing_more(world: Callable[..., World]) -> None:
+    """Azure's ids are names: what was an orphan when it was listed may be a machine that the other run has made since."""
+    w = world()
+    w.run()
+    for n in (1, 2):
+        w.cloud.leave(w.intent.tag, f"/vm/ghost-{n}", "machine", "Failed")
+    real = w.cloud.remove
+
+    def slow(one: Leftover) -> None:
+        real(one)
+        w.clock.advance(POOL_TTL + timedelta(minutes=1))
+        w.store.acquire(POOL, "grace@there:1", POOL_TTL)
+
+    w.cloud.remove = slow  # type: ignore[method-assign]
+    with pytest.raises(LeaseHeld) as caught:
+        w.run()
+    assert caught.value.code == "lease.lost"
+    assert w.cloud.removed == ["/vm/ghost-1"]
+
+
 def test_what_is_left_is_told_with_how_to_remove_it(world: Callable[..., World]) -> None:
     w = world(TEXT["VMMarketplaceInvalidInput"], TEXT["VMMarketplaceInvalidInput"])
     with pytest.raises(ProvisionFailed):
