@@ -41,6 +41,7 @@ class ProvisionPlan:
     Args:
         path: the plan file (0600, never leaves the run folder); digest: SHA-256 of its bytes.
         state_lineage, state_serial: of the state it was made from ("" and 0 where there is none yet).
+        outputs_change: what the state says of the hosts is not what is there: a run died before it wrote that, or a group replaced one.
     """
 
     pools: tuple[PoolId, ...]
@@ -51,10 +52,11 @@ class ProvisionPlan:
     state_serial: int
     stack: str
     tool: str
+    outputs_change: bool = False
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether nothing would change."""
+        """Tell whether no resource would change."""
         return all(c.actions in {("no-op",), ("read",)} for c in self.changes)
 
 

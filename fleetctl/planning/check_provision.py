@@ -34,6 +34,8 @@ _GROUPS_KEEP: Mapping[str, frozenset[str]] = {
             "launch_template",
             "protect_from_scale_in",
             "wait_for_capacity_timeout",
+            "force_delete",
+            "capacity_reservation_specification",
         }
     )
 }

@@ -249,7 +249,7 @@ def _try(s: _Saga, place: Candidate) -> ProvisionOutcome | Trouble:
     _put(s, "applying", place=place, digest_=shown.digest)
     s.ports.reached("planned")
     done: Provisioned | None = None
-    if not shown.is_empty:
+    if not shown.is_empty or shown.outputs_change:
         s.ports.shown(_at(s, place), shown, cost)
         result = s.provisioner.apply(shown, s.lease.token, s.on)
         s.ports.reached("applied")

@@ -22,6 +22,7 @@ from fleetctl.errors import CapacityUnavailable, CredentialsMissing, Interrupted
 from fleetctl.usecases.capacity import POOL_TTL, CapacityPorts, PoolHosts, ProvisionOutcome
 from fleetctl.usecases.provision import provision
 from fleetctl.usecases.provision_causes import explained
+from fleetctl.views.provision import plan_lines
 from tests.cases import provision_refusals as corpus
 from tests.fakes.clock import FakeClock
 from tests.fakes.cloud import FakeCloud, RefusingProvisioner
@@ -432,6 +433,20 @@ def test_two_pools_that_fail_are_both_told(world: Callable[..., World]) -> None:
     told = "\n".join(caught.value.details)
     assert "mi300x-a: error[provision.apply_failed]" in told
     assert "mi300x-b: error[credentials.refused]" in told
+
+
+def test_hosts_that_only_the_outputs_lack_are_shown_and_written_down(world: Callable[..., World]) -> None:
+    w = world()
+    w.run()
+    w.store.put(POOL, PoolHosts(pool=POOL, hosts=()))
+    w.provisioner._states[POOL].named = ()
+    real = w.provisioner.plan
+    w.provisioner.plan = lambda pools, run: replace(real(pools, run), outputs_change=True)  # type: ignore[method-assign]
+    outcome = w.run()
+    assert len(w.shown) == 2
+    assert outcome.shown.is_empty
+    assert [h.id for h in w.store.get(PoolHosts, POOL).hosts] == ["mi300x-a-1", "mi300x-a-2"]  # type: ignore[union-attr]
+    assert "~ which hosts these are" in "\n".join(plan_lines(*w.shown[1]))
 
 
 def test_only_the_named_pool_is_made(world: Callable[..., World]) -> None:
