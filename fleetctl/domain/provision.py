@@ -92,12 +92,14 @@ class ProvisionFailure:
     Args:
         code: stable, such as "provision.apply_failed" or "provision.interrupted".
         details: every complaint in full, for the classifier of errors.
+        at_work: the run was asked to stop and left behind, still at work; it holds the state's lock.
     """
 
     code: str
     text: str
     made: tuple[str, ...] = ()
     details: tuple[str, ...] = ()
+    at_work: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

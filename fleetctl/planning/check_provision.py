@@ -70,9 +70,7 @@ def check_provision(
             found.append(
                 _error("provision.unknown_action", change, f"would be put through an unknown action ({', '.join(unknown) or 'none'})")
             )
-        if _ENDING.intersection(change.actions):
-            found.extend(_ending(change, shown, holds, permitted))
-        elif change.machines < 0:
+        if _ENDING.intersection(change.actions) or change.machines < 0:
             found.extend(_ending(change, shown, holds, permitted))
         elif (change.type in _IN_SERVICE or change.type in _GROUPS_KEEP) and "update" in change.actions:
             found.extend(_restarting(change, shown, holds, permitted))

@@ -660,3 +660,97 @@ def test_credentials_that_expire_in_mid_apply_end_with_what_is_known_to_stand(
     w.cloud.down = False
     monkeypatch.undo()
     assert len(w.run().hosts) == 2
+
+
+def test_a_terraform_that_was_left_at_work_is_waited_for_before_anything_is_cleared(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it is making carries the tag and is in no state yet: removed too early it would be made for nothing."""
+    w = world()
+    left = ProvisionFailure(code="provision.timeout", text="process 7 still works and holds the state's lock", at_work=True)
+
+    def apply(p: ProvisionPlan, token: Token, on: object) -> ProvisionFailure:
+        w.cloud.leave(w.intent.tag, "/vm/in-the-making", state="Creating")
+        w.provisioner.locked_by = "ada@here"
+        return left
+
+    with monkeypatch.context() as patch:
+        patch.setattr(w.provisioner, "apply", apply)
+        with pytest.raises(ProvisionFailed):
+            w.run()
+    seen: list[Progress] = []
+    cleared_at: list[str] = []
+    monkeypatch.setattr(w.cloud, "remove", lambda one: (cleared_at.append(w.provisioner.locked_by), w.cloud.things.pop(one.id)))
+
+    def on_step(_: object) -> None:
+        w.provisioner.locked_by = ""
+
+    w.clock._on_step = on_step
+    (outcome,) = provision(w._plan(), _fleet(), w.folder / "again", w.ports(), seen.append)
+    assert (cleared_at, len(outcome.hosts)) == ([""], 2)
+    waits = [p for p in seen if p.step == "wait for the last run"]
+    assert len(waits) == 1
+    assert "locked by ada@here" in waits[0].text
+
+
+@pytest.mark.parametrize("told", [None, ()], ids=["nothing-on-record", "released-before"])
+def test_hosts_that_another_workspace_made_in_a_shared_state_serve_though_a_try_of_ours_failed(told: object, tmp_path: Path) -> None:
+    """Our own unfinished try must not make them ours to replace."""
+    grace, ada = World(tmp_path / "g"), World(tmp_path / "a", [TEXT["VMMarketplaceInvalidInput"]], keeps=False)
+    grace.clock.advance(timedelta(seconds=1))
+    with pytest.raises(ProvisionFailed):
+        ada.run()
+    if told is not None:
+        ada.store.put(POOL, PoolHosts(pool=POOL, hosts=()))
+    grace.run()
+    real = grace.provisioner.outputs
+
+    def outputs(pool: PoolId) -> tuple[Host, ...]:
+        return tuple(replace(h, variables=(("intent", grace.intent.tag),)) for h in real(pool))
+
+    ada.provisioner = grace.provisioner
+    grace.provisioner.outputs = outputs  # type: ignore[method-assign]
+    ada.spec = replace(SPEC, sku="lab-other")
+    ada.places = (replace(FIRST, sku="lab-other"), AWAY)
+    with pytest.raises(ProvisionFailed) as caught:
+        ada.run()
+    assert caught.value.code == "provision.refused"
+    assert len(real(POOL)) == 2
+    assert grace.provisioner.asked[POOL].serves, "prevent_destroy stands"
+
+
+def test_nothing_is_cleared_where_the_state_of_a_pool_with_hosts_holds_nothing(world: Callable[..., World]) -> None:
+    """A group may have replaced the machines that are on record: neither their names nor their ids say that they serve."""
+    w = world()
+    w.run()
+    w.provisioner._states.clear()
+    for one in (
+        Leftover(id="i-new", kind="machine", name="i-new", state="running", holder="g"),
+        Leftover(id="g", kind="other", name="g", state="group", rank=-1),
+    ):
+        w.cloud.things[one.id] = (w.intent.tag, one)
+    with pytest.raises(ProvisionFailed) as caught:
+        w.run()
+    assert (caught.value.code, w.cloud.removed) == ("provision.state_lost", [])
+
+
+@pytest.mark.parametrize("code", ["AllocationFailed", "VMMarketplaceInvalidInput"])
+def test_a_cloud_that_cannot_be_asked_for_leftovers_does_not_hide_what_it_refused(
+    code: str, world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = world(TEXT[code])
+    real = w.provisioner.apply
+
+    def apply(p: ProvisionPlan, token: Token, on: Callable[[Progress], None]) -> Provisioned | ProvisionFailure:
+        w.cloud.down = True
+        return real(p, token, on)
+
+    monkeypatch.setattr(w.provisioner, "apply", apply)
+    with pytest.raises(CapacityUnavailable) as caught:
+        w.run()
+    assert caught.value.code == "capacity.unreachable"
+    assert any(code in line for line in caught.value.details)
+    w.cloud.down = False
+    monkeypatch.undo()
+    assert len(w.run().hosts) == 2
+    assert w.cloud.things == {}, "the next run removes what was left"

@@ -318,7 +318,7 @@ class TerraformProvisioner:
         what = f"applying pool {pool}"
         if ended.status is None:
             text = f"{what}: was asked to stop ({ended.why}), but process {ended.pid} still works and holds the state's lock"
-            return ProvisionFailure(code=f"provision.{ended.why}", text=text, made=made)
+            return ProvisionFailure(code=f"provision.{ended.why}", text=text, made=made, at_work=True)
         if ended.why == "interrupted":
             how = "was done before it could stop" if ended.status == 0 else "stopped"
             return ProvisionFailure(
