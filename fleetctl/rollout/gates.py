@@ -46,10 +46,14 @@ def gate(r: Rollout, seen: Observation, now: Instant) -> Gate:
 def _complete(r: Rollout, seen: Observation, now: Instant) -> Gate:
     """Wait for customers who show that the router sends all of them to the target, where somebody can count them."""
     served = seen.served
-    if served is not None and r.settled_at is not None and served.baseline + served.canary < ANSWERED_LEAST:
+    answered = served.baseline + served.canary if served is not None else ANSWERED_LEAST
+    if r.settled_at is not None and answered < ANSWERED_LEAST:
         left = (r.settled_at + ANSWERED_WAIT - now).total_seconds()
         if left > 0:
-            return Gate(open=False, why=f"soak is over; counting who answers, {left:.0f} s more at most")
+            text = (
+                f"soak is over; counting who answers at 100 %: {answered} of {ANSWERED_LEAST} customers so far, {left:.0f} s more at most"
+            )
+            return Gate(open=False, why=text)
     return Gate(open=True, why="soak is over")
 
 
