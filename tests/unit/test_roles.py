@@ -111,12 +111,14 @@ def gate() -> ModuleType:
 
 def test_the_shipped_thresholds_are_checks(gate: ModuleType) -> None:
     thresholds = load(PLAYBOOKS / "vars" / "thresholds.yml")["health_thresholds"]
-    assert set(thresholds) == {"none", "mi300x", "h100"}
-    assert [gate.mistakes(checks) for checks in thresholds.values()] == [[], [], []]
+    assert set(thresholds) == {"none", "mi300x", "h100", "h200"}
+    assert [gate.mistakes(checks) for checks in thresholds.values()] == [[], [], [], []]
     mi300x = {c["name"]: c for c in thresholds["mi300x"]}
     assert mi300x["accelerators"]["equals"] == 8
     assert mi300x["rccl_all_reduce"]["at_least"] == 314
     assert (mi300x["host_to_device"]["at_least"], mi300x["device_to_host"]["at_least"]) == (48, 44)
+    bandwidths = {gpu: [c["at_least"] for c in thresholds[gpu] if c.get("unit") == "GB/s"] for gpu in ("h100", "h200")}
+    assert bandwidths == {"h100": [52, 460], "h200": [55, 480]}
 
 
 def test_a_threshold_that_is_none_is_refused(gate: ModuleType) -> None:
