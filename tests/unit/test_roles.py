@@ -175,6 +175,16 @@ def test_the_deep_part_runs_at_the_first_join_and_after_a_fault_and_never_before
     assert judged() == (True, "deep", ["quick", "deep"]), "after a fault it is deep again"
 
 
+def test_the_quick_part_has_one_limit_for_all_of_it(gate: ModuleType, tmp_path: Path) -> None:
+    slow = {"name": "slow", "argv": ["sleep", "30"], "pattern": "x", "take": "count", "equals": 0}
+    begun = time.monotonic()
+    verdict = gate.judged([slow, {**slow, "name": "after"}], "quick", str(tmp_path), 0.3)
+    assert time.monotonic() - begun < 10
+    assert not verdict["ok"]
+    assert [r["state"] for r in verdict["checks"]] == ["unknown", "unknown"]
+    assert verdict["checks"][1]["text"] == "no time was left for it"
+
+
 def test_output_without_proof_is_no_pass(gate: ModuleType) -> None:
     check = {"name": "c", "pattern": "FALSE", "proof": "TRUE|FALSE", "take": "count", "equals": 0}
     assert gate.result_of({**check, "argv": ["printf", "pass: TRUE"]})["state"] == "ok"
