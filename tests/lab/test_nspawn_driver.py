@@ -1,4 +1,4 @@
-"""The driver's module on a real host: packages alone change nothing that runs. Emulated: modinfo, modprobe and the module's folder."""
+"""Driver, kernel and disks on a real host: what runs is what is installed. Emulated: modinfo, modprobe, blkid, the module's folder."""
 
 from __future__ import annotations
 
@@ -36,6 +36,13 @@ if [ "$1" = --remove ]; then
 fi
 mkdir -p {MODULE} /run/standin/dev && touch /run/standin/dev/kfd && modinfo --field srcversion amdgpu > {MODULE}/srcversion
 """
+BLKID = """\
+#!/bin/sh
+# STAND-IN for blkid: the second disk holds a file system.
+for disk; do :; done
+[ "$disk" = /dev/standin1 ] && echo ext4 && exit 0
+exit 2
+"""
 LOADED = {
     "amdgpu_driver_load": True,
     "amdgpu_driver_accelerators": 0,
@@ -49,7 +56,7 @@ TAGS = ("apt_ready", "amdgpu_driver")
 @pytest.fixture(scope="module")
 def bench() -> Iterator[nb.Bench]:
     with nb.bench(1) as made:
-        for name, text in (("modinfo", MODINFO), ("modprobe", MODPROBE)):
+        for name, text in (("modinfo", MODINFO), ("modprobe", MODPROBE), ("blkid", BLKID)):
             path = made.lab.hosts[0].root / "usr/local/sbin" / name
             path.write_text(text)
             path.chmod(0o755)
@@ -97,3 +104,14 @@ def test_a_kernel_without_headers_is_refused(bench: nb.Bench) -> None:
     assert refused.state == "failed"
     assert "configure.kernel" in refused.detail
     assert bench.run("uninstall", variables)[0].state == "ok"
+
+
+def test_a_disk_that_holds_something_is_refused_before_a_change(bench: nb.Bench) -> None:
+    h = bench.lab.hosts[0]
+    packages = nb.packages(h)
+    variables = bench.repository.variables() | {"nvme_raid_devices": ["/dev/standin0", "/dev/standin1"]}
+    (refused,) = bench.run("rocm_node", variables, tags=["nvme_raid"])
+    assert refused.state == "failed"
+    assert "configure.disk: nothing was changed, because /dev/standin1 " in refused.detail
+    assert nb.packages(h) == packages
+    assert bench.run("uninstall", bench.repository.variables())[0].state == "ok"
