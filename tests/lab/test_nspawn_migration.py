@@ -60,7 +60,8 @@ def test_real_hosts_are_made_prepared_migrated_to_left_and_removed(tmp_path: Pat
 def _whole_way(workspace: Path, hosts: Path, network: str) -> None:
     # Both guardrails judge, latency by a margin that a busy machine keeps: hosts that are well must pass.
     file = workspace / "inventory/lab/fleet.yaml"
-    assert "latency: {margin: 25%}" in (text := file.read_text())
+    text = file.read_text()
+    assert "latency: {margin: 25%}" in text
     file.write_text(text.replace("latency: {margin: 25%}", "latency: {margin: 100%}"))
     fleetctl(workspace, "plan")
     early = fleetctl(workspace, "configure", code=1)
