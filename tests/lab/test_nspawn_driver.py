@@ -1,4 +1,4 @@
-"""Driver, kernel and disks on a real host: what runs is what is installed. Emulated: modinfo, modprobe, blkid, the module's folder."""
+"""Driver, kernel, disks and what was there before, on a real host. Emulated: modinfo, modprobe, blkid, the module's folder."""
 
 from __future__ import annotations
 
@@ -115,3 +115,16 @@ def test_a_disk_that_holds_something_is_refused_before_a_change(bench: nb.Bench)
     assert "configure.disk: nothing was changed, because /dev/standin1 " in refused.detail
     assert nb.packages(h) == packages
     assert bench.run("uninstall", bench.repository.variables())[0].state == "ok"
+
+
+def test_uninstalling_twice_takes_nothing_that_was_there_before(bench: nb.Bench) -> None:
+    h = bench.lab.hosts[0]
+    packages = nb.packages(h)
+    variables = bench.repository.variables() | {"container_engine_packages": [{"name": "kmod"}]}
+    (made,) = bench.run("rocm_node", variables, tags=["container_engine"])
+    assert (made.state, made.detail) == ("ok", "")
+    assert h.ssh("apt-mark", "showhold").stdout == "kmod\n"
+    for _ in range(2):
+        (undone,) = bench.run("uninstall", variables)
+        assert (undone.state, undone.detail) == ("ok", "")
+        assert nb.packages(h) == packages

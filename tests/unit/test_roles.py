@@ -90,6 +90,13 @@ def test_uninstall_undoes_every_role_that_changes_something_last_first() -> None
     assert all((PLAYBOOKS / "roles" / r / "tasks" / "absent.yml").exists() for r in undone)
 
 
+@pytest.mark.parametrize("play", ["rocm_node", "nvidia_node", "upgrade"])
+def test_what_was_there_is_on_record_before_a_play_changes_packages(play: str) -> None:
+    (found,) = load(PLAYBOOKS / f"{play}.yml")
+    roles = [(r["role"], r.get("vars", {}).get(f"{r['role']}_state")) for r in found["roles"]]
+    assert roles[:3] == [("preflight", None), ("apt_packages", "mended"), ("node_manifest", "begun")]
+
+
 @pytest.mark.parametrize("play", ["rocm_node", "nvidia_node", "health_gate", "drain", "fallback_nvidia", "uninstall", "upgrade"])
 def test_a_play_goes_in_waves_and_stops_at_the_first_failure(play: str) -> None:
     (found,) = load(PLAYBOOKS / f"{play}.yml")
