@@ -119,11 +119,12 @@ def test_a_disk_that_holds_something_is_refused_before_a_change(bench: nb.Bench)
 
 def test_uninstalling_twice_takes_nothing_that_was_there_before(bench: nb.Bench) -> None:
     h = bench.lab.hosts[0]
+    h.ssh("sudo", "apt-mark", "hold", "udev")
     packages = nb.packages(h)
-    variables = bench.repository.variables() | {"container_engine_packages": [{"name": "kmod"}]}
+    variables = bench.repository.variables() | {"container_engine_packages": [{"name": "kmod"}, {"name": "udev"}]}
     (made,) = bench.run("rocm_node", variables, tags=["container_engine"])
     assert (made.state, made.detail) == ("ok", "")
-    assert h.ssh("apt-mark", "showhold").stdout == "kmod\n"
+    assert h.ssh("apt-mark", "showhold").stdout == "kmod\nudev\n"
     for _ in range(2):
         (undone,) = bench.run("uninstall", variables)
         assert (undone.state, undone.detail) == ("ok", "")
