@@ -129,3 +129,15 @@ def test_uninstalling_twice_takes_nothing_that_was_there_before(bench: nb.Bench)
         (undone,) = bench.run("uninstall", variables)
         assert (undone.state, undone.detail) == ("ok", "")
         assert nb.packages(h) == packages
+
+
+def test_a_cache_that_is_a_file_system_of_its_own_stays(bench: nb.Bench) -> None:
+    h = bench.lab.hosts[0]
+    assert h.ssh("sudo", "mkdir", "/srv/models").returncode == 0
+    assert h.ssh("sudo", "mount", "-t", "tmpfs", "tmpfs", "/srv/models").returncode == 0
+    variables = bench.repository.variables() | {"model_store_folder": "/srv/models"}
+    (made,) = bench.run("rocm_node", variables, tags=["model_store"])
+    assert (made.state, made.detail) == ("ok", "")
+    (undone,) = bench.run("uninstall", variables)
+    assert (undone.state, undone.detail) == ("ok", "")
+    assert h.ssh("ls", "/srv/models/m").stdout == "weights.bin\n"
