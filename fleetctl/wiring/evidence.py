@@ -113,7 +113,7 @@ class EvidenceMaker:
         from fleetctl.adapters.secrets.files import FileSecrets
 
         ref = connection.secrets.get(what)
-        return (lambda: FileSecrets().resolve(ref)) if ref is not None else None
+        return (lambda: FileSecrets(self._workspace).resolve(ref)) if ref is not None else None
 
     def _recording(self, connection: Connection) -> EvidenceSource:
         from fleetctl.adapters.recording.evidence import RecordedEvidence
