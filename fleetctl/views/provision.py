@@ -131,6 +131,7 @@ def outcome_row(o: ProvisionOutcome, drift: Sequence[Diagnostic], notices: Seque
         "orphans": o.orphans,
         "removed": o.removed,
         "usd_per_hour": o.usd_per_hour,
+        "findings": o.findings,
         "drift": tuple(drift),
         "notices": tuple(notices),
     }

@@ -435,6 +435,22 @@ def test_two_pools_that_fail_are_both_told(world: Callable[..., World]) -> None:
     assert "mi300x-b: error[credentials.refused]" in told
 
 
+def test_a_look_tells_of_a_plan_that_must_not_be_applied_beside_the_orphans_and_a_dry_run_refuses_it(world: Callable[..., World]) -> None:
+    w = world()
+    w.run()
+    w.cloud.leave(w.intent.tag, "/vm/ghost", "machine", "Succeeded")
+    w.spec = replace(SPEC, sku="lab-other")
+    with pytest.raises(ProvisionFailed) as caught:
+        w.run(apply=False)
+    assert caught.value.code == "provision.refused"
+    (told,) = provision(w._plan(), _fleet(), w.folder / "look", w.ports(), lambda _: None, apply=False, refuse=False)
+    assert {f.code for f in told.findings} == {"provision.destroys"}
+    assert [o.name for o in told.orphans] == ["ghost"]
+    with pytest.raises(ProvisionFailed):
+        provision(w._plan(), _fleet(), w.folder / "apply", w.ports(), lambda _: None, refuse=False)
+    assert len(w.provisioner.tried) == 1, "an apply is refused whatever was said"
+
+
 def test_hosts_that_only_the_outputs_lack_are_shown_and_written_down(world: Callable[..., World]) -> None:
     w = world()
     w.run()

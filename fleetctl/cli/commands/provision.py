@@ -84,7 +84,7 @@ def _run(app: App, plan: Plan, pools: tuple[str, ...], *, check: bool, dry_run: 
             nonlocal differs
             drift = w.provisioner(o.spec).drift(o.spec.pool) if check else ()
             told = notices.read(o.spec.pool) if notices is not None else ()
-            changes = not o.shown.is_empty or o.shown.outputs_change
+            changes = not o.shown.is_empty or o.shown.outputs_change or bool(o.findings)
             differs = differs or bool(drift or o.orphans or changes or any(s.severity == "critical" for s in told))
             rows.append(outcome_row(o, drift, told))
             if output != "json":
@@ -96,7 +96,8 @@ def _run(app: App, plan: Plan, pools: tuple[str, ...], *, check: bool, dry_run: 
                     app.out(line)
 
         try:
-            provision(plan, w.fleet, run, w.capacity_ports(run, shown=shown), on, apply=applies, only=[PoolId(p) for p in pools], done=done)
+            ports, only = w.capacity_ports(run, shown=shown), [PoolId(p) for p in pools]
+            provision(plan, w.fleet, run, ports, on, apply=applies, refuse=not check, only=only, done=done)
         finally:
             if output == "json":
                 app.line("provision", rows)
