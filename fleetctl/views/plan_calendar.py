@@ -147,7 +147,7 @@ def _blocked_for_now(plan: Plan, width: int) -> Iterator[str]:
     )
     if held:
         said = ", ".join(f"{code} {n:,}" for code, n in held.most_common())
-        yield from wrapped(f"blocked while both sides are up, because: {said}", width, "  ")
+        yield from wrapped(f"blocked, because: {said}", width, "  ")
     yield from (line for c in plan.checks if c.name == "stages" for line in wrapped(clean(c.detail), width, "  "))
 
 
