@@ -50,7 +50,9 @@ def _complete(r: Rollout, seen: Observation, now: Instant) -> Gate:
     wait = seen.told_within if seen.told_within > TOLD_LATE else ANSWERED_WAIT
     left = _uncounted_s(r, seen, wait, now)
     if left > 0:
-        return Gate(open=False, why=f"soak is over; counting who answers, {left:.0f} s more at most")
+        answered = 0 if seen.served is None else seen.served.baseline + seen.served.canary
+        text = f"soak is over; counting who answers at 100 %: {answered} of {ANSWERED_LEAST} customers so far, {left:.0f} s more at most"
+        return Gate(open=False, why=text)
     return Gate(open=True, why="soak is over")
 
 
