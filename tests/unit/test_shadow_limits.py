@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from fleetctl.adapters.shadow.files import ShadowFiles
 from fleetctl.domain.evidence import Pair
 from fleetctl.domain.ids import Token
 from fleetctl.errors import TrafficNotApplied
+from fleetctl.wiring.traffic import Traffic
 from tests.fakes.rollouts import CHAT
 
 BODY = json.dumps({"model": "m", "prompt": "hello"}).encode()
@@ -93,3 +96,22 @@ def test_a_copy_that_waited_past_its_budget_is_not_asked(tmp_path: Path) -> None
 
     asked, over = asyncio.run(run())
     assert (asked, over) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("target", "regions", "why"),
+    [
+        ("westeurope", (), ""),
+        ("northeurope", ("northeurope",), ""),
+        ("eastus2", ("northeurope",), "its data may be served from westeurope or northeurope only, its target is in eastus2"),
+        ("", (), "the region of its target mi300x is not known"),
+    ],
+)
+def test_copies_go_only_where_a_cells_data_may_be_served(target: str, regions: tuple[str, ...], why: str) -> None:
+    pools = [SimpleNamespace(id="mi300x", region=target)] if target else []
+    cell = SimpleNamespace(region="westeurope", regions=regions)
+    rollout = SimpleNamespace(spec=SimpleNamespace(target="mi300x"))
+    fleet, store = SimpleNamespace(pools=pools, cell=lambda c: cell), SimpleNamespace(load=lambda c: rollout)
+    assert Traffic._forbids_copies(cast(Any, SimpleNamespace(fleet=fleet, store=store)), CHAT) == why
+    nobody = SimpleNamespace(load=lambda c: None)
+    assert "nobody knows" in Traffic._forbids_copies(cast(Any, SimpleNamespace(fleet=fleet, store=nobody)), CHAT)
