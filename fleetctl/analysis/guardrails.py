@@ -17,7 +17,7 @@ from math import log, log1p
 from fleetctl.analysis import eprocess as ep
 from fleetctl.analysis.eprocess import Block
 from fleetctl.analysis.memory import ArmSeen, FailBank, Memory, PassBank
-from fleetctl.domain.evidence import LADDER, Counts, Evidence, Thresholds, ladder_key
+from fleetctl.domain.evidence import LADDER, Counts, Evidence, Thresholds, cached_shares, ladder_key
 from fleetctl.domain.workload import GuardrailSpec
 
 FAIL_BOUND = 100.0
@@ -252,7 +252,15 @@ def new_step(memory: Memory) -> None:
 
 def cache_gap(e: Evidence) -> float | None:
     """Return the difference of the arms' cached shares of prompt tokens, None where it cannot be told."""
-    arms = [e.arms["baseline"], e.arms["canary"]]
-    if any(c.prompt_tokens <= 0 for c in arms):
-        return None
-    return abs(arms[0].cached_tokens / arms[0].prompt_tokens - arms[1].cached_tokens / arms[1].prompt_tokens)
+    shares = cached_shares(e.arms)
+    return None if shares is None else abs(shares["baseline"] - shares["canary"])
+
+
+def cache_text(e: Evidence) -> str:
+    """Say how far the arms' caches differ."""
+    shares = cached_shares(e.arms) or {"baseline": 0.0, "canary": 0.0}
+    points = 100 * abs(shares["baseline"] - shares["canary"])
+    return (
+        f"confounded: cached prompt tokens differ by {points:.0f} points (source {shares['baseline']:.0%}, target {shares['canary']:.0%}),"
+        f" so only x{CONFOUNDED_SCALE} can fail"
+    )

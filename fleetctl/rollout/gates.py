@@ -136,7 +136,8 @@ def _not_passed(r: Rollout, seen: Observation) -> list[str]:
         v = by_name.get(spec.name)
         if v is None or v.kind != "PASS":
             n = f", about {v.missing} canary requests to go" if v is not None and v.missing else ""
-            waiting.append(f"{spec.name} {v.kind if v else 'NO_DATA'}{n}")
+            why = f", {v.detail}" if v is not None and v.confounded else ""
+            waiting.append(f"{spec.name} {v.kind if v else 'NO_DATA'}{n}{why}")
     return waiting
 
 
