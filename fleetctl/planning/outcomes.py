@@ -209,7 +209,9 @@ def stays(
             f"{sku.gpu} on {site.pool.id} would cost {then - now:.2f} USD/h more: {best.replicas} replicas for {base.replicas} "
             f"({best.speed.factor:.2f} x the speed, {best.speed.kind}), {extra[best.pool]:.2f} for the move itself."
         )
-        return replace(base, reason=Reason(code="price.dearer", text=text), change=_cheaper(site, now, then), cost_then=base.cost_now)
+        return replace(
+            base, reason=Reason(code="price.dearer", text=text), change=_cheaper(site, now, then, best.egress), cost_then=base.cost_now
+        )
     if rooms is not None and rooms.of(best.pool) < best.padded:
         found = full(base, best, site)
         return replace(found, reason=replace(found.reason, text=f"{found.reason.text}{bound.no_wait}"))
@@ -267,10 +269,21 @@ def _usd(choice: Choice, sites: Sequence[Site]) -> float:
     return float(cost.amount) if cost is not None else float("inf")
 
 
-def _cheaper(site: Site, now: float, then: float) -> str:
-    """Return below which price the cell would go there: its cost, the move itself included, grows with the price of the VM."""
+def even_price(price: float, now: float, then: float, egress: float) -> float:
+    """Return the price of a VM below which a cell would pay there: all but egress grows with it; 0 where egress alone costs as much.
+
+    Args:
+        price: of a VM; now: USD per hour where it is; then: there, the move itself and its egress included.
+    """
+    return max(0.0, price * (now - egress) / (then - egress)) if then > egress else 0.0
+
+
+def _cheaper(site: Site, now: float, then: float, egress: float) -> str:
+    """Return below which price the cell would go there."""
     price = float(site.price.amount) if site.price is not None else 0.0
-    even = price * now / then if then > 0 else 0.0
+    even = even_price(price, now, then, egress)
+    if even <= 0:
+        return f"What crosses to another region costs {egress:.2f} USD an hour, as much as the cell does today: at no price of a VM; {ASK}"
     return (
         f"It pays below {even:.2f} USD per VM and hour (now {price:.2f}), the move itself included; or with a measured target_speed; {ASK}"
     )
