@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -168,12 +168,15 @@ class Bound:
         is_spread: its source keeps two VMs for another cell of two replicas or more, though their load would fit in one.
         no_wait: why it waits for no release, "" where it may.
         any_cost: it was asked to move also where that is dearer, so only room can keep it.
+        alone: (pool) -> VMs of its source that would go and of the pool that would come if it moved there beside the plan, and USD per
+            hour more in all.
     """
 
     paid_until: str = ""
     is_spread: bool = False
     no_wait: str = ""
     any_cost: bool = False
+    alone: Callable[[int], tuple[int, int, float]] | None = None
 
 
 FREE = Bound()
@@ -228,10 +231,7 @@ def stays(
         text = f"{what}, but {limit} is used up while both sides run.{_two(rooms, best, base)}{bound.no_wait}"
         code = f"limit.{limit.split(' ')[0]}"
         return replace(base, kind="infeasible", reason=Reason(code=code, text=text), change=f"Raise {limit} in the fleet file's policy.")
-    text = (
-        f"By its share of GPUs {sku.gpu} would save {now - then:.2f} USD/h, but VMs come whole: moving it frees none of {base.source}, "
-        f"or opens {_opened(rooms, best, base)} of {site.pool.id} for {best.gpus} {'GPU' if best.gpus == 1 else 'GPUs'}."
-    )
+    text = f"By its share of GPUs {sku.gpu} would save {now - then:.2f} USD/h, but VMs come whole: {_whole(bound, best, base, site)}."
     text += _two(rooms, best, base)
     if bound.is_spread:
         text += f" Pool {base.source} keeps two VMs: the replicas of each of its other cells stand on two."
@@ -253,9 +253,14 @@ def _no_room(base: Outcome, c: Choice, site: Site, rooms: Rooms, bound: Bound) -
     return replace(found, reason=replace(found.reason, text=f"{found.reason.text}{bound.no_wait}"))
 
 
-def _opened(rooms: Rooms | None, c: Choice, base: Outcome) -> str:
-    vms = rooms.more(c.pool, c.padded, min(SPREAD, base.replicas)) if rooms is not None else 1.0
-    return "one" if vms <= 1 else f"{vms:.0f}"
+def _whole(bound: Bound, c: Choice, base: Outcome, site: Site) -> str:
+    """Return the VMs that go and come if it moved beside the plan, and what that costs where it is known to cost more."""
+    gpus = f"for {c.gpus} {'GPU' if c.gpus == 1 else 'GPUs'}"
+    if bound.alone is None:
+        return f"moving it frees none of {base.source}, or opens one of {site.pool.id} {gpus}"
+    freed, opened, more = bound.alone(c.pool)
+    cost = f": {more:,.2f} USD/h more in all, the move itself included" if more >= 0.005 else ""
+    return f"moving it too frees {freed or 'none'} of {base.source} and opens {opened or 'none'} of {site.pool.id} {gpus}{cost}"
 
 
 def _two(rooms: Rooms | None, c: Choice, base: Outcome) -> str:
