@@ -249,7 +249,7 @@ class Capacity(See, Traffic):
             scan = scan_sources([self.discovery(c, ()) for c in names], None, self.clock.now)
             return machines_only((*scan.facts(), *scan.gaps()))
 
-        return ReleasePorts(capacity=self.capacity_ports(run), run=run, shown=self.shown_bp, look=look)
+        return ReleasePorts(capacity=self.capacity_ports(run), run=run, shown=self.shown_bp, look=look, proof=self.proof)
 
     def plan_ports(self, shown: Callable[[CellId], int] | None = None) -> PlanPorts:
         """Return all that planning touches; `shown`: what a cell's router sends to its target, basis points."""
@@ -263,4 +263,5 @@ class Capacity(See, Traffic):
             actor=self.actor,
             shown=shown,
             catalog=self.catalog,
+            proof=self.proof,
         )

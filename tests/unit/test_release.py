@@ -140,7 +140,7 @@ def world(tmp_path: Path) -> Callable[..., World]:
 def test_what_still_serves_is_not_given_back_and_nothing_is_put_on_record(world: Callable[..., World]) -> None:
     w = world()
     with pytest.raises(StillPending) as caught:
-        ask(w.view(), w.ports())
+        ask(w.view(), w.fleet, w.ports())
     assert caught.value.code == "pending.release"
     assert "traffic of chat-lab: it runs on nvidia-lab and has not moved" in caught.value.details
     assert w.store.get(Release, OURS) is None
@@ -186,7 +186,7 @@ def test_a_second_person_is_needed_and_whoever_asked_is_none(world: Callable[...
     w = world()
     w.moved()
     with pytest.raises(StillPending) as caught:
-        ask(w.view(), w.ports())
+        ask(w.view(), w.fleet, w.ports())
     release = w.view().release
     assert f"fleetctl approve {release.id}" in caught.value.hint
     with pytest.raises(PlanStale) as author:
@@ -207,7 +207,7 @@ def test_after_all_of_it_the_pool_is_destroyed_and_swept_and_what_was_approved_i
     w.cloud.leave("tag-1", "/disk/loose", "disk", "Succeeded")
     w.cloud.leave("tag-2", "/vm/theirs")
     with pytest.raises(StillPending):
-        ask(w.view(), w.ports())
+        ask(w.view(), w.fleet, w.ports())
     approve_release(w.view().release.id, w.store, w.store, w.clock, GRACE, "")
     gone = destroy(w.view(), w.fleet, w.ports(), lambda _: None)
     assert [o.id for o in gone] == ["/disk/loose"]
@@ -228,7 +228,7 @@ def test_a_destroy_that_died_goes_on_with_the_same_approval(world: Callable[...,
     w = world()
     w.moved()
     with pytest.raises(StillPending):
-        ask(w.view(), w.ports())
+        ask(w.view(), w.fleet, w.ports())
     approve_release(w.view().release.id, w.store, w.store, w.clock, GRACE, "")
     w.provisioner.locked_by = "somebody"
     with pytest.raises(ProvisionFailed):
@@ -337,10 +337,10 @@ def test_others_pools_are_never_destroyed(world: Callable[..., World]) -> None:
 def test_a_handoff_is_written_when_all_is_proven_and_verified_by_what_sources_see(world: Callable[..., World]) -> None:
     w = world(source=THEIRS, approvals=0)
     with pytest.raises(StillPending):
-        hand_over(w.view(THEIRS, handoff=True), w.ports())
+        hand_over(w.view(THEIRS, handoff=True), w.fleet, w.ports())
     w.moved()
     found = w.view(THEIRS, handoff=True)
-    hand_over(found, w.ports())
+    hand_over(found, w.fleet, w.ports())
     text = handoff_text(found, w.fleet, None)
     assert "- h100-old-1, 10.0.0.1" in text
     assert "fleetctl release h100-old --handoff" in text

@@ -61,6 +61,7 @@ def checks(app: App) -> Iterator[NeedCheck]:
             yield _check(f"secret {router.name}.{what}", lambda ref=ref: needs.secret(ref.kind, ref.name, os.environ))  # type: ignore[misc]
     one_machine = bool(routers) and all(r.settings.get("url", "").startswith(LOOPBACK) for r in routers)
     yield _check("clock", lambda: needs.clock(one_machine=one_machine))
+    yield _check("signatures", lambda: _signatures(app, fleet))
     if fleet is not None:
         app.wiring.fleet = fleet  # as read: taking it from wiring would number it in the store, and doctor writes nothing
         yield _check("ways home", lambda: _ways_home(app))
@@ -85,6 +86,15 @@ def _routers(app: App, fleet: Fleet) -> Iterator[NeedCheck]:
     for router in fleet.routers:
         cells = [cell for cell in fleet.cells if cell.router.name == router.name]
         yield _check(f"router {router.name}", lambda cells=cells: _router_found(app, cells))  # type: ignore[misc]
+
+
+def _signatures(app: App, fleet: Fleet | None) -> Found:
+    from fleetctl.adapters.needs import Found
+
+    if fleet is None or not fleet.policy.require_signatures:
+        return Found("not configured", "approvals are by names that are not proven (policy.require_signatures)")
+    name = app.wiring.proof.signatures.me()
+    return Found("ok", f"you sign approvals as {name}")
 
 
 _ROUTER_HINTS = {

@@ -66,7 +66,7 @@ def _destroy(app: App, found: ReleaseView, ports: ReleasePorts, confirm: str | N
     from fleetctl.views.columns import counted
     from fleetctl.views.progress import ProgressView
 
-    ask(found, ports)
+    ask(found, app.wiring.fleet, ports)
     pool = found.release.pool
     require_confirmation(pool, confirm, f"destroys all of pool {pool}")
     with ProgressView(live=app.live and output != "json", title="release", now=monotonic) as on:
@@ -86,7 +86,7 @@ def _hand_over(app: App, found: ReleaseView, ports: ReleasePorts, price: Decimal
 
     w = app.wiring
     was_handed_over = found.release.step == "handed_over"
-    hand_over(found, ports)
+    hand_over(found, w.fleet, ports)
     file = Path(out).absolute() if out else ports.run / f"handoff-{found.release.pool}.md"
     if out or not was_handed_over:
         file.write_text(handoff_text(found, w.fleet, price))
