@@ -18,13 +18,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 from fleetctl.domain.fleet import Connection, PhaseSpec
-from fleetctl.domain.home import WayHome
+from fleetctl.domain.home import Returned, WayHome
 from fleetctl.domain.ids import CellId, PoolId, Token, WorkloadId
 from fleetctl.domain.people import Actor
 from fleetctl.domain.rollout import RolloutSpec
 from fleetctl.domain.split import Readiness, Split
 from fleetctl.ports.home import Mark
-from fleetctl.usecases.home import HomePorts, Returned, fallback
+from fleetctl.usecases.home import HomePorts, fallback
 from tests.fakes.clock import FakeClock
 from tests.fakes.router import FakeRouter
 from tests.fakes.store import MemoryStore
@@ -191,7 +191,7 @@ def fallback_row(_: int) -> Row:
         for c in cells
     ]
     store = MemoryStore(clock.now)
-    ports = HomePorts(router=lambda _: router, prober=lambda _: _Proven(), ways=_Ways(), clock=clock, store=lambda: store)  # type: ignore[arg-type,return-value]
+    ports = HomePorts(router=lambda _: router, prober=lambda _: _Proven(), ways=_Ways(), clock=clock, store=lambda: store)  # type: ignore[arg-type]
     began = time.monotonic()
     results = fallback(ways, ports, Actor(kind="person", name="bench"))
     took = time.monotonic() - began
