@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fleetctl.assess.binaries import of_elf
 from fleetctl.assess.collected import Collected, Place, project_of
 from fleetctl.assess.file_kinds import C_SUFFIXES, CUDA_SUFFIXES
+from fleetctl.assess.installs import modules_run_by
 from fleetctl.assess.manifests import included_by, looks_like_an_environment, looks_like_requirements, requirements
 from fleetctl.assess.models import CONFIG_NAMES, of_config, of_file, of_precision
 from fleetctl.assess.notebooks import cells
@@ -90,6 +91,7 @@ class Gatherer:
         self._module_words = {m.partition(".")[0] for m in table.imports} | _CALLS
         self._found = Collected(book)
         self._packages = Packages(table, self._found)
+        self._twins = Twins()
         self._sources: list[SourceFacts] = []
         self._files: set[str] = set()
         self._later: list[tuple[str, TextHit, bool]] = []
@@ -193,6 +195,7 @@ class Gatherer:
             scopes.add("requirement")
         if not scopes:
             return
+        self._twins.read(path, text, scopes)
         is_hip = bool(scopes & {"build", "python"}) and self._hip_build(path, text)
         if "python" in scopes:
             self._python(path, text, scopes)
@@ -204,6 +207,8 @@ class Gatherer:
                 self._later.append((path, hit, is_hip and self._book.rules[hit.rule].kind == "build"))
         if scopes & {"requirement", "docker", "config", "build"}:
             self._requirements(path, text)
+        if scopes & {"docker", "config", "build"}:
+            self._packages.imports(path, modules_run_by(text))
         if scopes & {"requirement", "docker", "config", "build"} or ".[" in text:
             self._packages.asks(path, text)
         if "docker" in scopes:
@@ -235,6 +240,7 @@ class Gatherer:
                 self._python(inner, cell.text, {"python", "env"})
             for one in requirements(f"{path}!cell{cell.number}.sh", cell.commands):
                 self._packages.require(one._replace(path=inner))
+            self._packages.imports(inner, modules_run_by(cell.commands))
             for hit in self._text.scan(effective(cell.commands, {"config"}), {"config", "env", "flags"}):
                 self._found.add(hit.rule, Place(inner, hit.line), hit.subject)
 
@@ -317,6 +323,7 @@ class Gatherer:
         for line, command in facts.commands:
             for one in requirements(f"{path}.sh", command):
                 self._packages.require(one._replace(path=path, line=line))
+            self._packages.imports(path, ((m, line, facts.is_guarded(line)) for m, _, _ in modules_run_by(command)))
             for hit in self._text.scan(command, {"flags", "command"}):
                 self._found.add(hit.rule, Place(path, line), hit.subject, guarded=facts.is_guarded(line))
         for asm in facts.asm:
@@ -338,12 +345,14 @@ class Gatherer:
     def findings(self, now: Instant) -> tuple[Finding, ...]:
         """Return everything found so far, the heaviest first."""
         self._finish_names()
-        twins = Twins(self._files)
+        self._twins.close(self._files)
         for path, text_hit, guarded in self._later:
             place = Place(path, text_hit.line)
-            self._found.add(text_hit.rule, place, text_hit.subject, guarded=guarded or twins.has(path), count=text_hit.times)
+            self._found.add(
+                text_hit.rule, place, text_hit.subject, guarded=guarded or self._twins.has(path, place.line), count=text_hit.times
+            )
         self._later = []
-        self._packages.finish(self._files, twins)
+        self._packages.finish(self._files, self._twins)
         self._finish_includes()
         for elf in self._elves:
             for hit in of_elf(elf, self._target, has_source=self.counts.cuda_files > 0):

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from fleetctl.assess.requirements import Requirement, specified
 
 LONGEST_LINE = 8000
+MOST_RUN = 1000
+"""Modules that a text runs by name; more are not looked at."""
 _INSTALLER = re.compile(
     r"(?<![\w.-])(?:(?P<python>pip[\d.]*\s+(?:install|download|wheel)|uv\s+(?:pip\s+install|add|tool\s+install)|poetry\s+add|pdm\s+add"
     r"|pipenv\s+install|rye\s+add|pixi\s+add|pipx\s+(?:install|run)|uvx)"
@@ -112,6 +114,21 @@ def commands(text: str) -> str:
         kept = []
     out.append(" ".join(kept))
     return "\n".join(out)
+
+
+_RUNS = re.compile(
+    r"\b(?:python[\d.]*|torchrun|uv[ \t]+run|accelerate[ \t]+launch|deepspeed)[\"',]*(?:[ \t]|\n[ \t]*-[ \t])"
+    r"(?:[^\n;&|]|\n[ \t]*-[ \t]){0,300}?(?<![\w-])-m[\"',]*[ \t]*(?:\n[ \t]*-[ \t]+)?[\"']?([A-Za-z_][\w.]{0,100})"
+    r"|\bload_ext[ \t]+([A-Za-z_][\w.]{0,100})"
+)
+
+
+def modules_run_by(text: str) -> list[tuple[str, int, bool]]:
+    """Return the Python modules that commands run or load by name (`python -m`, `%load_ext`), each with its line; none has a guard."""
+    if "-m" not in text and "load_ext" not in text:
+        return []
+    ready = unsaid(commands(text))
+    return [(m.group(1) or m.group(2), ready.count("\n", 0, m.start()) + 1, False) for m in _RUNS.finditer(ready)][:MOST_RUN]
 
 
 def installed_by(path: str, text: str) -> Iterator[Requirement]:

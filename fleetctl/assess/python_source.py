@@ -240,7 +240,7 @@ class _Reader:
             self._command(name, node)
 
     def _command(self, name: str, node: ast.Call) -> None:
-        words = [_text_of(x) for a in node.args[:50] for x in (a.elts if isinstance(a, (ast.List, ast.Tuple)) else [a])]
+        words = [_word_of(x) for a in node.args[:50] for x in (a.elts if isinstance(a, (ast.List, ast.Tuple)) else [a])]
         if any(words):
             before = "pip install " if "install" in name and name != "apt_install" else "apt-get install " if name == "apt_install" else ""
             self._facts.commands.append((node.lineno, before + " ".join(w for w in words if w)[:4000]))
@@ -278,6 +278,11 @@ def _few(nodes: Iterator[ast.AST]) -> Iterator[ast.AST]:
         if count > 2000:
             return
         yield node
+
+
+def _word_of(node: ast.AST) -> str:
+    """Return a word of a command line: `sys.executable` is Python, whatever its path."""
+    return "python" if isinstance(node, ast.Attribute) and node.attr == "executable" else _text_of(node)
 
 
 def _text_of(node: ast.AST) -> str:

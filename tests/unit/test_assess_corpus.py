@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import io
 import json
+import time
 import zipfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -121,7 +122,8 @@ NOT_NATIVE: dict[str, tuple[Tree, str]] = {
     ),
     "conda": ({"deploy/gpu.yml": "channels: [nvidia]\ndependencies:\n  - nvidia::tensorrt=10\n  - pip:\n    - tensorrt_llm\n"}, "P021"),
     "cargo": ({"Cargo.toml": '[package]\nname = "x"\n[dependencies]\ncudarc = { version = "0.12", features = ["driver"] }\n'}, "P073"),
-    "cargo-feature": ({"Cargo.toml": '[dependencies]\ncandle-core = { version = "0.8", features = ["cuda"] }\n'}, "P087"),
+    "cargo-feature": ({"Cargo.toml": '[dependencies]\ncandle-core = { version = "0.8", features = ["cuda"] }\n'}, "P095"),
+    "cargo-feature-of-none-known": ({"Cargo.toml": '[dependencies]\nx = { version = "0.8", features = ["cuda"] }\n'}, "P087"),
     "pipfile": ({"Pipfile": '[packages]\nspconv-cu120 = "*"\n'}, "P045"),
     "poetry-lock": ({"poetry.lock": '[[package]]\nname = "tensorrt-llm"\nversion = "0.20"\n'}, "P021"),
     "dependency-groups": ({"pyproject.toml": '[dependency-groups]\ngpu = ["cvcuda-cu12>=0.10"]\n'}, "P054"),
@@ -391,6 +393,24 @@ def test_what_an_adversary_makes_look_bad_is_not_blocked(tmp_path: Path, name: s
     found = judged(tmp_path, HARMLESS[name])
     assert (found.blocking, not_judged(found)) == ((), ()), [(f.rule, f.subject) for f in found.findings]
     assert found.route in ({"native", "hipify"} if any(n.endswith((".cu", ".cpp")) for n in HARMLESS[name]) else {"native"})
+
+
+@pytest.mark.parametrize("name", list(assess_kinds.STAYS))
+def test_what_has_no_amd_counterpart_stays(tmp_path: Path, name: str) -> None:
+    found = judged(tmp_path, assess_kinds.STAYS[name])
+    assert found.route == "stay"
+    assert found.blocking
+
+
+def test_lists_that_take_one_another_by_the_thousand_are_judged_in_time(tmp_path: Path) -> None:
+    tree = {f"cuda/{n}/requirements-gpu.txt": f"-r ../{n + 1}/requirements-gpu.txt\n" for n in range(1500)}
+    tree |= {f"rocm/{n}/requirements-amd.txt": "fastapi\n" for n in range(1500)}
+    tree |= {"cuda/1500/requirements-gpu.txt": "cuml-cu12\n", "rocm/1500/requirements-amd.txt": "fastapi\n"}
+    copies = "".join(f"COPY cuda/{n}/ /x\n" for n in range(1500))
+    began = time.process_time()
+    found = judged(tmp_path, {**tree, "Dockerfile": f"FROM python:3.12\n{copies}RUN pip install -r cuda/0/requirements-gpu.txt\n"})
+    assert found.route == "stay"
+    assert time.process_time() - began < 20
 
 
 @pytest.mark.parametrize("config", [{"quant_method": "brand_new"}, "broken", {"bits": 3}])
