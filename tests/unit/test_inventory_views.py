@@ -188,3 +188,11 @@ def test_a_path_too_long_for_a_line_is_cut_after_a_slash_and_nothing_of_it_is_lo
     assert sum(line.count("東") for line in lines) == 90
     assert lines[1].endswith("/")
     assert lines[-1] == "short  line"
+
+
+@pytest.mark.parametrize("width", [1, 4, 8, 10, 40])
+@pytest.mark.parametrize("line", [" " * 8 + "aaaa/bbbb/cccc dd", " " * 90 + "a/b", "  " + "東" * 20, " " * 90])
+def test_a_line_set_in_as_far_as_the_width_is_folded_too(width: int, line: str) -> None:
+    lines = folded([line], width)
+    assert all(cell_width(one) <= max(width, 2) for one in lines), lines
+    assert "".join("".join(lines).split()) == "".join(line.split())
