@@ -180,6 +180,22 @@ def test_a_machine_of_a_declared_pool_shows_what_the_fleet_file_knows() -> None:
     assert pool.region in fits(things_table(found, "machines"))
 
 
+def test_a_machine_that_names_another_pool_or_size_is_not_taken_for_one_of_a_declared_pool() -> None:
+    pool = FLEET.pools[0]
+    shape = {"sku": pool.sku, "region": pool.region}
+    said = [
+        Facts(values={"machine": "alike", **shape}, source="azure s/r", seen_at=AT),
+        Facts(values={"machine": "apart", **shape, "pool": "nobody-declared-it"}, source="azure s/r", seen_at=AT),
+        Facts(values={"machine": "other-size", "pool": pool.id, "sku": "Standard_ND96isr_MI300X_v5"}, source="azure s/r", seen_at=AT),
+    ]
+    found = match_found(FLEET, merge(said)[0], load_catalog(), AT)
+    shown = {t.id: t for t in found.of_kind("machine")}
+    assert (shown["alike"].text("pool"), shown["alike"].text("vendor")) == (pool.id, pool.vendor)
+    assert [shown["apart"].text(n) for n in ("pool", "workload", "owner", "vendor")] == ["nobody-declared-it", "", "", ""]
+    assert (shown["other-size"].text("pool"), shown["other-size"].text("vendor")) == (pool.id, "")
+    assert shown["other-size"].text("gpu").startswith("MI300X")
+
+
 def test_a_path_too_long_for_a_line_is_cut_after_a_slash_and_nothing_of_it_is_lost() -> None:
     path = "/srv/" + "/".join("part-of-a-long-name" for _ in range(9)) + "/" + "x" * 200
     lines = folded([f"  at {path}: there", "Straße " + "東" * 90, "short  line"], 80)
