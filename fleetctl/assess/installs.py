@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from fleetctl.assess.requirements import Requirement, specified
 
 LONGEST_LINE = 8000
-MOST_RUN = 1000
-"""Modules that a text runs by name; more are not looked at."""
+MOST_RUN, BEFORE = 20_000, 300
+"""Modules of a text that may be run by name, of which more are not looked at, and characters in which the program stands before."""
 _INSTALLER = re.compile(
     r"(?<![\w.-])(?:(?P<python>pip[\d.]*\s+(?:install|download|wheel)|uv\s+(?:pip\s+install|add|tool\s+install)|poetry\s+add|pdm\s+add"
     r"|pipenv\s+install|rye\s+add|pixi\s+add|pipx\s+(?:install|run)|uvx)"
@@ -116,11 +117,9 @@ def commands(text: str) -> str:
     return "\n".join(out)
 
 
-_RUNS = re.compile(
-    r"\b(?:python[\d.]*|torchrun|uv[ \t]+run|accelerate[ \t]+launch|deepspeed)[\"',]*(?:[ \t]|\n[ \t]*-[ \t])"
-    r"(?:[^\n;&|]|\n[ \t]*-[ \t]){0,300}?(?<![\w-])-m[\"',]*[ \t]*(?:\n[ \t]*-[ \t]+)?[\"']?([A-Za-z_][\w.]{0,100})"
-    r"|\bload_ext[ \t]+([A-Za-z_][\w.]{0,100})"
-)
+_MODULE = re.compile(r"(?<![\w-])-m[\"',]*[ \t]*(?:\n[ \t]*-[ \t]+)?[\"']?([A-Za-z_][\w.]{0,100})|\bload_ext[ \t]+([A-Za-z_][\w.]{0,100})")
+_PYTHON = re.compile(r"\b(?:python[\d.]*|torchrun|uv[ \t]+run|accelerate[ \t]+launch|deepspeed)(?=[\"',\s])(?!.*\s[\"']?-m\b)", re.DOTALL)
+_APART = re.compile(r"[;&|]|\n(?![ \t]*-[ \t])")
 
 
 def modules_run_by(text: str) -> list[tuple[str, int, bool]]:
@@ -128,7 +127,15 @@ def modules_run_by(text: str) -> list[tuple[str, int, bool]]:
     if "-m" not in text and "load_ext" not in text:
         return []
     ready = unsaid(commands(text))
-    return [(m.group(1) or m.group(2), ready.count("\n", 0, m.start()) + 1, False) for m in _RUNS.finditer(ready)][:MOST_RUN]
+    found: list[tuple[str, int, bool]] = []
+    line, counted = 1, 0
+    for match in islice(_MODULE.finditer(ready), MOST_RUN):
+        line += ready.count("\n", counted, match.start())
+        counted = match.start()
+        before = _APART.split(ready[max(0, match.start() - BEFORE) : match.start()])[-1]
+        if match.group(2) or _PYTHON.search(before):
+            found.append((match.group(1) or match.group(2), line, False))
+    return found
 
 
 def installed_by(path: str, text: str) -> Iterator[Requirement]:

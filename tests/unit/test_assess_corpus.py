@@ -19,6 +19,7 @@ import pytest
 
 from fleetctl.adapters.source_tree import SourceTreeReader
 from fleetctl.assess.gather import gather
+from fleetctl.assess.installs import modules_run_by
 from fleetctl.assess.route import decide, not_judged
 from fleetctl.catalog.portability import load_rule_book
 from fleetctl.domain.ids import WorkloadId
@@ -411,6 +412,13 @@ def test_lists_that_take_one_another_by_the_thousand_are_judged_in_time(tmp_path
     found = judged(tmp_path, {**tree, "Dockerfile": f"FROM python:3.12\n{copies}RUN pip install -r cuda/0/requirements-gpu.txt\n"})
     assert found.route == "stay"
     assert time.process_time() - began < 20
+
+
+@pytest.mark.parametrize("text", ["python -W x " * 30_000, "python\n- " * 30_000, "python -m x\n" * 20_000, "python " + "-m " * 50_000])
+def test_modules_run_by_name_are_found_in_time_in_proportion_to_the_text(text: str) -> None:
+    began = time.process_time()
+    assert len(modules_run_by(text)) <= 20_000
+    assert time.process_time() - began < 10
 
 
 @pytest.mark.parametrize("config", [{"quant_method": "brand_new"}, "broken", {"bits": 3}])
