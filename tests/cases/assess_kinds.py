@@ -266,6 +266,23 @@ HARMLESS |= {
 }
 ADVERSARY["package-after-channels"] = {"environment.yml": f"{CHANNELS}dependencies:\n  - nvidia::cuda-tile\n  - cuml\n"}
 
+# names of files where packages may stand, words in another case, charts
+HARMLESS["list-that-setup-reads"] = {
+    "setup.py": "d = read('cuda.txt') if is_cuda() else read('rocm.txt')\nsetup(install_requires=d)\n",
+    **LISTS,
+}
+HARMLESS["sources-in-a-table"] = {"pyproject.toml": '[tool.x]\ndeps = ["cuda/k.cu", "cuda_util.h", "tensorrt.md"]\n'}
+ADVERSARY |= {
+    f"dot-net-{n}": {"a.cs": f"{text}\nclass A {{}}\n"}
+    for n, text in enumerate(("using ManagedCuda;", "using ILGPU.Runtime.Cuda;", "using ManagedCuda.BasicTypes;"))
+}
+ADVERSARY["chart"] = {"Chart.yaml": "dependencies:\n- name: nim-llm\n  repository: https://helm.ngc.nvidia.com/nim\n"}
+ADVERSARY["chart-by-command"] = {"run.sh": "helm fetch https://helm.ngc.nvidia.com/nim/charts/nim-llm-1.1.tgz\n"}
+ADVERSARY["flash-attention-3-from-its-folder"] = {
+    "Dockerfile": "FROM rocm/pytorch\nRUN cd flash-attention/hopper && python setup.py install\n"
+}
+ADVERSARY["nemo"] = {"a.py": "import nemo.collections.asr as asr\n"}
+
 # images that are for CUDA without saying so, and products that have no counterpart
 QUIET_IMAGES = (
     *("ghcr.io/predibase/lorax:main", "michaelf34/infinity:0.0.70", "xprobe/xinference", "alpindale/aphrodite-openai:latest"),
