@@ -13,8 +13,8 @@ LAB_TYPES = frozenset({"terraform_data"})
 
 _HARMLESS = frozenset({"no-op", "create", "read", "update"})
 _ENDING = frozenset({"delete", "forget"})
-_IN_SERVICE = frozenset({"azurerm_linux_virtual_machine", "aws_instance"})
-"""Types of which one is one machine that a provider may stop and start to change it."""
+_IN_SERVICE = frozenset({"azurerm_linux_virtual_machine", "aws_instance", "azurerm_network_interface"})
+"""Types of which one is one machine that a provider may stop and start to change it, or its one card."""
 _RUNS_ON = frozenset(
     {"boot_diagnostics", "identity", "max_bid_price", "tags", "tags_all", "termination_notification", "timeouts", "volume_tags"}
 )
@@ -49,7 +49,7 @@ def check_provision(
             found.append(
                 _error("provision.unknown_action", change, f"would be put through an unknown action ({', '.join(unknown) or 'none'})")
             )
-        if _ENDING.intersection(change.actions):
+        if _ENDING.intersection(change.actions) or change.machines < 0:
             found.extend(_ending(change, shown, holds, permitted))
         elif change.type in _IN_SERVICE and "update" in change.actions:
             found.extend(_restarting(change, shown, holds, permitted))
@@ -66,7 +66,8 @@ def _restarting(
     stops = [name for name in change.changed if name not in _RUNS_ON]
     if not stops:
         return ()
-    text = f"would be changed in place ({', '.join(stops[:5])}), which restarts it; make a new pool for that"
+    what = "cuts its host off" if change.type == "azurerm_network_interface" else "restarts it"
+    text = f"would be changed in place ({', '.join(stops[:5])}), which {what}; make a new pool for that"
     return (_error("provision.restarts", change, text),)
 
 
@@ -86,6 +87,8 @@ def _ending(
 
 
 def _verb(change: ResourceChange) -> str:
+    if not _ENDING.intersection(change.actions):
+        return f"made smaller by {-change.machines} machines"
     if "create" in change.actions:
         return "replaced"
     return "destroyed" if "delete" in change.actions else "dropped from the state"

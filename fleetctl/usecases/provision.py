@@ -31,6 +31,7 @@ from fleetctl.planning.provision_errors import Trouble, classify
 from fleetctl.ports.capacity import Leftovers, Provisioner
 from fleetctl.ports.state import Lease, Lost
 from fleetctl.usecases.capacity import POOL_TTL, CapacityPorts, PoolHosts, ProvisionOutcome, held_pools, note, take
+from fleetctl.usecases.leftovers import beside, failed_since, in_use, remove
 from fleetctl.usecases.provision_causes import explained, standing
 
 MOST_TRIES = 12
@@ -42,7 +43,6 @@ _LOOK = timedelta(seconds=1)
 _EXISTS = re.compile(r'ID\s+"([^"]{1,600})"\s+already exists', re.IGNORECASE)
 _ADDRESS = re.compile(r"[A-Za-z_][\w.\[\]\"-]{1,500}\Z")
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")
-_ORDER = {"machine": 0, "card": 1, "disk": 2, "other": 3}
 _ELSEWHERE = frozenset({Action.OTHER_PLACE, Action.CLEAN_OTHER_REGION, Action.OTHER_ZONE, Action.RELAX, Action.RAISE_QUOTA})
 
 
@@ -65,6 +65,7 @@ class _Saga:
     number: int = 0
     is_unfinished: bool = False
     closed: tuple[str, ...] = ()
+    before: frozenset[str] | None = None
 
 
 def provision(
@@ -144,21 +145,22 @@ def _pool(
 def _intent(spec: PoolSpec, fleet: Fleet, lease: Lease, ports: CapacityPorts, provisioner: Provisioner) -> ProvisionIntent:
     """Return the pool's intent: the one on record, or a new one, whose tag no other ever had.
 
-    A lease's token is never reused, but each workspace counts its own: the tag also holds who takes it, and when. Where nothing is on
-    record and a state has hosts, they are somebody's: another workspace of the team, or ours before its records were lost. They keep
-    their tag.
+    A lease's token is never reused, but each workspace counts its own: the tag also holds who takes it, and when. Where no host is on
+    record and a state has some, they are somebody's: another workspace of the team, or ours before its records were lost. They serve for
+    all we know, in every run, and keep their tag.
     """
     asked = Candidate(sku=spec.sku, region=spec.region, zone=spec.zone, priority=spec.priority)
     last = ports.records.get(ProvisionIntent, spec.pool)
     known = ports.records.get(PoolHosts, spec.pool)
-    hosts = known.hosts if known is not None else provisioner.outputs(spec.pool) if last is None else ()
+    hosts = known.hosts if known is not None and known.hosts else provisioner.outputs(spec.pool)
     fresh = not hosts
     if last is not None:
         return replace(last, asked=asked, place=last.place if last.asked == asked else asked, fresh=fresh)
     mark = digest([ports.holder, ports.clock.now()])[:8]
     theirs = next((v for h in hosts for k, v in h.variables if k == "intent" and _TAG.match(v)), "")
     tag = theirs or f"{fleet.lineage[:40]}-{spec.pool}-{lease.token}-{mark}"
-    return ProvisionIntent(pool=spec.pool, tag=tag, step="planning", asked=asked, place=asked, at=ports.clock.now(), fresh=fresh)
+    at = ports.clock.now()
+    return ProvisionIntent(pool=spec.pool, tag=tag, step="planning", asked=asked, place=asked, at=at, fresh=fresh, own=not theirs)
 
 
 def _preview(s: _Saga) -> ProvisionOutcome:
@@ -188,7 +190,7 @@ def _run(s: _Saga) -> ProvisionOutcome:
         place = places[0]
         came_to = _try(s, place)
         if isinstance(came_to, ProvisionOutcome):
-            return replace(came_to, removed=orphans)
+            return replace(came_to, removed=orphans, orphans=() if s.intent.own else _orphans(s))
         places = _next(s, places, came_to)
 
 
@@ -312,7 +314,7 @@ def _failed(s: _Saga, place: Candidate, result: ProvisionFailure) -> Trouble:
         _adopt(s, exists)
         return replace(trouble, action=Action.WAIT_RETRY, wait=timedelta())
     if result.code in {"provision.interrupted", "provision.timeout"} and trouble.action is Action.ASK:
-        _put(s, "failed", place=place)
+        # The step stays "applying": Terraform may still be at work, and what it makes meanwhile is no orphan.
         raise _given_up(s, result.code, result.text)
     if trouble.action in _ELSEWHERE and trouble.block:
         failure = PlaceFailure(place=place, code=trouble.code, scope=trouble.scope, until=now + trouble.block, text=trouble.text)
@@ -405,41 +407,33 @@ def _await_own_run(s: _Saga) -> None:
 
 def _orphans(s: _Saga) -> tuple[Leftover, ...]:
     found = s.leftovers.find(s.intent.tag)
-    if not found:
-        return ()
-    known = s.provisioner.ids(s.spec.pool)
-    loose = (o for o in found if o.id.lower() not in known and o.holder.lower() not in known)
-    return tuple(sorted(loose, key=lambda o: (o.rank >= 0, _ORDER[o.kind], o.rank, -o.id.count("/"), o.id)))
+    return beside(found, s.provisioner.ids(s.spec.pool)) if found else ()
 
 
 def _clear(s: _Saga) -> tuple[Leftover, ...]:
     """Remove what carries our tag and is in no state: nobody was ever told of it, so nothing can serve on it.
 
-    A machine that is on record as a host is never removed: then it is the state that was lost.
+    What a host on record lies in, or is, is never removed: then it is the state that was lost. Under a tag that this workspace did not
+    take only what failed since this run began is removed: the rest may be what another one is making.
     """
     orphans = _orphans(s)
     told = s.ports.records.get(PoolHosts, s.spec.pool)
-    names = {h.id for h in told.hosts} if told is not None else set()
-    ids = {value for h in (told.hosts if told is not None else ()) for key, value in h.variables if key == "cloud_id"}
-    lost = [o for o in orphans if o.kind == "machine" and (o.name in names or o.id in ids)]
+    lost = in_use(orphans, s.provisioner.ids(s.spec.pool) if orphans else (), told.hosts if told is not None else ())
     if lost:
         raise ProvisionFailed(
             "provision.state_lost",
-            f"hosts of pool {s.spec.pool} are not in its Terraform state any more; nothing was touched.",
+            f"hosts of pool {s.spec.pool}, or what they lie in, are not in its Terraform state any more; nothing was touched.",
             hint="Bring the state back (terraform.backend keeps it elsewhere), or import them. Run: fleetctl provision --check",
             details=tuple(o.id for o in lost),
         )
-    for orphan in orphans:
-        s.on(Progress(subject=orphan.name, step="remove leftover", state="started", text=orphan.state))
-        s.leftovers.remove(orphan)
-        s.on(Progress(subject=orphan.name, step="remove leftover", state="changed", text=orphan.kind))
-        note(
-            s.ports,
-            "provision.orphan_removed",
-            f"{s.spec.pool}: {orphan.kind} {orphan.name} ({orphan.state})",
-            pool=s.spec.pool,
-            id=orphan.id,
-        )
+    if not s.intent.own:
+        s.before = s.before if s.before is not None else frozenset(o.id for o in orphans)
+        orphans = failed_since(orphans, s.before)
+
+    def gone(o: Leftover) -> None:
+        note(s.ports, "provision.orphan_removed", f"{s.spec.pool}: {o.kind} {o.name} ({o.state})", pool=s.spec.pool, id=o.id)
+
+    remove(s.leftovers, orphans, s.on, gone)
     return orphans
 
 
@@ -455,7 +449,7 @@ def _adopt(s: _Saga, exists: Sequence[tuple[str, str]]) -> None:
     tagged = {o.id.lower() for o in s.leftovers.find(s.intent.tag)}
     for address, id_ in exists:
         low = id_.lower()
-        if low in tagged:
+        if low in tagged and s.intent.own:
             continue
         if not _ADDRESS.match(address) or not any(low == k or low.startswith((f"{k}/", f"{k}|")) for k in known if "/providers/" in k):
             raise ProvisionFailed(

@@ -23,6 +23,7 @@ from fleetctl.errors import FleetctlError, PlanStale, ProvisionFailed, StillPend
 from fleetctl.planning.release_gate import release_checks, role_of
 from fleetctl.ports.state import Clock, Records, Store
 from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, take
+from fleetctl.usecases.leftovers import beside, in_use, remove
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,8 +171,7 @@ def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[
         given = [a for a in c.records.all(Approval) if a.plan == release.id and a.plan_digest == release.digest]
         own = Approval(plan=release.id, plan_digest=release.digest, actor=c.actor, at=c.clock.now(), note="confirmed by name")
         permit = ReleasePermit(pool=pool.id, approvals=(*given, own), drill="; ".join(k.detail for k in found.checks if "drill" in k.name))
-        c.provisioner(spec).destroy(pool.id, permit)
-        gone = _sweep(spec, c, on)
+        gone = (*_destroyed(spec, permit, c, on), *_sweep(spec, c, on))
         c.records.put(pool.id, PoolHosts(pool=pool.id, hosts=()))
         _forget_place(c, pool.id)
         c.records.put(pool.id, replace(release, step="done"))
@@ -188,25 +188,42 @@ def _forget_place(c: CapacityPorts, pool: PoolId) -> None:
         c.records.put(pool, replace(last, step="done", place=last.asked, fresh=True))
 
 
+def _destroyed(spec: PoolSpec, permit: ReleasePermit, c: CapacityPorts, on: Callable[[Progress], None]) -> tuple[Leftover, ...]:
+    """Destroy what the state holds; where what no state knows stands in the way (in the resource group), that first. Return the latter."""
+    provisioner, intent = c.provisioner(spec), c.records.get(ProvisionIntent, spec.pool)
+    try:
+        provisioner.destroy(spec.pool, permit)
+    except ProvisionFailed as e:
+        if e.code != "provision.destroy_failed" or intent is None:
+            raise
+        leftovers = c.leftovers(spec)
+        known = provisioner.ids(spec.pool)
+        found = beside(leftovers.find(intent.tag), known)
+        stays = in_use(found, known, ())
+        loose = tuple(o for o in found if o not in stays)
+        if not loose:
+            raise
+        remove(leftovers, loose, on, lambda _: None)
+        provisioner.destroy(spec.pool, permit)
+        return loose
+    return ()
+
+
 def _sweep(spec: PoolSpec, c: CapacityPorts, on: Callable[[Progress], None]) -> tuple[Leftover, ...]:
     """Remove what carries the pool's tag though no state had it; then look that nothing does any more."""
     intent = c.records.get(ProvisionIntent, spec.pool)
     if intent is None:
         return ()
     leftovers = c.leftovers(spec)
-    order = {"machine": 0, "card": 1, "disk": 2, "other": 3}
-    loose = sorted(leftovers.find(intent.tag), key=lambda o: (o.rank >= 0, order[o.kind], o.rank, -o.id.count("/"), o.id))
-    for one in loose:
-        on(Progress(subject=one.name, step="remove leftover", state="started", text=one.state))
-        leftovers.remove(one)
-        on(Progress(subject=one.name, step="remove leftover", state="changed", text=one.kind))
+    loose = beside(leftovers.find(intent.tag), ())
+    remove(leftovers, loose, on, lambda _: None)
     still = leftovers.find(intent.tag) if loose else ()
     if still:
         text = f"pool {spec.pool} was destroyed, but {len(still)} things with its tag are still there."
         raise ProvisionFailed(
             "release.not_gone", text, hint="Run the same command again, or remove them", details=tuple(o.id for o in still)
         )
-    return tuple(loose)
+    return loose
 
 
 def hand_over(found: ReleaseView, ports: ReleasePorts) -> None:

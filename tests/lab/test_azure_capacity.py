@@ -154,6 +154,25 @@ def test_a_card_in_use_is_not_removed_and_said(arm: ArmDouble) -> None:
     assert caught.value.code == "capacity.unreachable"
 
 
+def test_a_resource_group_goes_only_with_what_is_ours(arm: ArmDouble) -> None:
+    """Azure deletes all that a group holds; so does the double."""
+    _put(arm, f"/subscriptions/{SUBSCRIPTION}/resourceGroups/rg-x", {"location": "eastus2", "tags": {"fleetctl-intent": TAG}})
+    inside = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/rg-x/providers/Microsoft.Network/networkSecurityGroups"
+    _put(arm, f"{inside}/ours", {"location": "eastus2", "tags": {"fleetctl-intent": TAG}})
+    _put(arm, f"{inside}/theirs", {"location": "eastus2", "tags": {"fleetctl-intent": "another"}})
+    leftovers = AzureLeftovers(lambda: _client(arm), SUBSCRIPTION)
+    group = next(f for f in leftovers.find(TAG) if f.name == "rg-x")
+    with pytest.raises(CapacityUnavailable) as caught:
+        leftovers.remove(group)
+    assert (caught.value.code, "'theirs'" in caught.value.message) == ("capacity.leftover", True)
+    assert len(arm.of("microsoft.network/networksecuritygroups")) == 2
+    theirs = next(k for k in arm.world.resources if k.endswith("/theirs"))
+    del arm.world.resources[theirs]
+    leftovers.remove(group)
+    assert arm.of("microsoft.network/networksecuritygroups") == []
+    assert leftovers.find(TAG) == ()
+
+
 def test_refused_credentials_are_told_as_such(arm: ArmDouble) -> None:
     arm.world.deny = 403
     with pytest.raises(CredentialsMissing):

@@ -323,6 +323,50 @@ def test_a_host_on_record_is_never_removed_though_the_state_lost_it(world: Calla
     assert w.cloud.removed == []
 
 
+@pytest.mark.parametrize("thing", ["/x/RG", "/x/rg/providers/net/v", "/x/rg2/providers/c/virtualMachineScaleSets/s"])
+@pytest.mark.parametrize("in_state", [True, False])
+def test_what_the_pool_lies_in_is_never_removed_though_the_state_lost_it(
+    thing: str, in_state: bool, world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resource group goes with all that it holds: machines that serve, whether the state or only the record knows them."""
+    w = world()
+    w.run()
+    inside = frozenset({"/x/rg/providers/c/vm-1", "/x/rg/providers/net/v/subnets/s"})
+    if in_state:
+        monkeypatch.setattr(w.provisioner, "ids", lambda _: inside)
+    else:
+        known = w.store.get(PoolHosts, POOL)
+        assert known is not None
+        hosts = tuple(replace(h, variables=(("cloud_id", i),)) for h, i in zip(known.hosts, sorted(inside), strict=True))
+        w.store.put(POOL, replace(known, hosts=hosts))
+    w.cloud.leave(w.intent.tag, thing, "other", "Succeeded")
+    w.cloud.leave(w.intent.tag, "/x/rg/providers/c/nic-9", "card", "Succeeded")
+    with pytest.raises(ProvisionFailed) as caught:
+        w.run()
+    assert (caught.value.code, caught.value.details) == ("provision.state_lost", (thing,))
+    assert w.cloud.removed == []
+
+
+def test_under_a_tag_of_another_workspace_only_what_failed_in_this_very_run_is_removed(tmp_path: Path) -> None:
+    """Whoever shares a state shares its tag; what the other one is making right now is in no state yet."""
+    ada = World(tmp_path / "a")
+    ada.run()
+    real = ada.provisioner.outputs
+    said = (("cloud_id", "/vm/1"), ("intent", ada.intent.tag))
+    grace = World(tmp_path / "g", spec=replace(SPEC, count=3))
+    grace.provisioner, grace.cloud = ada.provisioner, ada.cloud
+    grace.provisioner.outputs = lambda pool: tuple(replace(h, variables=said) for h in real(pool))  # type: ignore[method-assign]
+    ada.cloud.leave(ada.intent.tag, "/vm/being-made", state="Creating")
+    ada.cloud.leave(ada.intent.tag, "/vm/failed-before")
+    ada.provisioner.refusals[:] = [TEXT["AllocationFailed"]]
+    with pytest.raises(CapacityUnavailable):
+        grace.run()
+    assert ada.cloud.removed == ["/vm/new-2"]
+    made = grace.run()
+    assert [o.id for o in made.orphans] == ["/vm/being-made", "/vm/failed-before"], "told, for a person to judge"
+    assert ada.cloud.removed == ["/vm/new-2"]
+
+
 def test_the_disk_of_a_machine_that_the_state_knows_is_no_orphan(world: Callable[..., World]) -> None:
     w = world()
     w.run()
@@ -511,6 +555,29 @@ def test_a_terraform_left_at_work_is_waited_for(world: Callable[..., World]) -> 
     assert looks == 3
 
 
+def test_a_terraform_left_behind_by_a_second_interrupt_keeps_what_it_is_making(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = world()
+    left = ProvisionFailure(code="provision.interrupted", text="was asked to stop, but process 7 still works and holds the state's lock")
+    real = w.provisioner.apply
+    monkeypatch.setattr(w.provisioner, "apply", lambda *_: left)
+    with pytest.raises(Interrupted):
+        w.run()
+    monkeypatch.setattr(w.provisioner, "apply", real)
+    w.cloud.leave(w.intent.tag, "/vm/mi300x-a-1", state="Creating")
+    w.provisioner.locked_by = "ada@here"
+
+    def finished(_: object) -> None:
+        assert w.cloud.removed == []
+        w.provisioner.locked_by = ""
+        w.cloud.things.clear()  # it is in the state now
+
+    w.clock._on_step = finished
+    assert len(w.run().hosts) == 2
+    assert w.cloud.removed == []
+
+
 def test_a_state_locked_by_somebody_else_is_told_at_once(world: Callable[..., World]) -> None:
     w = world()
     w.provisioner.locked_by = "grace@build-7"
@@ -561,9 +628,12 @@ def test_hosts_in_the_state_serve_though_the_records_were_lost_or_are_another_wo
     ada.run()
     grace = World(tmp_path / "g", spec=replace(SPEC, count=3), keeps=False)
     grace.provisioner = ada.provisioner
-    ada.provisioner.refusals[:] = [TEXT["RequestLimitExceeded"], TEXT["AllocationFailed"]]
-    with pytest.raises(CapacityUnavailable):
-        grace.run()
+    for again in range(2):  # a run that failed leaves an intent on record, and still no host
+        ada.provisioner.refusals[:] = [TEXT["RequestLimitExceeded"], TEXT["AllocationFailed"]]
+        with pytest.raises(CapacityUnavailable):
+            grace.run()
+        assert grace.store.get(PoolHosts, POOL) is None
+        assert not grace.intent.fresh, again
     assert {(s.region, s.zone) for s in ada.provisioner.tried} == {("lab", "1")}, "nowhere else is tried"
     assert all(s.serves for s in ada.provisioner.tried[1:])
     assert [h.id for h in ada.provisioner.outputs(POOL)][:2] == ["mi300x-a-1", "mi300x-a-2"]
@@ -602,7 +672,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_what_stands_and_ends_with_130(
     assert (caught.value.code, caught.value.exit_code) == ("provision.interrupted", 130)
     assert "fleetctl provision" in caught.value.hint
     assert "still there: machine mi300x-a-1 (Creating)" in caught.value.details
-    assert w.intent.step == "failed", "the next run takes it up"
+    assert w.intent.step == "applying", "the next run waits for a Terraform that is still at work, and takes it up"
 
 
 def test_credentials_that_expire_in_mid_apply_end_with_what_is_known_to_stand(

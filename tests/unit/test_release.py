@@ -359,3 +359,29 @@ def test_machines_that_were_made_and_never_handed_out_are_told_before_they_go(wo
     assert "\x1b" not in text
     w.cloud.down = True
     assert w.view().standing == (), "a cloud that does not answer hides no check"
+
+
+def test_what_no_state_knows_and_stands_in_the_way_of_a_destroy_goes_first(world: Callable[..., World]) -> None:
+    """As azurerm does, which keeps a resource group that still holds something."""
+    w = world(approvals=0)
+    w.moved()
+    w.cloud.leave("tag-1", "/rg/providers/c/vm-9", "machine", "Creating")
+    w.cloud.leave("another", "/rg/providers/c/vm-8", "machine", "Succeeded")
+    real = w.provisioner.destroy
+
+    def destroy_once(pool: PoolId, permit: ReleasePermit) -> None:
+        if "/rg/providers/c/vm-9" in w.cloud.things:
+            raise ProvisionFailed("provision.destroy_failed", "the Resource Group still contains Resources.", hint="")
+        real(pool, permit)
+
+    w.provisioner.destroy = destroy_once  # type: ignore[method-assign]
+    gone = destroy(w.view(), w.fleet, w.ports(), lambda _: None)
+    assert [o.id for o in gone] == ["/rg/providers/c/vm-9"]
+    assert (w.provisioner.outputs(OURS), set(w.cloud.things)) == ((), {"/rg/providers/c/vm-8"})
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_every_line_of_a_release_keeps_within_the_terminal(width: int, world: Callable[..., World]) -> None:
+    w = world()
+    lines = release_lines(w.view(), w.fleet, Decimal(12), width=width)
+    assert max(len(line) for line in lines if "saves" not in line) <= width

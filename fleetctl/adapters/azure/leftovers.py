@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -31,19 +32,28 @@ _VERSIONS = {
 _DISKS = "2024-03-02"
 _GONE_S = 900.0
 _LOOK_S = 0.2
+_AGAIN_S = 5.0
+_SOON = frozenset({"NicReservedForAnotherVm", "AnotherOperationInProgress", "RetryableError"})
+"""What Azure says of something that can be removed a little later: a card is kept 180 s for the machine that failed with it.
+Source: Microsoft Learn, "Troubleshoot NicReservedForAnotherVm"; read 2026-11-30."""
+_ID = re.compile(r"/subscriptions/[0-9a-fA-F-]{36}/[A-Za-z0-9_.()/-]{1,900}\Z")
+_GROUP = re.compile(r"/subscriptions/[^/]+/resourceGroups/[^/]+\Z", re.IGNORECASE)
 
 
 class AzureLeftovers:
     """Looks for a tag in one subscription.
 
     Args:
-        client: made at the first call; wait_s: longest wait for something to be gone, seconds.
+        client: made at the first call; wait_s: longest wait for something to be gone; again_s: between two tries, seconds.
     """
 
-    def __init__(self, client: Callable[[], ComputeManagementClient], subscription: str, *, wait_s: float = _GONE_S) -> None:
+    def __init__(
+        self, client: Callable[[], ComputeManagementClient], subscription: str, *, wait_s: float = _GONE_S, again_s: float = _AGAIN_S
+    ) -> None:
         self._make = client
         self._subscription = subscription
         self._wait_s = wait_s
+        self._again_s = again_s
         self._client: ComputeManagementClient | None = None
 
     def find(self, tag: str) -> tuple[Leftover, ...]:
@@ -74,15 +84,32 @@ class AzureLeftovers:
         with told(f"removing {one.name}"):
             if one.kind == "machine":
                 self._tag_disk(one.id)
+            if _GROUP.match(one.id):
+                self._require_own(one)
+            deadline = time.monotonic() + self._wait_s
             answer = self._send("DELETE", one.id, _version(one.id))
+            while _code(answer) in _SOON and time.monotonic() < deadline:
+                time.sleep(self._again_s)
+                answer = self._send("DELETE", one.id, _version(one.id))
             if answer.status_code not in (200, 202, 204, 404):
                 answer.raise_for_status()
-            deadline = time.monotonic() + self._wait_s
             while answer.status_code != 404 and self._get(one.id) is not None:
                 if time.monotonic() > deadline:
                     text = f"{one.id} is still there after {self._wait_s:.0f} s."
                     raise CapacityUnavailable("capacity.leftover", text, hint=f"Delete it yourself: az resource delete --ids {one.id}")
                 time.sleep(_LOOK_S)
+
+    def _require_own(self, group: Leftover) -> None:
+        """Refuse to remove a resource group that holds anything of others: it would go too.
+
+        Raises:
+            CapacityUnavailable: capacity.leftover.
+        """
+        tag = _tag(self._get(group.id) or {})
+        for row in self._all(f"{group.id}/resources", RESOURCES_API):
+            if not tag or _tag(row) != tag:
+                text = f"resource group {group.name} holds {row.get('name')!r}, which fleetctl did not make; it was not removed."
+                raise CapacityUnavailable("capacity.leftover", text, hint="Move that elsewhere, then run the same command again")
 
     def _tag_disk(self, machine: str) -> None:
         """Give a machine's disk the machine's tags: Azure does not, and a disk whose machine is gone could not be found again."""
@@ -115,20 +142,23 @@ class AzureLeftovers:
 
     def _pages(self, path: str, version: str, tag: str) -> Iterator[Mapping[str, object]]:
         quoted = tag.replace("'", "''")
-        answer = self._send("GET", path, version, **{"$filter": f"tagName eq '{INTENT_TAG}' and tagValue eq '{quoted}'"})
+        return self._all(path, version, **{"$filter": f"tagName eq '{INTENT_TAG}' and tagValue eq '{quoted}'"})
+
+    def _all(self, path: str, version: str, **more: str) -> Iterator[Mapping[str, object]]:
+        answer = self._send("GET", path, version, **more)
         while True:
             answer.raise_for_status()
             page = answer.json()
             yield from (row for row in page.get("value", []) if isinstance(row, dict))
             link = page.get("nextLink")
-            if not isinstance(link, str) or not link.startswith(self._azure._config.base_url.rstrip("/")):
+            if not isinstance(link, str) or not link.startswith(self._azure._config.base_url.rstrip("/") + "/"):
                 return
             answer = self._send("GET", link, version)
 
 
 def _leftover(row: Mapping[str, object]) -> Leftover | None:
     id_, kind, name = (row.get(k) for k in ("id", "type", "name"))
-    if not isinstance(id_, str) or not isinstance(name, str) or not id_.isprintable() or not id_.startswith("/subscriptions/"):
+    if not isinstance(id_, str) or not isinstance(name, str) or not _ID.match(id_) or ".." in id_:
         return None
     tags = row.get("tags")
     pool = tags.get(POOL_TAG) if isinstance(tags, dict) else None
@@ -141,6 +171,23 @@ def _leftover(row: Mapping[str, object]) -> Leftover | None:
         region=region if isinstance(region, str) else "",
         pool=pool if isinstance(pool, str) else "",
     )
+
+
+def _tag(row: Mapping[str, object]) -> str:
+    tags = row.get("tags")
+    found = tags.get(INTENT_TAG) if isinstance(tags, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def _code(answer: Any) -> str:
+    """Return the code of an error's body, "" where it has none."""
+    if answer.status_code < 400:
+        return ""
+    try:
+        found = answer.json().get("error", {}).get("code", "")
+    except (ValueError, AttributeError):
+        return ""
+    return found if isinstance(found, str) else ""
 
 
 def _state(row: Mapping[str, object]) -> str:
