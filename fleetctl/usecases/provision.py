@@ -7,7 +7,6 @@ Per pool: intent with a unique tag -> clear what an earlier try left -> saved pl
 from __future__ import annotations
 
 import contextlib
-import errno
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,7 +31,7 @@ from fleetctl.ports.capacity import Leftovers, Provisioner
 from fleetctl.ports.state import Lease, Lost
 from fleetctl.usecases.capacity import POOL_TTL, CapacityPorts, PoolHosts, ProvisionOutcome, held_pools, note, take
 from fleetctl.usecases.leftovers import beside, failed_since, in_use, remove
-from fleetctl.usecases.provision_causes import explained, standing
+from fleetctl.usecases.provision_causes import explained, of_disk, standing
 
 MOST_TRIES = 12
 MOST_WAITS = 3
@@ -134,10 +133,7 @@ def _pool(
     except ProvisionFailed as e:
         raise explained(e) if e.code == "provision.plan_failed" else e  # noqa: B904 (the same error under the code of its cause)
     except OSError as e:
-        if e.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        text = f"the disk is full: {e.filename or 'a file of fleetctl'} cannot be written."
-        raise ProvisionFailed("provision.disk_full", text, hint="Free some space, then run: fleetctl provision") from e
+        raise of_disk(e)  # noqa: B904 (the same error in our words)
     finally:
         ports.store.release(lease)
 

@@ -20,7 +20,7 @@ from fleetctl.domain.pool import PoolSpec
 from fleetctl.domain.provision import Drill, Progress, ReleasePermit
 from fleetctl.domain.release import FINISHED, Release, ReleaseView
 from fleetctl.errors import FleetctlError, PlanStale, ProvisionFailed, StillPending
-from fleetctl.planning.release_gate import release_checks, role_of
+from fleetctl.planning.release_gate import release_checks, role_of, strays
 from fleetctl.ports.state import Clock, Records, Store
 from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, take
 from fleetctl.usecases.leftovers import beside, in_use, remove
@@ -57,7 +57,7 @@ def view(pool: PoolId, fleet: Fleet, ports: ReleasePorts, *, handoff: bool) -> R
     c = ports.capacity
     store = c.store
     rollouts = {x: r for x in store.cells() if (r := store.load(x)) is not None}
-    touched = [x for x, r in rollouts.items() if pool in (r.spec.source, r.spec.target)]
+    touched = [*(x for x, r in rollouts.items() if pool in (r.spec.source, r.spec.target)), *strays(pool, fleet, rollouts)]
     role = role_of(pool, fleet, rollouts)
     hosts = _hosts(pool, fleet, c.records)
     last = c.records.get(Release, pool)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -695,3 +697,30 @@ def test_credentials_that_expire_in_mid_apply_end_with_what_is_known_to_stand(
     w.cloud.down = False
     monkeypatch.undo()
     assert len(w.run().hosts) == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.ENOSPC, "provision.disk_full"),
+        (errno.EDQUOT, "provision.disk_full"),
+        (errno.EACCES, "provision.folder"),
+        (errno.EROFS, "provision.folder"),
+        (errno.ENOTDIR, "provision.folder"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_one_clear_error(
+    number: int, code: str, world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = world()
+
+    def plan(*_: object) -> ProvisionPlan:
+        raise OSError(number, os.strerror(number), "/w/.fleetctl/terraform/mi300x-a")
+
+    monkeypatch.setattr(w.provisioner, "plan", plan)
+    with pytest.raises(ProvisionFailed) as caught:
+        w.run()
+    assert caught.value.code == code
+    assert "/w/.fleetctl/terraform/mi300x-a" in caught.value.message
+    assert "fleetctl provision" in caught.value.hint
+    assert w.cloud.things == {}

@@ -39,9 +39,9 @@ def _pool(id_: PoolId, by: str, sku: str) -> Pool:
     return Pool(id=id_, vendor="nvidia", sku=sku, region="lab", count=2, limit=2, provisioned_by=by)
 
 
-def _fleet(approvals: int = 1, source: PoolId = OURS) -> Fleet:
+def _fleet(approvals: int = 1, source: PoolId = OURS, target: PoolId | None = AMD) -> Fleet:
     fleet: Fleet = object.__new__(Fleet)
-    cell = type("Cell", (), {"id": CELL, "source": source})()
+    cell = type("Cell", (), {"id": CELL, "source": source, "target": target, "region": "lab", "regions": ()})()
     hosts = tuple(Host(id=HostId(f"h100-old-{n}"), pool=THEIRS, address=f"10.0.0.{n}") for n in (1, 2))
     paid = (Commitment(pool=OURS, count=1, hourly=Money(amount=Decimal(1)), until="2030-01-01"),)
     given = {
@@ -385,3 +385,18 @@ def test_every_line_of_a_release_keeps_within_the_terminal(width: int, world: Ca
     w = world()
     lines = release_lines(w.view(), w.fleet, Decimal(12), width=width)
     assert max(len(line) for line in lines if "saves" not in line) <= width
+
+
+@pytest.mark.parametrize(
+    ("target", "shown", "is_open"),
+    [(OURS, 500, False), (None, 500, False), (AMD, 500, True), (OURS, 0, True), (OURS, None, True)],
+)
+def test_what_another_workspace_serves_from_a_pool_is_not_given_back_by_this_one(
+    target: PoolId | None, shown: int | None, is_open: bool, world: Callable[..., World]
+) -> None:
+    """Both share the state, but no store: the router is what both can ask."""
+    w = world(source=THEIRS)
+    w.fleet = _fleet(source=THEIRS, target=target)
+    w.shown = shown
+    assert w.view().is_open is is_open
+    assert any("may serve it" in c.detail for c in w.view().checks) is not is_open
