@@ -57,11 +57,17 @@ def failed_since(loose: Iterable[Leftover], before: Collection[str]) -> tuple[Le
     return tuple(o for o in rows if o.id.lower() in dead or o.holder.lower() in dead)
 
 
-def remove(leftovers: Leftovers, loose: Iterable[Leftover], on: Callable[[Progress], None], done: Callable[[Leftover], None]) -> None:
+def remove(
+    leftovers: Leftovers,
+    loose: Iterable[Leftover],
+    on: Callable[[Progress], None],
+    held: Callable[[], None],
+    done: Callable[[Leftover], None],
+) -> None:
     """Remove things one by one and tell of each.
 
     Args:
-        done: called once one is gone.
+        held: called before each; raises where the lease is somebody else's by now; done: called once one is gone.
     """
 
     def told(o: Leftover, state: Literal["started", "changed"], text: str) -> None:
@@ -69,6 +75,7 @@ def remove(leftovers: Leftovers, loose: Iterable[Leftover], on: Callable[[Progre
 
     for one in loose:
         told(one, "started", one.state)
+        held()
         leftovers.remove(one)
         told(one, "changed", one.kind)
         done(one)

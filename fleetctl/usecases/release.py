@@ -21,8 +21,8 @@ from fleetctl.domain.provision import Drill, Progress, ReleasePermit
 from fleetctl.domain.release import FINISHED, Release, ReleaseView
 from fleetctl.errors import FleetctlError, PlanStale, ProvisionFailed, StillPending
 from fleetctl.planning.release_gate import release_checks, role_of, strays
-from fleetctl.ports.state import Clock, Records, Store
-from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, take
+from fleetctl.ports.state import Clock, Lease, Records, Store
+from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, still_held, take
 from fleetctl.usecases.leftovers import beside, in_use, remove
 
 
@@ -147,6 +147,8 @@ def approve_release(id_: str, records: Records, store: Store, clock: Clock, acto
 def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[[Progress], None]) -> tuple[Leftover, ...]:
     """Destroy what we made of a pool, and look that nothing of it is left; running it again goes on.
 
+    A person may think for an hour before the name is typed, and customers may have come home meanwhile: all is looked at again.
+
     Args:
         found: as `view` returned it for this very run; everything was confirmed by the person.
 
@@ -164,14 +166,16 @@ def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[
     spec = _spec(pool.id, fleet)
     lease = take(c, release.pool)
     try:
-        if _hosts(pool.id, fleet, c.records) != release.hosts and release.step == "asked":
-            text = f"the hosts of {pool.id} have changed since the release was asked for."
+        now = view(pool.id, fleet, ports, handoff=False)
+        if now.release.digest != release.digest:
+            text = f"the hosts of {pool.id}, or what serves on them, have changed since the release was asked for."
             raise PlanStale("release.changed", text, hint=f"Run: fleetctl release {pool.id}")
+        ask(now, ports)
         c.records.put(pool.id, replace(release, step="destroying"))
         given = [a for a in c.records.all(Approval) if a.plan == release.id and a.plan_digest == release.digest]
         own = Approval(plan=release.id, plan_digest=release.digest, actor=c.actor, at=c.clock.now(), note="confirmed by name")
-        permit = ReleasePermit(pool=pool.id, approvals=(*given, own), drill="; ".join(k.detail for k in found.checks if "drill" in k.name))
-        gone = (*_destroyed(spec, permit, c, on), *_sweep(spec, c, on))
+        permit = ReleasePermit(pool=pool.id, approvals=(*given, own), drill="; ".join(k.detail for k in now.checks if "drill" in k.name))
+        gone = (*_destroyed(spec, permit, c, lease, on), *_sweep(spec, c, lease, on))
         c.records.put(pool.id, PoolHosts(pool=pool.id, hosts=()))
         _forget_place(c, pool.id)
         c.records.put(pool.id, replace(release, step="done"))
@@ -188,7 +192,9 @@ def _forget_place(c: CapacityPorts, pool: PoolId) -> None:
         c.records.put(pool, replace(last, step="done", place=last.asked, fresh=True))
 
 
-def _destroyed(spec: PoolSpec, permit: ReleasePermit, c: CapacityPorts, on: Callable[[Progress], None]) -> tuple[Leftover, ...]:
+def _destroyed(
+    spec: PoolSpec, permit: ReleasePermit, c: CapacityPorts, lease: Lease, on: Callable[[Progress], None]
+) -> tuple[Leftover, ...]:
     """Destroy what the state holds; where what no state knows stands in the way (in the resource group), that first. Return the latter."""
     provisioner, intent = c.provisioner(spec), c.records.get(ProvisionIntent, spec.pool)
     try:
@@ -203,20 +209,30 @@ def _destroyed(spec: PoolSpec, permit: ReleasePermit, c: CapacityPorts, on: Call
         loose = tuple(o for o in found if o not in stays)
         if not loose:
             raise
-        remove(leftovers, loose, on, lambda _: None)
+        remove(leftovers, loose, on, _renewing(c, lease), lambda _: None)
         provisioner.destroy(spec.pool, permit)
         return loose
     return ()
 
 
-def _sweep(spec: PoolSpec, c: CapacityPorts, on: Callable[[Progress], None]) -> tuple[Leftover, ...]:
+def _renewing(c: CapacityPorts, lease: Lease) -> Callable[[], None]:
+    """Return what asks for the lease before each removal."""
+    held = [lease]
+
+    def ask_again() -> None:
+        held[0] = still_held(c, held[0])
+
+    return ask_again
+
+
+def _sweep(spec: PoolSpec, c: CapacityPorts, lease: Lease, on: Callable[[Progress], None]) -> tuple[Leftover, ...]:
     """Remove what carries the pool's tag though no state had it; then look that nothing does any more."""
     intent = c.records.get(ProvisionIntent, spec.pool)
     if intent is None:
         return ()
     leftovers = c.leftovers(spec)
     loose = beside(leftovers.find(intent.tag), ())
-    remove(leftovers, loose, on, lambda _: None)
+    remove(leftovers, loose, on, _renewing(c, lease), lambda _: None)
     still = leftovers.find(intent.tag) if loose else ()
     if still:
         text = f"pool {spec.pool} was destroyed, but {len(still)} things with its tag are still there."

@@ -84,6 +84,14 @@ def test_a_family_is_found_though_usages_write_it_otherwise(arm: ArmDouble) -> N
     assert "Standard NCadsH100v5Family" in {q.name for q in reading.quotas}
 
 
+def test_a_family_that_the_usages_lack_is_a_gap_and_never_passes_for_enough(arm: ArmDouble) -> None:
+    clock = Clock()
+    source = AzureCapacity(lambda: _client(arm), clock)
+    source._usages["eastus2"] = (clock.at, {"cores": ("cores", 10_000, 0)})
+    reading = source.read(SKU, "eastus2")
+    assert "tells none of the family standardNDISv5MI300XFamily" in reading.gaps[0]
+
+
 def test_restrictions_close_a_region_or_a_zone(arm: ArmDouble) -> None:
     arm.world.restricted[(SKU, "eastus2")] = ("NotAvailableForSubscription", ())
     arm.world.restricted[(SKU, "westus3")] = ("NotAvailableForSubscription", ("2",))
@@ -154,23 +162,33 @@ def test_a_card_in_use_is_not_removed_and_said(arm: ArmDouble) -> None:
     assert caught.value.code == "capacity.unreachable"
 
 
-def test_a_resource_group_goes_only_with_what_is_ours(arm: ArmDouble) -> None:
-    """Azure deletes all that a group holds; so does the double."""
-    _put(arm, f"/subscriptions/{SUBSCRIPTION}/resourceGroups/rg-x", {"location": "eastus2", "tags": {"fleetctl-intent": TAG}})
-    inside = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/rg-x/providers/Microsoft.Network/networkSecurityGroups"
-    _put(arm, f"{inside}/ours", {"location": "eastus2", "tags": {"fleetctl-intent": TAG}})
-    _put(arm, f"{inside}/theirs", {"location": "eastus2", "tags": {"fleetctl-intent": "another"}})
+def test_a_group_in_which_anything_of_others_stands_is_never_deleted(arm: ArmDouble) -> None:
+    """Azure deletes all that is in a group with it."""
+    _machine(arm, "theirs", tag="somebody-else")
+    _put(arm, GROUP, {"location": "eastus2", "tags": {"fleetctl-intent": TAG}})
     leftovers = AzureLeftovers(lambda: _client(arm), SUBSCRIPTION)
-    group = next(f for f in leftovers.find(TAG) if f.name == "rg-x")
+    (group,) = leftovers.find(TAG)
     with pytest.raises(CapacityUnavailable) as caught:
         leftovers.remove(group)
-    assert (caught.value.code, "'theirs'" in caught.value.message) == ("capacity.leftover", True)
-    assert len(arm.of("microsoft.network/networksecuritygroups")) == 2
-    theirs = next(k for k in arm.world.resources if k.endswith("/theirs"))
-    del arm.world.resources[theirs]
+    assert caught.value.code == "capacity.leftover"
+    assert "theirs" in caught.value.message
+    assert "theirs" in arm.machines()
+    for one in sorted(leftovers.find("somebody-else"), key=lambda o: ("machine", "card", "disk").index(o.kind)):
+        leftovers.remove(one)
     leftovers.remove(group)
-    assert arm.of("microsoft.network/networksecuritygroups") == []
+    leftovers.remove(group)
     assert leftovers.find(TAG) == ()
+
+
+def test_a_network_is_taken_apart_in_the_order_in_which_azure_lets_it_go(arm: ArmDouble) -> None:
+    tags = {"fleetctl-intent": TAG}
+    _put(arm, GROUP, {"location": "eastus2", "tags": tags})
+    for kind in ("networkSecurityGroups", "publicIPAddresses", "natGateways", "virtualNetworks"):
+        _put(arm, f"{GROUP}/providers/Microsoft.Network/{kind}/a", {"location": "eastus2", "tags": tags})
+    _put(arm, f"{GROUP}/providers/Microsoft.Compute/availabilitySets/a", {"location": "eastus2", "tags": tags})
+    found = sorted(AzureLeftovers(lambda: _client(arm), SUBSCRIPTION).find(TAG), key=lambda o: o.rank)
+    kinds = [o.id.split("/")[-2] for o in found]
+    assert kinds == ["availabilitySets", "virtualNetworks", "natGateways", "publicIPAddresses", "networkSecurityGroups", "resourceGroups"]
 
 
 def test_refused_credentials_are_told_as_such(arm: ArmDouble) -> None:

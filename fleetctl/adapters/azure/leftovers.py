@@ -30,6 +30,9 @@ _VERSIONS = {
 }
 """API version for a plain GET or DELETE by id, by provider ("" for a resource group)."""
 _DISKS = "2024-03-02"
+_GROUP = re.compile(r"/subscriptions/[^/]+/resourcegroups/[^/]+\Z", re.IGNORECASE)
+_LETS_GO = ("virtualnetworks", "natgateways", "publicipaddresses", "networksecuritygroups")
+"""Networks are taken apart in this order: a gateway or a rule in use by a subnet is not deleted; the group goes last of all."""
 _GONE_S = 900.0
 _LOOK_S = 0.2
 _AGAIN_S = 5.0
@@ -37,7 +40,6 @@ _SOON = frozenset({"NicReservedForAnotherVm", "AnotherOperationInProgress", "Ret
 """What Azure says of something that can be removed a little later: a card is kept 180 s for the machine that failed with it.
 Source: Microsoft Learn, "Troubleshoot NicReservedForAnotherVm"; read 2026-11-30."""
 _ID = re.compile(r"/subscriptions/[0-9a-fA-F-]{36}/[A-Za-z0-9_.()/-]{1,900}\Z")
-_GROUP = re.compile(r"/subscriptions/[^/]+/resourceGroups/[^/]+\Z", re.IGNORECASE)
 
 
 class AzureLeftovers:
@@ -85,7 +87,7 @@ class AzureLeftovers:
             if one.kind == "machine":
                 self._tag_disk(one.id)
             if _GROUP.match(one.id):
-                self._require_own(one)
+                self._refuse_full(one)
             deadline = time.monotonic() + self._wait_s
             answer = self._send("DELETE", one.id, _version(one.id))
             while _code(answer) in _SOON and time.monotonic() < deadline:
@@ -99,17 +101,18 @@ class AzureLeftovers:
                     raise CapacityUnavailable("capacity.leftover", text, hint=f"Delete it yourself: az resource delete --ids {one.id}")
                 time.sleep(_LOOK_S)
 
-    def _require_own(self, group: Leftover) -> None:
-        """Refuse to remove a resource group that holds anything of others: it would go too.
+    def _refuse_full(self, group: Leftover) -> None:
+        """Refuse to delete a group in which anything else stands: Azure would delete that too, whoever made it.
 
         Raises:
             CapacityUnavailable: capacity.leftover.
         """
-        tag = _tag(self._get(group.id) or {})
-        for row in self._all(f"{group.id}/resources", RESOURCES_API):
-            if not tag or _tag(row) != tag:
-                text = f"resource group {group.name} holds {row.get('name')!r}, which fleetctl did not make; it was not removed."
-                raise CapacityUnavailable("capacity.leftover", text, hint="Move that elsewhere, then run the same command again")
+        rows = self._listed(f"{group.id}/resources", RESOURCES_API)
+        ids = [str(row.get("id")) for row in rows if isinstance(row.get("id"), str)]
+        there = next((i for i in ids if self._send("GET", i, _version(i)).status_code != 404), None)  # the list may lag
+        if there is not None:
+            text = f"{group.name} holds {there[:200]}, which is not known to be ours; nothing of it was touched."
+            raise CapacityUnavailable("capacity.leftover", text, hint=f"Move or delete that, then: az group delete --name {group.name}")
 
     def _tag_disk(self, machine: str) -> None:
         """Give a machine's disk the machine's tags: Azure does not, and a disk whose machine is gone could not be found again."""
@@ -142,11 +145,13 @@ class AzureLeftovers:
 
     def _pages(self, path: str, version: str, tag: str) -> Iterator[Mapping[str, object]]:
         quoted = tag.replace("'", "''")
-        return self._all(path, version, **{"$filter": f"tagName eq '{INTENT_TAG}' and tagValue eq '{quoted}'"})
+        return self._listed(path, version, **{"$filter": f"tagName eq '{INTENT_TAG}' and tagValue eq '{quoted}'"})
 
-    def _all(self, path: str, version: str, **more: str) -> Iterator[Mapping[str, object]]:
-        answer = self._send("GET", path, version, **more)
+    def _listed(self, path: str, version: str, **filters: str) -> Iterator[Mapping[str, object]]:
+        answer = self._send("GET", path, version, **filters)
         while True:
+            if answer.status_code == 404:  # the group itself is gone
+                return
             answer.raise_for_status()
             page = answer.json()
             yield from (row for row in page.get("value", []) if isinstance(row, dict))
@@ -170,13 +175,15 @@ def _leftover(row: Mapping[str, object]) -> Leftover | None:
         state=_state(row),
         region=region if isinstance(region, str) else "",
         pool=pool if isinstance(pool, str) else "",
+        rank=_rank(id_),
     )
 
 
-def _tag(row: Mapping[str, object]) -> str:
-    tags = row.get("tags")
-    found = tags.get(INTENT_TAG) if isinstance(tags, dict) else None
-    return found if isinstance(found, str) else ""
+def _rank(id_: str) -> int:
+    if _GROUP.match(id_):
+        return len(_LETS_GO) + 1
+    kind = id_.rsplit("/", 2)[1].lower()
+    return _LETS_GO.index(kind) + 1 if kind in _LETS_GO else 0
 
 
 def _code(answer: Any) -> str:
