@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 from collections.abc import Collection, Sequence
 
-from fleetctl.domain.capacity import Leftover
+from fleetctl.domain.capacity import Leftover, ProvisionIntent
 from fleetctl.domain.ids import PoolId
+from fleetctl.domain.plan import Plan
 from fleetctl.errors import CapacityUnavailable, CredentialsMissing, FleetctlError, Interrupted, ProvisionFailed
 from fleetctl.planning.provision_codes import Action
 from fleetctl.planning.provision_errors import Trouble, classify
+from fleetctl.ports.state import Records
 
 _MOST_NAMED = 8
 
@@ -45,10 +47,15 @@ def of_disk(e: OSError) -> Exception:
         return ProvisionFailed("provision.disk_full", text, hint="Free some space, then run: fleetctl provision")
     if e.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
         text = f"{what} cannot be written: {(e.strerror or 'refused').lower()}."
-        return ProvisionFailed(
-            "provision.folder", text, hint="Make the workspace's .fleetctl writable for you, then run: fleetctl provision"
-        )
+        return ProvisionFailed("provision.folder", text, hint="Make the folder .fleetctl writable for you, then run: fleetctl provision")
     return e
+
+
+def unfinished(plan: Plan, records: Records) -> tuple[ProvisionIntent, ...]:
+    """Return the tries that did not end, of pools that the plan does not make any more: no run of this plan looks for what they left."""
+    made = {p.pool for p in plan.pools}
+    found = (i for i in records.all(ProvisionIntent) if i.pool not in made and i.step in ("applying", "compensating", "failed"))
+    return tuple(sorted(found, key=lambda i: i.pool))
 
 
 def given_up(pool: PoolId, code: str, text: str, details: tuple[str, ...]) -> FleetctlError:
