@@ -175,6 +175,15 @@ def test_the_failed_machine_is_removed_before_the_next_place_is_tried(world: Cal
     assert w.steps == ["intent", "planned", "applied", "compensating", "compensated", "planned", "applied", "done"]
 
 
+def test_whoever_watches_is_told_why_a_place_is_left_before_the_next_is_tried(world: Callable[..., World]) -> None:
+    w = world(TEXT["ZonalAllocationFailed"])
+    seen: list[Progress] = []
+    provision(w._plan(), _fleet(), w.folder / "1", w.ports(), seen.append)
+    (refused,) = [p for p in seen if p.step == "refused"]
+    assert (refused.subject, refused.state) == (FIRST.text, "failed")
+    assert refused.text.startswith("ZonalAllocationFailed: ")
+
+
 def test_a_remembered_failure_is_not_tried_again_until_its_time_is_over(world: Callable[..., World]) -> None:
     w = world(TEXT["ZonalAllocationFailed"], "boom")
     with pytest.raises(ProvisionFailed):
