@@ -316,7 +316,7 @@ def _failed(s: _Saga, place: Candidate, result: ProvisionFailure) -> Trouble:
     now = s.ports.clock.now()
     s.attempts.append(Attempt(place=place, code=trouble.code, action=trouble.action.value, text=trouble.text, at=now))
     note(s.ports, "provision.failed", f"{s.spec.pool} at {place.text}: {trouble.code}: {trouble.text}", pool=s.spec.pool, code=trouble.code)
-    s.on(Progress(subject=place.text, step="refused", state="failed", text=f"{trouble.code or result.code}: {trouble.text}"))
+    s.on(Progress(subject=place.text, step="refused", state="failed", text=trouble.code or result.code))
     exists = tuple((text.split("\n", 1)[0], m) for text in result.details for m in _EXISTS.findall(" ".join(text.split())))
     if exists and s.number < MOST_TRIES:
         _adopt(s, exists)
