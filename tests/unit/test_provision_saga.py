@@ -799,7 +799,7 @@ def test_a_terraform_that_was_left_at_work_is_waited_for_before_anything_is_clea
 
     def remove(one: Leftover) -> None:
         cleared_at.append(w.provisioner.locked_by)
-        w.cloud.things.pop(one.id)
+        del w.cloud.things[one.id]
 
     monkeypatch.setattr(w.cloud, "remove", remove)
 
