@@ -26,7 +26,7 @@ from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import Workload
 
 PORTED_GUARDS, PORTED_FILES = 10, 2
-"""From so many places that name AMD's platform, in so many files, a tree counts as ported by its owners. Source: guard counts of public
+"""From so many places that name AMD's platform, in so many files, a tree whose build names HIP counts as ported by its owners. Source: guard counts of public
 trees: ggml 60, bitsandbytes 52, faiss 29; flashinfer, TransformerEngine, apex 0."""
 _WORDS = re.compile(r"[A-Za-z_]\w*")
 _CALLS = frozenset(
@@ -41,7 +41,7 @@ class _Port:
 
     Args:
         guards: places in its sources and builds that name AMD's platform; sources: of its sources alone, with uses of HIP's headers.
-        builds: a build of its compiles by HIP.
+        has_hip_build: a build of its names HIP, without which guards may have come with a copied header; builds: one compiles by it.
     """
 
     guards: int = 0
@@ -52,7 +52,7 @@ class _Port:
 
     @property
     def is_ported(self) -> bool:
-        many = self.guards >= PORTED_GUARDS and (self.files >= PORTED_FILES or self.has_hip_build)
+        many = self.guards >= PORTED_GUARDS and self.files >= PORTED_FILES and self.has_hip_build
         return many or (self.builds and self.sources > 0)
 
 
@@ -220,7 +220,7 @@ class Gatherer:
         named = len(HIP_BUILD.findall(said))
         if named:
             port = self.counts.port_of(path)
-            port.has_hip_build = True
+            port.has_hip_build |= not path.lower().endswith(".py") or path.lower().endswith("setup.py")
             port.guards += named
             port.files += 1
             port.builds = port.builds or COMPILES_HIP.search(said) is not None
