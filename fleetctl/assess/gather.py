@@ -26,8 +26,10 @@ from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import Workload
 
 PORTED_GUARDS, PORTED_FILES = 10, 2
-"""From so many places that name AMD's platform, in so many files, a tree whose build names HIP counts as ported by its owners. Source: guard counts of public
-trees: ggml 60, bitsandbytes 52, faiss 29; flashinfer, TransformerEngine, apex 0."""
+"""From so many places that name AMD's platform, in so many files, a tree counts as ported by its owners, if its build names HIP too.
+
+Source: guard counts of public trees: ggml 60, bitsandbytes 52, faiss 29; flashinfer, TransformerEngine, apex 0.
+"""
 _WORDS = re.compile(r"[A-Za-z_]\w*")
 _CALLS = frozenset(
     {"inline_asm_elementwise", "__global__", "__device__", "subprocess", "system", "popen", "pip_install", "uv_pip_install", "run_commands"}
