@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fleetctl.assess.binaries import of_elf
 from fleetctl.assess.collected import Collected, Place, project_of
 from fleetctl.assess.file_kinds import C_SUFFIXES, CUDA_SUFFIXES
-from fleetctl.assess.installs import modules_run_by
+from fleetctl.assess.installs import lists_of_odd_names, modules_run_by
 from fleetctl.assess.manifests import included_by, looks_like_an_environment, looks_like_requirements, requirements
 from fleetctl.assess.models import CONFIG_NAMES, of_config, of_file, of_precision
 from fleetctl.assess.notebooks import cells
@@ -99,6 +99,7 @@ class Gatherer:
         self._later: list[tuple[str, TextHit, bool]] = []
         self._listed: set[str] = set()
         self._included: list[tuple[str, str, int]] = []
+        self._odd_lists: list[tuple[str, str, int]] = []
         self._modules_of_git: list[tuple[str, str]] = []
         self._headers: list[tuple[str, dict[str, tuple[int, bool]], bool]] = []
         self._python_base: Place | None = None
@@ -296,6 +297,8 @@ class Gatherer:
         self._listed.add(path.lower().replace("!", "/"))
         if path.lower().endswith((".txt", ".in", ".pip")):
             self._included += [(path, name, line) for name, line in included_by(text)]
+        else:
+            self._odd_lists += [(path, name, line + above) for name, line in lists_of_odd_names(text)]
         of_own = next((self._packages.rule_for(r.name) for r in found if r.name and not r.path.endswith("#requires")), None)
         for one in found:
             if one.path.endswith("#requires"):
@@ -338,11 +341,15 @@ class Gatherer:
             folder = path.lower().replace("!", "/").rpartition("/")[0]
             if _joined(folder, name.lower()) not in self._listed:
                 self._found.not_read(Place(path, line), f"it includes {name[:100]}, which was not read as a list of packages", hides=True)
+        known = {n.rpartition("/")[2] for n in self._listed}
+        for path, name, line in self._odd_lists:
+            if name.lower().rpartition("/")[2] not in known:
+                self._found.not_read(Place(path, line), f"it installs the list {name[:100]}, which was not read", hides=True)
         for path, name in self._modules_of_git:
             inside = _joined(path.lower().rpartition("/")[0], name.lower()) + "/"
             if not any(f.startswith(inside) for f in self._files):
                 self._found.not_read(Place(path, 0), f"submodule {name[:100]} has no files here", hides=False)
-        self._included, self._modules_of_git = [], []
+        self._included, self._odd_lists, self._modules_of_git = [], [], []
 
     def findings(self, now: Instant) -> tuple[Finding, ...]:
         """Return everything found so far, the heaviest first."""

@@ -283,6 +283,42 @@ ADVERSARY["flash-attention-3-from-its-folder"] = {
 }
 ADVERSARY["nemo"] = {"a.py": "import nemo.collections.asr as asr\n"}
 
+# packages that a job, a task or a copy names without a command for pip
+TASK = "- hosts: all\n  tasks:\n  - name: x\n    {}\n"
+ADVERSARY |= {
+    f"packages-{n}": tree
+    for n, tree in {
+        "kubeflow": {"a.py": "@dsl.component(packages_to_install=['cuml-cu12'])\ndef f(): ...\n"},
+        "ray": {"a.py": "import ray\nray.init(runtime_env={'pip': ['cuml-cu12']})\n"},
+        "airflow": {"a.py": "PythonVirtualenvOperator(requirements=['x', 'cuml-cu12'])\n"},
+        "metaflow": {"a.py": "@conda(libraries={'cuml': '24.10'})\ndef f(self): ...\n"},
+        "task": {"a.yml": TASK.format("pip:\n      state: present\n      name: cuml-cu12")},
+        "task-below": {"a.yml": TASK.format("ansible.builtin.pip:\n      name:\n        - x\n        - cuml-cu12==24")},
+        "task-flow": {"a.yml": TASK.format("pip: {name: [x, cuml-cu12], state: present}")},
+        "task-line": {"a.yml": TASK.format("pip: name=cuml-cu12 state=present")},
+        "task-of-apt": {"a.yml": TASK.format("apt:\n      name: [curl, tensorrt]")},
+        "cloud-init": {"user-data.yaml": "#cloud-config\nruncmd:\n- [pip, install, cuml-cu12]\n- [ sudo, pip3, install, x ]\n"},
+        "job": {"job.json": '{"libraries": [{"pypi": {"package": "cuml-cu12==24.10"}}]}'},
+        "terraform": {"main.tf": 'library {\n  pypi {\n    package = "cuml-cu12"\n  }\n}\n'},
+        "copied-wheel": {"Dockerfile": PLAIN + "COPY wheels/cuml_cu12-24.10-py3-none-any.whl /w/\nRUN pip install /w/*.whl\n"},
+        "odd-list": {"Dockerfile": PLAIN + "COPY deps.lst /\nRUN pip install --no-cache -r /deps.lst\n", "deps.lst": "cuml-cu12\n"},
+        "list-without-an-ending": {"run.sh": "pip3 install -U -r requirements\n", "requirements": "cuml-cu12\n"},
+        "kokkos": {"CMakeLists.txt": "set(Kokkos_ENABLE_CUDA ON)\n"},
+        "sycl": {"CMakeLists.txt": "add_compile_options(-fsycl -fsycl-targets=nvptx64-nvidia-cuda)\n"},
+    }.items()
+}
+HARMLESS |= {
+    f"no-packages-{n}": tree
+    for n, tree in {
+        "task-names": {"a.yml": TASK.format("pip:\n      name: x\n  - name: cuml\n    debug: {msg: cuml}")},
+        "task-of-a-list": {"a.yml": TASK.format("pip: {requirements: r.txt}\n  - name: tensorrt\n    shell: echo")},
+        "list-that-is-read": {"Dockerfile": PLAIN + "COPY r.txt /\nRUN pip install -r /r.txt\n", "r.txt": "fastapi==1\n"},
+        "list-of-a-variable": {"Dockerfile": PLAIN + "RUN pip install -r /req-$ENV.txt -r $LIST\n"},
+        "wheel-in-a-comment": {"Dockerfile": PLAIN + "# COPY cuml_cu12-24.10-py3-none-any.whl /w/\n"},
+        "own-packages": {"setup.py": "from setuptools import setup\nsetup(name='x', packages=['cuml'], libraries=[('cuml', {})])\n"},
+    }.items()
+}
+
 # images that are for CUDA without saying so, and products that have no counterpart
 QUIET_IMAGES = (
     *("ghcr.io/predibase/lorax:main", "michaelf34/infinity:0.0.70", "xprobe/xinference", "alpindale/aphrodite-openai:latest"),

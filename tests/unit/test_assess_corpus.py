@@ -19,7 +19,7 @@ import pytest
 
 from fleetctl.adapters.source_tree import SourceTreeReader
 from fleetctl.assess.gather import gather
-from fleetctl.assess.installs import modules_run_by
+from fleetctl.assess.installs import installed_by, modules_run_by
 from fleetctl.assess.route import decide, not_judged
 from fleetctl.catalog.portability import load_rule_book
 from fleetctl.domain.ids import WorkloadId
@@ -414,10 +414,24 @@ def test_lists_that_take_one_another_by_the_thousand_are_judged_in_time(tmp_path
     assert time.process_time() - began < 20
 
 
-@pytest.mark.parametrize("text", ["python -W x " * 30_000, "python\n- " * 30_000, "python -m x\n" * 20_000, "python " + "-m " * 50_000])
-def test_modules_run_by_name_are_found_in_time_in_proportion_to_the_text(text: str) -> None:
+LONG = {
+    "python": "python -W x " * 30_000,
+    "list": "python\n- " * 30_000,
+    "runs": "python -m x\n" * 20_000,
+    "options": "python " + "-m " * 50_000,
+    "tasks": "- pip:\n    name:\n" * 30_000,
+    "names": "- pip: " + "name: " * 50_000,
+    "wheels": "a-1-b-c-d.whl\n" * 20_000,
+    "spaces": "pypi" + " " * 300_000,
+    "flows": "[pip, " * 50_000,
+}
+
+
+@pytest.mark.parametrize("name", list(LONG))
+def test_commands_of_a_long_text_are_read_in_time_in_proportion_to_it(name: str) -> None:
     began = time.process_time()
-    assert len(modules_run_by(text)) <= 20_000
+    assert len(modules_run_by(LONG[name])) <= 20_000
+    assert len(list(installed_by("a.yml", LONG[name]))) <= 100_000
     assert time.process_time() - began < 10
 
 
