@@ -99,6 +99,7 @@ class Rollout:
         shown: steps that ended on a PASS of evidence, not on a person's word.
         identity: what both arms were when this step's evidence began; "" where it is not known; arms: what they said lately.
         first_settled_at: when this step was settled first: evidence that begins anew does not move its deadline.
+        foreign: what somebody else wrote; it holds the cell until a person resumes; foreign_writes: of ours against it, at most 3.
         hold_reason: code of what holds it here, or (once ended) why it ended; home_for: what sent it home, if no verdict did.
     """
 
@@ -128,6 +129,8 @@ class Rollout:
     identity: str = field(default="", metadata=LATER)
     arms: ArmsMemory = field(default=ArmsMemory(), metadata=LATER)
     first_settled_at: Instant | None = field(default=None, metadata=LATER)
+    foreign: str = field(default="", metadata=LATER)
+    foreign_writes: int = field(default=0, metadata=LATER)
     format_version: int = ROLLOUT_FORMAT
 
     @property
@@ -159,6 +162,7 @@ class Observation:
         checks: how the checks of both arms stand.
         served: who answered customers since the step was shown, where it has no evidence of its own (nothing, or all, on the target).
         calm: what customers got while nothing was on the target yet.
+        foreign_write: what others wrote to the source's minimum; writer: who wrote the weight that stands, "" where nobody can tell.
         both_failing: cells whose customers get errors on both sides, where this one's do; is_all_paged: somebody was paged for them.
     """
 
@@ -175,6 +179,7 @@ class Observation:
     is_paged: bool = False
     mark: Cursor | None = None
     foreign_write: str = ""
+    writer: str = ""
     identity: ArmsIdentity | None = None
     checks: tuple[CheckSeen, ...] = ()
     served: Served | None = None
