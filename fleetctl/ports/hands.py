@@ -30,7 +30,7 @@ class Scaler(Protocol):
 
 
 class Marks(Protocol):
-    """Finds whose a cell's route is. Each call ends within 5 s. Raises CredentialsMissing, InventoryFailed, ToolMissing, TrafficNotApplied."""
+    """Finds whose a cell's route is. Each call ends within 5 s. Raises CredentialsMissing, InventoryFailed, ToolMissing."""
 
     def find(self) -> tuple[Owner | Gap, ...]:
         """List GitOps owners by their marks; what cannot be told is a Gap."""

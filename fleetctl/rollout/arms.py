@@ -1,4 +1,4 @@
-"""Migrate, pure layer: what both arms say that they serve, remembered so that one odd answer changes nothing. Never I/O, clock, randomness."""
+"""Migrate, pure layer: what both arms say that they serve; one odd answer changes nothing. Never I/O, clock, randomness."""
 
 from __future__ import annotations
 

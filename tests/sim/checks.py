@@ -119,7 +119,7 @@ class Checks:
         self._chains()
 
     def _minimum(self) -> None:
-        """The source's minimum is what it was, and came back as often as it was raised: never raised and forgotten, never put back twice."""
+        """The source's minimum is what it was, and came back as often as it was raised: not forgotten, not put back twice."""
         least = self.world.hands.minimum["asg"]
         if least != LEAST:
             self._say("P6", f"every cell has ended and the source's minimum is {least}, not {LEAST}")

@@ -11,6 +11,8 @@ from fleetctl.errors import TrafficNotApplied
 
 GROUP, VERSION, PLURAL = "gateway.networking.k8s.io", "v1", "httproutes"
 CALL_S = 2.0
+MANAGER = "fleetctl"
+"""Name under which we write: whoever else wrote a route last is known by another one."""
 
 
 class Conflict(Exception):
@@ -42,7 +44,7 @@ class Routes:
         with self._translated(namespace, name):
             try:
                 call = self._custom.replace_namespaced_custom_object
-                call(GROUP, VERSION, namespace, PLURAL, name, body, _request_timeout=CALL_S, _preload_content=False)
+                call(GROUP, VERSION, namespace, PLURAL, name, body, field_manager=MANAGER, _request_timeout=CALL_S, _preload_content=False)
             except ApiException as e:
                 if e.status == 409:
                     raise Conflict from e
