@@ -67,6 +67,9 @@ bench-provision: setup  ## Overhead over bare Terraform, choice of a place, fail
 bench-canary: setup  ## The judge's error rates, detection and cost beside other tools; ARGS=--quick; last line is one JSON object
 	@$(BIN)/python -m tests.bench.canary $(ARGS)
 
+bench-traffic: setup  ## Time to zero, whole streams, caps, buckets, batch, tee, locality; ARGS='--runs 5 --row switch'; last line is one JSON object
+	@$(BIN)/python -m tests.bench.traffic $(ARGS)
+
 .venv-checkov/bin/checkov:
 	$(PYTHON) -m venv .venv-checkov
 	.venv-checkov/bin/pip install --quiet --disable-pip-version-check 'checkov==3.3.30'

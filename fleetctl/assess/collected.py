@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Literal, NamedTuple, cast
 
@@ -20,8 +22,14 @@ ORDER: dict[Grade, int] = {"blocker": 0, "rework": 1, "risk": 2, "perf": 3, "inf
 WAVE64_RULES = frozenset({"R042", "R043"})
 CDNA_RULES = frozenset({"R051"})
 NOT_READ = frozenset({"R088", "R089"})
-GUARDABLE = frozenset({"source"})
+GUARDABLE = frozenset({"source", "build"})
 _LOWERED: dict[Grade, Grade] = {"blocker": "risk", "rework": "info", "risk": "info", "perf": "perf", "info": "info"}
+
+
+_VENDORED = re.compile(
+    r"(?:.*/)?(?:third[-_]?party|3rd[-_]?party|vendor(?:ed)?|extern(?:als?)?|submodules?|deps|contrib|subprojects|_deps)/[^/]+/",
+    re.IGNORECASE,
+)
 
 
 class Place(NamedTuple):
@@ -44,13 +52,33 @@ class _Group:
     evidence: str = ""
     as_of: str = ""
 
+    def take(self, places: list[str], count: int) -> None:
+        """Add places, of which the first few are kept."""
+        self.count += count
+        self.places += [p for p in dict.fromkeys(places) if p not in self.places][: MOST_PLACES - len(self.places)]
+
+
+class _Key(NamedTuple):
+    """What makes a finding of its own: in each project of a tree at first, as one may be ported to AMD and another not."""
+
+    rule: str
+    subject: str
+    guarded: bool
+    project: str
+
+
+def project_of(path: str) -> str:
+    """Return the folder of another project that a path lies in, "" for the tree's own files: each is built by its own owners."""
+    found = _VENDORED.match(path)
+    return found.group() if found else ""
+
 
 class Collected:
     """Findings in the making."""
 
     def __init__(self, book: RuleBook) -> None:
         self._book = book
-        self._groups: dict[tuple[str, str, bool], _Group] = {}
+        self._groups: dict[_Key, _Group] = {}
         self._over = 0
 
     def add(
@@ -77,7 +105,7 @@ class Collected:
         as_of = self._book.names_as_of if rule_id in {"R036", "R037"} else rule.as_of
         grade, least = ("rework", "hipify") if lighter else (rule.grade, rule.least)
         group = _Group(text, least=cast(Route, least), grade=cast(Grade, grade), evidence=rule.evidence, as_of=as_of)
-        self._put((rule_id, subject, guarded), place, group, count)
+        self._put(rule_id, subject, guarded, place, group, count)
 
     def not_read(self, place: Place, reason: str, *, hides: bool) -> None:
         """Add something that was not read; what may hold anything is a finding of its own, which a person can waive alone."""
@@ -90,12 +118,12 @@ class Collected:
             evidence=rule.evidence,
             as_of=rule.as_of,
         )
-        self._put((rule.id, subject, False), place, group, 1)
+        self._put(rule.id, subject, False, place, group, 1)
 
     def package(
         self,
         rule: PackageRule,
-        place: Place,
+        places: Iterable[Place],
         text: str,
         name: str,
         *,
@@ -104,7 +132,7 @@ class Collected:
         guarded: bool = False,
         optional: bool = False,
     ) -> None:
-        """Add a package; one that stays is a blocker, one that must be exchanged is work, an optional one a risk."""
+        """Add a package with all its places; one that stays is a blocker, one that must be exchanged is work, an optional one a risk."""
         if optional and not is_replaced and least != "native":
             grade: Grade = "risk"
             least = "native"
@@ -116,36 +144,42 @@ class Collected:
         else:
             grade = "info" if rule.status == "native" and rule.move == "native" and rule.id != "P001" else "rework"
         group = _Group(text, least=cast(Route, least), grade=grade, evidence=rule.evidence, as_of=rule.as_of)
-        self._put((rule.id, name, guarded), place, group, 1)
+        for one in places:
+            self._put(rule.id, name, guarded, one, group, 1)
 
-    def _put(self, key: tuple[str, str, bool], place: Place, group: _Group, count: int) -> None:
+    def _put(self, rule: str, subject: str, guarded: bool, place: Place, group: _Group, count: int) -> None:
+        key = _Key(rule, subject, guarded, project_of(place.path))
         known = self._groups.get(key)
         if known is None:
-            if len(self._groups) >= MOST_FINDINGS and key[1]:
+            if len(self._groups) >= MOST_FINDINGS and subject:
                 self._over += 1
-                rest = (key[0], "", key[2])
+                rest = key._replace(subject="")
                 known = self._groups.get(rest)
                 if known is None:
                     group.text = f"more of the same: {group.text}"
                     known = self._groups[rest] = group
             else:
                 known = self._groups[key] = group
-        known.count += count
-        if len(known.places) < MOST_PLACES and str(place) not in known.places:
-            known.places.append(str(place))
+        known.take([str(place)], count)
 
-    def findings(self, now: Instant, *, target: str, ported: bool) -> tuple[Finding, ...]:
+    def findings(self, now: Instant, *, target: str, ported: frozenset[str]) -> tuple[Finding, ...]:
         """Return all findings, the heaviest first.
 
         Args:
-            ported: the tree's owners build it for AMD: what stands in its source is lowered.
+            ported: projects whose owners build them for AMD ("" for the tree's own): what stands in their sources and builds is lowered.
         """
+        groups: dict[tuple[str, str, bool, bool], _Group] = {}
+        for key, group in self._groups.items():
+            rule = self._book.rules.get(key.rule)
+            is_ported = key.project in ported and rule is not None and rule.kind in GUARDABLE
+            one = groups.setdefault((key.rule, key.subject, key.guarded, is_ported), replace(group, places=[], count=0))
+            one.take(group.places, group.count)
         made = [
-            self._finding(key, group, now, ported)
-            for key, group in self._groups.items()
-            if not (key[0] == "R026" and not lacks_fp4(target))
-            and not (key[0] in WAVE64_RULES and not is_wave64(target))
-            and not (key[0] in CDNA_RULES and not is_cdna(target))
+            _finding(rule_id, subject, group, now, guarded=guarded, ported=is_ported)
+            for (rule_id, subject, guarded, is_ported), group in groups.items()
+            if not (rule_id == "R026" and not lacks_fp4(target))
+            and not (rule_id in WAVE64_RULES and not is_wave64(target))
+            and not (rule_id in CDNA_RULES and not is_cdna(target))
         ]
         if self._over:
             rule = self._book.rules["R090"]
@@ -154,29 +188,28 @@ class Collected:
         made.sort(key=lambda f: (ORDER[f.grade], f.rule, f.subject, f.where))
         return tuple(made)
 
-    def _finding(self, key: tuple[str, str, bool], group: _Group, now: Instant, ported: bool) -> Finding:
-        rule_id, subject, guarded = key
-        rule = self._book.rules.get(rule_id)
-        lowered = guarded or (ported and rule is not None and rule.kind in GUARDABLE)
-        grade = _LOWERED[group.grade] if lowered else group.grade
-        text = group.text
-        if lowered and group.grade in {"blocker", "rework"}:
-            text += " (there is a branch for AMD, or it goes on without)" if guarded else " (its owners build the tree for AMD)"
-        return Finding(
-            rule=rule_id,
-            severity="info" if grade == "info" else "warning",
-            text=text,
-            where=group.places[0],
-            subject=subject if rule_id != "R088" else "",
-            grade=grade,
-            least="native" if lowered and group.least else group.least,
-            evidence=group.evidence,
-            as_of=group.as_of,
-            is_stale=is_stale(group.as_of, now),
-            is_guarded=lowered,
-            count=group.count,
-            places=tuple(group.places),
-        )
+
+def _finding(rule_id: str, subject: str, group: _Group, now: Instant, *, guarded: bool, ported: bool) -> Finding:
+    lowered = guarded or ported
+    grade = _LOWERED[group.grade] if lowered else group.grade
+    text = group.text
+    if lowered and group.grade in {"blocker", "rework"}:
+        text += " (there is a branch for AMD, or it goes on without)" if guarded else " (its owners build the tree for AMD)"
+    return Finding(
+        rule=rule_id,
+        severity="info" if grade == "info" else "warning",
+        text=text,
+        where=group.places[0],
+        subject=subject if rule_id != "R088" else "",
+        grade=grade,
+        least="native" if lowered and group.least else group.least,
+        evidence=group.evidence,
+        as_of=group.as_of,
+        is_stale=is_stale(group.as_of, now),
+        is_guarded=lowered,
+        count=group.count,
+        places=tuple(group.places),
+    )
 
 
 def is_stale(as_of: str, now: Instant) -> bool:

@@ -27,6 +27,21 @@ _SCOPED = re.compile(r"[ \t]*::")
 _NAMESPACE = re.compile(r"\bnamespace[ \t]+(?:\w{1,100}[ \t]*=[ \t]*(?:::)?)?\Z")
 NAMESPACES = {"cub": "cub:: (its namespace is hipcub there)"}
 """Namespaces that hold other headers' names under HIP, and how they are listed. Source: hipCUB's documentation."""
+CASTS: Mapping[str, tuple[int, int]] = {
+    "cudaFuncSetAttribute": (3, 0),
+    "cudaFuncSetCacheConfig": (2, 0),
+    "cudaFuncSetSharedMemConfig": (2, 0),
+    "cudaFuncGetAttributes": (2, 1),
+}
+"""Functions that take a kernel: how many arguments, and which is the kernel. CUDA has templates that take any, HIP takes a const void*.
+Source: HIP's runtime API reference (hipFuncSetAttribute and others take `const void* func`)."""
+_IS_POINTER = re.compile(
+    r"\s*(?:\(\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*\)|(?:reinterpret|static)_cast\s*<\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*>)"
+)
+_DECLARED = re.compile(r"\s*(?:const\s+)?(?:void|T|[Ff]unc\w*)\s*(?:const\s*)?\*")
+"""The argument of a declaration of that function, not of a call."""
+MOST_ARGUMENTS = 4000
+"""Characters of one call's arguments that are looked at."""
 CONTEXT = 2
 """Lines shown before and after a change."""
 
@@ -52,9 +67,10 @@ def convert(source: str, names: Mapping[str, ApiName]) -> Converted:
     at = replaced = counted = 0
     line = 1
     left: dict[str, int] = {}
+    casts: dict[int, str] = {}
     while match := _PIECES.search(source, at):
         start, end = match.span()
-        out.append(source[at:start])
+        out += _with_casts(source, at, start, casts)
         piece = match.group()
         if match.group("block"):
             end = _after(source, "*/", end)
@@ -74,6 +90,7 @@ def convert(source: str, names: Mapping[str, ApiName]) -> Converted:
             row = names.get(piece)
             if row is not None and row.hip_name and row.status in USABLE and row.lib != "include":
                 replaced += row.hip_name != piece
+                casts |= _casts(source, piece, end) if piece in CASTS else {}
                 piece = row.hip_name
             elif piece not in left and coverage(piece, names) in {"unsupported", "uncovered"} and (row is None or row.lib != "device"):
                 line += source.count("\n", counted, start)
@@ -83,10 +100,61 @@ def convert(source: str, names: Mapping[str, ApiName]) -> Converted:
                 line += source.count("\n", counted, start)
                 counted = start
                 left[NAMESPACES[piece]] = line
-        out.append(piece)
+        out += [casts.pop(start, ""), piece]
         at = end
-    out.append(source[at:])
+    out += _with_casts(source, at, len(source), casts)
     return Converted(text="".join(out), replaced=replaced, by_hand=tuple(sorted(left.items(), key=lambda x: x[1])))
+
+
+def _casts(source: str, name: str, at: int) -> dict[int, str]:
+    """Return what to write where in the arguments of a call, so that the kernel is given as HIP takes it; lines stay as they are."""
+    count, which = CASTS[name]
+    parts = _arguments(source, at)
+    if len(parts) < count:
+        return {}
+    if which == 0:  # a template's own commas make more parts of it: the other arguments are counted from the end
+        begin, end = parts[0][0], parts[len(parts) - count][1]
+    else:
+        begin, end = parts[which][0], parts[-1][1]
+    text = source[begin:end]
+    if not text.strip() or _IS_POINTER.match(text) or _DECLARED.match(text) or "#" in text or "//" in text or "/*" in text:
+        return {}
+    begin += len(text) - len(text.lstrip())
+    end -= len(text) - len(text.rstrip())
+    return {begin: "(const void *)(", end: ")"}
+
+
+def _arguments(source: str, at: int) -> list[tuple[int, int]]:
+    """Return where the arguments of a call begin and end, by the commas outside of brackets; [] where it is no call."""
+    while at < len(source) and source[at].isspace():
+        at += 1
+    if source[at : at + 1] != "(":
+        return []
+    parts: list[tuple[int, int]] = []
+    begin, depth = at + 1, 0
+    for i in range(at, min(len(source), at + MOST_ARGUMENTS)):
+        char = source[i]
+        if char in "([{":
+            depth += 1
+        elif char in ")]}":
+            depth -= 1
+            if depth == 0:
+                return [*parts, (begin, i)]
+        elif char == "," and depth == 1:
+            parts.append((begin, i))
+            begin = i + 1
+        elif char in "\"'":
+            return []
+    return []
+
+
+def _with_casts(source: str, at: int, end: int, casts: dict[int, str]) -> Iterator[str]:
+    """Yield the source from one place to another, with the casts that belong between; one at the end is left for what follows."""
+    for place in sorted(p for p in casts if at <= p < end):
+        yield source[at:place]
+        yield casts.pop(place)
+        at = place
+    yield source[at:end]
 
 
 def _is_namespace(source: str, start: int, end: int) -> bool:

@@ -5,54 +5,54 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from fleetctl.assess.binaries import of_elf
-from fleetctl.assess.collected import Collected, Place
+from fleetctl.assess.collected import Collected, Place, project_of
+from fleetctl.assess.file_kinds import C_SUFFIXES, CUDA_SUFFIXES
 from fleetctl.assess.manifests import included_by, looks_like_an_environment, looks_like_requirements, requirements
 from fleetctl.assess.models import CONFIG_NAMES, of_config, of_file, of_precision
 from fleetctl.assess.notebooks import cells
 from fleetctl.assess.other_languages import cuda_words, is_other_language
-from fleetctl.assess.python_source import PythonFacts, python_facts, script_metadata
-from fleetctl.assess.requirements import PackageTable, Requirement, holds, normalised, repository_name, too_old
-from fleetctl.assess.source import C_SUFFIXES, CUDA_SUFFIXES, SourceFacts, SourceScanner
-from fleetctl.assess.text_rules import HIP_BUILD, TextScanner, effective, scopes_of
+from fleetctl.assess.packages import Packages
+from fleetctl.assess.python_source import python_facts, script_metadata
+from fleetctl.assess.requirements import PackageTable, Requirement, normalised
+from fleetctl.assess.source import SourceFacts, SourceScanner
+from fleetctl.assess.text_rules import COMPILES_HIP, HIP_BUILD, WHOLE_COMMENTS, TextHit, TextScanner, effective, scopes_of
+from fleetctl.assess.twins import Twins
 from fleetctl.domain.plan import Finding
-from fleetctl.domain.portability import ElfFile, ImageFacts, ModelFile, PackageRule, ProbeResult, Read, RuleBook, Skipped, TextFile
+from fleetctl.domain.portability import ElfFile, ImageFacts, ModelFile, ProbeResult, Read, RuleBook, Skipped, TextFile
 from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import Workload
 
 PORTED_GUARDS, PORTED_FILES = 10, 2
 """From so many places that name AMD's platform, in so many files, a tree counts as ported by its owners. Source: guard counts of public
 trees: ggml 60, bitsandbytes 52, faiss 29; flashinfer, TransformerEngine, apex 0."""
-CUDA_ONLY_MOVES = {"substitute": "rebuild", "rebuild": "rebuild", "stay": "stay", "hipify": "hipify", "native": "native", "drop": "native"}
-
-_STATUS = {
-    "native": "has a ROCm build",
-    "native-source": "builds from source for ROCm",
-    "replace": "has a replacement",
-    "fork": "has an AMD fork",
-    "cuda-only": "is CUDA-only",
-}
-
-
-_FOR_CUDA = re.compile(r"(?<![a-z])(?:cuda|nvidia|cu1)[\d.]*(?![a-z])")
-_EXTRAS = re.compile(r"(?<![\w.])\.{1,2}/?\[([\w, .-]{1,200})\]|--extra[= ]([\w.-]{1,100})|--all-extras")
-"""Extras of the tree's own project that something installs."""
 _WORDS = re.compile(r"[A-Za-z_]\w*")
 _CALLS = frozenset(
     {"inline_asm_elementwise", "__global__", "__device__", "subprocess", "system", "popen", "pip_install", "uv_pip_install", "run_commands"}
 )
 OPENED_BY_NAME = frozenset({"R098", "R099"})
-MOST_USES = 50
-"""Imports of one module that are kept: a guarded one counts for nothing beside one that is not."""
 
 
-class _Use(NamedTuple):
-    rule: PackageRule
-    module: str
-    place: Place
-    guarded: bool
+@dataclass(slots=True)
+class _Port:
+    """What of one project speaks for AMD.
+
+    Args:
+        guards: places in its sources and builds that name AMD's platform; sources: of its sources alone, with uses of HIP's headers.
+        builds: a build of its compiles by HIP.
+    """
+
+    guards: int = 0
+    files: int = 0
+    sources: int = 0
+    has_hip_build: bool = False
+    builds: bool = False
+
+    @property
+    def is_ported(self) -> bool:
+        many = self.guards >= PORTED_GUARDS and (self.files >= PORTED_FILES or self.has_hip_build)
+        return many or (self.builds and self.sources > 0)
 
 
 @dataclass(slots=True)
@@ -63,16 +63,17 @@ class Gathered:
     lines: int = 0
     cuda_files: int = 0
     kernel_headers: int = 0
-    guards: int = 0
-    guard_files: int = 0
-    has_hip_build: bool = False
     covered: set[str] = field(default_factory=set)
     defined: set[str] = field(default_factory=set)
+    ports: dict[str, _Port] = field(default_factory=dict)
 
-    @property
-    def is_ported(self) -> bool:
-        """Tell whether the tree's owners build it for AMD already."""
-        return self.guards >= PORTED_GUARDS and (self.guard_files >= PORTED_FILES or self.has_hip_build)
+    def port_of(self, path: str) -> _Port:
+        """Return what speaks for AMD in the project that a path lies in."""
+        return self.ports.setdefault(project_of(path), _Port())
+
+    def ported(self) -> frozenset[str]:
+        """Return the projects whose owners build them for AMD already."""
+        return frozenset(name for name, port in self.ports.items() if port.is_ported)
 
 
 class Gatherer:
@@ -85,22 +86,17 @@ class Gatherer:
     def __init__(self, book: RuleBook, target: str) -> None:
         self._book, self._target = book, target
         self._source, self._text = SourceScanner(book), TextScanner(book)
-        self._packages = PackageTable.of(book.packages)
+        table = PackageTable.of(book.packages)
+        self._module_words = {m.partition(".")[0] for m in table.imports} | _CALLS
+        self._found = Collected(book)
+        self._packages = Packages(table, self._found)
         self._sources: list[SourceFacts] = []
-        self._required: dict[str, Requirement] = {}
-        self._maybe: dict[tuple[str, str, str], Requirement] = {}
-        self._extras: set[str] = set()
-        self._twins: dict[str, bool] = {}
-        self._names: set[str] = set()
-        self._imported: dict[tuple[str, str], list[_Use]] = {}
-        self._module_words = {m.partition(".")[0] for m in self._packages.imports} | _CALLS
         self._files: set[str] = set()
-        self._own_modules: set[str] = set()
+        self._later: list[tuple[str, TextHit, bool]] = []
         self._listed: set[str] = set()
         self._included: list[tuple[str, str, int]] = []
         self._modules_of_git: list[tuple[str, str]] = []
         self._headers: list[tuple[str, dict[str, tuple[int, bool]], bool]] = []
-        self._found = Collected(book)
         self._python_base: Place | None = None
         self._elves: list[ElfFile] = []
         self.counts = Gathered()
@@ -135,7 +131,7 @@ class Gatherer:
         where = f"workload {workload.id}"
         for hit in of_precision(workload.model.precision, self._target):
             self._found.add(hit.rule, Place(where, 0), hit.subject)
-        self._require(Requirement(normalised(workload.engine), workload.engine_version, where, 0))
+        self._packages.require(Requirement(normalised(workload.engine), workload.engine_version, where, 0))
         for key, value in sorted(workload.serving.items()):
             if key == "image":
                 self.add_image_name(value, where)
@@ -160,7 +156,7 @@ class Gatherer:
 
     def _scan_lines(self, path: str, text: str, scopes: set[str]) -> None:
         for hit in self._text.scan(text, scopes):
-            self._found.add(hit.rule, Place(path, hit.line), hit.subject)
+            self._found.add(hit.rule, Place(path, hit.line), hit.subject, count=hit.times)
 
     def _add_text(self, file: TextFile) -> None:
         path, lower = file.path, file.path.lower()
@@ -197,11 +193,7 @@ class Gatherer:
             scopes.add("requirement")
         if not scopes:
             return
-        is_hip = bool(scopes & {"build", "python"}) and HIP_BUILD.search(text) is not None
-        if is_hip:
-            self.counts.has_hip_build = True
-            self.counts.guards += len(HIP_BUILD.findall(text))
-            self.counts.guard_files += 1
+        is_hip = bool(scopes & {"build", "python"}) and self._hip_build(path, text)
         if "python" in scopes:
             self._python(path, text, scopes)
             carried, above = script_metadata(text) if "# /// script" in text else ("", 0)
@@ -209,14 +201,25 @@ class Gatherer:
                 self._requirements(path, carried, "pyproject.toml", above)
         else:
             for hit in self._text.scan(effective(text, scopes), scopes):
-                guarded = is_hip and self._book.rules[hit.rule].kind == "build"
-                self._found.add(hit.rule, Place(path, hit.line), hit.subject, guarded=guarded)
+                self._later.append((path, hit, is_hip and self._book.rules[hit.rule].kind == "build"))
         if scopes & {"requirement", "docker", "config", "build"}:
             self._requirements(path, text)
-            for asked in _EXTRAS.finditer(text):
-                self._extras |= {normalised(e.strip()) for e in (asked.group(1) or asked.group(2) or "*").split(",")}
+        if scopes & {"requirement", "docker", "config", "build"} or ".[" in text:
+            self._packages.asks(path, text)
         if "docker" in scopes:
             self._base(path, text)
+
+    def _hip_build(self, path: str, text: str) -> bool:
+        """Count what a build says of HIP; tell whether it names HIP at all."""
+        said = WHOLE_COMMENTS.sub("", text)
+        named = len(HIP_BUILD.findall(said))
+        if named:
+            port = self.counts.port_of(path)
+            port.has_hip_build = True
+            port.guards += named
+            port.files += 1
+            port.builds = port.builds or COMPILES_HIP.search(said) is not None
+        return named > 0
 
     def _notebook(self, path: str, text: str) -> None:
         try:
@@ -231,15 +234,17 @@ class Gatherer:
             elif cell.kind == "python":
                 self._python(inner, cell.text, {"python", "env"})
             for one in requirements(f"{path}!cell{cell.number}.sh", cell.commands):
-                self._require(one._replace(path=inner))
+                self._packages.require(one._replace(path=inner))
             for hit in self._text.scan(effective(cell.commands, {"config"}), {"config", "env", "flags"}):
                 self._found.add(hit.rule, Place(inner, hit.line), hit.subject)
 
     def _take(self, facts: SourceFacts, lower: str) -> None:
         self.counts.lines += facts.lines
-        if facts.guards:
-            self.counts.guards += facts.guards
-            self.counts.guard_files += 1
+        if facts.guards or facts.hip_headers:
+            port = self.counts.port_of(facts.path)
+            port.guards += facts.guards
+            port.files += facts.guards > 0
+            port.sources += facts.guards + facts.hip_headers
         if facts.headers:
             self._headers.append((facts.path, facts.headers, False))
         if facts.device_headers:
@@ -254,7 +259,7 @@ class Gatherer:
         self.counts.covered |= facts.covered
         self.counts.defined |= facts.defined
         for hit in facts.hits:
-            self._found.add(hit.rule, Place(facts.path, hit.line), hit.subject, guarded=hit.guarded)
+            self._found.add(hit.rule, Place(facts.path, hit.line), hit.subject, guarded=hit.guarded, count=hit.times)
         if facts.unsupported or facts.unknown:
             facts.covered = set()
             facts.hits = []
@@ -287,19 +292,9 @@ class Gatherer:
         for one in found:
             if one.path.endswith("#requires"):
                 if of_own is None:
-                    self._require(one._replace(path=path))
+                    self._packages.require(one._replace(path=path))
             else:
-                self._require(one._replace(path=path, line=one.line + above))
-
-    def _require(self, one: Requirement) -> None:
-        self._names.add(repository_name(one.name))
-        if self._packages.rule_for(one.name) is not None:
-            if one.extra or _FOR_CUDA.search(one.path.rpartition("/")[2].lower()):
-                self._maybe.setdefault((one.name, one.path, one.extra), one)
-                return
-            kept = self._required.get(one.name)
-            if kept is None or (one.version and not kept.version):
-                self._required[one.name] = one
+                self._packages.require(one._replace(path=path, line=one.line + above))
 
     def _base(self, path: str, text: str) -> None:
         for number, line in enumerate(text.splitlines(), 1):
@@ -315,26 +310,18 @@ class Gatherer:
         facts = python_facts(text)
         for hit in self._text.scan(facts.code, scopes) if hits else ():
             soft = hit.rule in OPENED_BY_NAME
-            self._found.add(hit.rule, Place(path, hit.line), hit.subject, guarded=facts.is_guarded(hit.line, soft=soft))
-        self._imports(path, facts)
+            self._found.add(hit.rule, Place(path, hit.line), hit.subject, guarded=facts.is_guarded(hit.line, soft=soft), count=hit.times)
+        self._packages.imports(path, facts.imports)
         for line, source in facts.strings:
             self._take(self._source.scan(path, source, line), path.lower())
         for line, command in facts.commands:
             for one in requirements(f"{path}.sh", command):
-                self._require(one._replace(path=path, line=line))
+                self._packages.require(one._replace(path=path, line=line))
             for hit in self._text.scan(command, {"flags", "command"}):
                 self._found.add(hit.rule, Place(path, line), hit.subject, guarded=facts.is_guarded(line))
         for asm in facts.asm:
             if asm.kind not in {"amd", "empty"}:
                 self._found.add("R092", Place(path, asm.line), asm.said, guarded=asm.guarded)
-
-    def _imports(self, path: str, facts: PythonFacts) -> None:
-        for module, line, guarded in facts.imports:
-            rule = self._packages.rule_of_module(module)
-            if rule is not None:
-                uses = self._imported.setdefault((rule.id, module.partition(".")[0]), [])
-                if len(uses) < MOST_USES:
-                    uses.append(_Use(rule, module, Place(path, line), guarded))
 
     def _finish_includes(self) -> None:
         """State the files that requirement files include and the submodules that are not among what was read."""
@@ -351,15 +338,20 @@ class Gatherer:
     def findings(self, now: Instant) -> tuple[Finding, ...]:
         """Return everything found so far, the heaviest first."""
         self._finish_names()
-        self._finish_packages()
+        twins = Twins(self._files)
+        for path, text_hit, guarded in self._later:
+            place = Place(path, text_hit.line)
+            self._found.add(text_hit.rule, place, text_hit.subject, guarded=guarded or twins.has(path), count=text_hit.times)
+        self._later = []
+        self._packages.finish(self._files, twins)
         self._finish_includes()
         for elf in self._elves:
             for hit in of_elf(elf, self._target, has_source=self.counts.cuda_files > 0):
                 self._found.add(hit.rule, Place(elf.path, 0), hit.subject, subject=hit.about)
         self._elves = []
-        if self._python_base is not None and "vllm" in self._names:
+        if self._python_base is not None and "vllm" in self._packages.names:
             self._found.add("R005", self._python_base, "python is not 3.12")
-        return self._found.findings(now, target=self._target, ported=self.counts.is_ported)
+        return self._found.findings(now, target=self._target, ported=self.counts.ported())
 
     def _finish_names(self) -> None:
         own = {name.replace("!", "/").rpartition("/")[2] for name in self._files}
@@ -379,68 +371,6 @@ class Gatherer:
                         self._found.add(rule, place, name, subject=name, guarded=guarded, count=count, lighter=not is_call)
         self._sources = []
 
-    def _finish_packages(self) -> None:
-        done: set[str] = set()
-        self._own_modules = {name.replace("!", "/") for name in self._files if name.endswith(".py")}
-        optional: dict[str, Requirement] = {}
-        for one in self._maybe.values():
-            (optional if self._is_optional(one) else self._required).setdefault(one.name, one)
-        for name, one in [*sorted(self._required.items()), *sorted((n, o) for n, o in optional.items() if n not in self._required)]:
-            rule = self._packages.rule_for(name)
-            if rule is not None and rule.status == "native" and "+rocm" in one.version:
-                continue
-            if rule is None or (name.startswith("nvidia-") and "-cu1" in name) or not holds(rule, one.version):
-                continue
-            if name.startswith("deb:") and rule.id in done:
-                continue  # a distribution cuts one library into dozens of packages
-            is_asked = name in self._required
-            if is_asked:
-                done.add(rule.id)
-            self._package(rule, name, one.version, Place(one.path, one.line), optional=not is_asked)
-        for uses in self._imported.values():
-            use = min((u for u in uses if not self._is_own(u)), key=lambda u: u.guarded, default=None)
-            if use is not None and use.rule.id not in done:
-                self._package(use.rule, use.module.partition(".*")[0], "", use.place, guarded=use.guarded)
-        self._required, self._maybe, self._imported, self._twins = {}, {}, {}, {}
-
-    def _is_optional(self, one: Requirement) -> bool:
-        """Tell whether only an extra that nothing asks for needs it, or a file for CUDA beside one for ROCm."""
-        if one.extra and "*" not in self._extras and one.extra not in self._extras:
-            return True
-        if one.path not in self._twins:
-            self._twins[one.path] = self._has_twin(one.path.lower())
-        return self._twins[one.path]
-
-    def _has_twin(self, path: str) -> bool:
-        folder, _, name = path.rpartition("/")
-        beside = re.escape(f"{folder}/" if folder else "")
-        parts = _FOR_CUDA.split(name)
-        twin = re.compile(beside + r"(?:rocm|amd|hip)[\d.]*".join(re.escape(p) for p in parts))
-        return len(parts) > 1 and any(twin.fullmatch(f) for f in self._files)
-
-    def _is_own(self, use: _Use) -> bool:
-        """Tell whether a module lies in the tree, where Python would find it from the file that imports it."""
-        folder = use.place.path.lower().replace("!", "/")
-        while folder:
-            folder = folder.rpartition("/")[0]
-            for inner in ("", "src/", "lib/", "python/"):
-                base = f"{folder}/{inner}".lstrip("/") + use.module.partition(".")[0].lower()
-                if f"{base}.py" in self._own_modules or f"{base}/__init__.py" in self._own_modules:
-                    return True
-        return False
-
-    def _package(self, rule: PackageRule, name: str, version: str, place: Place, *, guarded: bool = False, optional: bool = False) -> None:
-        replaced = next((r for r in rule.replaced_by if any(_matches(r, n) for n in self._names)), "")
-        text = f"{name}{'==' + version if version else ''} {_STATUS.get(rule.status, 'is ' + rule.status)}: {rule.action}"
-        if replaced:
-            text += f" ({replaced} is there)"
-        least = CUDA_ONLY_MOVES.get(rule.move, "rebuild")
-        if too_old(rule, version):
-            text += f"; it needs {rule.since} or newer"
-        self._found.package(
-            rule, place, text, name, least="native" if replaced else least, is_replaced=bool(replaced), guarded=guarded, optional=optional
-        )
-
 
 def _joined(folder: str, name: str) -> str:
     parts = folder.split("/") if folder else []
@@ -450,10 +380,6 @@ def _joined(folder: str, name: str) -> str:
         elif part not in {"", "."}:
             parts.append(part)
     return "/".join(parts)
-
-
-def _matches(pattern: str, name: str) -> bool:
-    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 
 def gather(book: RuleBook, target: str, reads: Iterable[Read]) -> Gatherer:

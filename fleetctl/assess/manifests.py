@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from fleetctl.assess.installs import installed_by
-from fleetctl.assess.python_source import listed_packages
 from fleetctl.assess.requirements import Requirement, never_on_linux, normalised, specified
+from fleetctl.assess.setup_file import IMPLIES, listed_packages
+from fleetctl.assess.toml_extras import extras_of, own_name, take_optional
 
 MOST_PLACED = 2000
 """Requirements of a TOML file whose line is looked for; the rest is given line 1."""
@@ -90,7 +91,8 @@ def requirements(path: str, text: str) -> list[Requirement]:
     if name in _TOMLS:
         return list(_listed(path, text, _toml(text), ""))
     if name in _CODE:
-        return [Requirement(*found, path, line) for line, item in listed_packages(text) if (found := specified(item))]
+        named = ((one, (one.text, "") if one.text.startswith(IMPLIES) else specified(one.text)) for one in listed_packages(text))
+        return [Requirement(*found, path, one.line, normalised(one.extra)) for one, found in named if found]
     if name == ".gitmodules":
         return list(repositories(path, text))
     if name in _APT_LISTS:
@@ -203,7 +205,8 @@ def _settings(path: str, text: str) -> Iterator[Requirement]:
             for item in line.split(";")[0].split(","):
                 found = specified(item) if item.strip() and not item.lstrip().startswith(("#", "-")) else None
                 if found:
-                    yield Requirement(*found, path, number)
+                    extra = normalised(key) if section == "options.extras_require" else ""
+                    yield Requirement(*found, path, number, extra)
 
 
 _ITEM = re.compile(
@@ -263,18 +266,20 @@ _OF_ONE = frozenset(
 def _listed(path: str, text: str, data: dict[str, Any], prefix: str) -> Iterator[Requirement]:
     """Yield the requirements of a TOML file, wherever its tools put them: every table or list whose name says so."""
     place = _Place(text)
-    for item in _walk(data, 0):
+    optional = list(take_optional(data))
+    for item, extra in [*((i, "") for i in _walk(data, 0)), *((i, e) for key, value, e in optional for i in _collect({key: value}, 0))]:
         found = specified(item)
         if found:
             name = prefix + found[0] if prefix and not found[0].startswith("git:") else found[0]
-            yield Requirement(name, found[1], path, place.of(item.partition("==")[0].partition(" @ ")[0]))
-    project = data.get("project")
-    extras = project.get("optional-dependencies") if isinstance(project, dict) else None
-    for extra, items in extras.items() if isinstance(extras, dict) else ():
-        for item in items if isinstance(items, list) else ():
-            found = specified(item) if isinstance(item, str) else None
-            if found:
-                yield Requirement(*found, path, place.of(item.partition("==")[0].partition(" @ ")[0]), normalised(str(extra)))
+            yield Requirement(name, found[1], path, place.of(item.partition("==")[0].partition(" @ ")[0]), normalised(extra))
+    for extra, item in extras_of(data):
+        own = re.match(r"([\w.-]+)\[([\w, .-]+)\]", item)
+        if own and normalised(own.group(1)) == normalised(own_name(data)):
+            yield from (Requirement(f"{IMPLIES}{normalised(e.strip())}", "", path, 1, normalised(extra)) for e in own.group(2).split(","))
+            continue
+        found = specified(item)
+        if found:
+            yield Requirement(*found, path, place.of(item.partition("==")[0].partition(" @ ")[0]), normalised(extra))
 
 
 class _Place:

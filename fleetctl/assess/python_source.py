@@ -84,7 +84,7 @@ class PythonFacts:
 
 def python_facts(text: str) -> PythonFacts:
     """Read a source by its syntax tree, or by patterns where it has none."""
-    tree = _tree(text)
+    tree = parsed(text)
     if tree is None:
         return _by_patterns(text)
     facts = PythonFacts(code="")
@@ -94,7 +94,8 @@ def python_facts(text: str) -> PythonFacts:
     return facts
 
 
-def _tree(text: str) -> ast.Module | None:
+def parsed(text: str) -> ast.Module | None:
+    """Return the syntax tree of a source, None where it has none or is too long."""
     if len(text) > MOST_TREE:
         return None
     try:
@@ -198,7 +199,7 @@ class _Reader:
         if isinstance(inner, ast.BoolOp) and isinstance(inner.op, ast.And) and not is_not:
             return "there" if any(self._asks(v) == "there" for v in inner.values) else ""
         is_asked = isinstance(inner, ast.Name) and inner.id in self._asked
-        is_asked |= isinstance(inner, ast.Call) and _name_of(inner.func) in {"find_spec", "is_module_available"}
+        is_asked |= isinstance(inner, ast.Call) and name_of(inner.func) in {"find_spec", "is_module_available"}
         return ("absent" if is_not else "there") if is_asked else ""
 
     def _words(self, node: ast.expr) -> str:
@@ -303,9 +304,9 @@ def _goes_on(handler: ast.ExceptHandler) -> bool:
 
 def _suppresses(node: ast.expr) -> bool:
     """Tell whether a context takes a missing module and goes on: contextlib.suppress."""
-    if not isinstance(node, ast.Call) or _name_of(node.func) != "suppress":
+    if not isinstance(node, ast.Call) or name_of(node.func) != "suppress":
         return False
-    return any(_name_of(a) in _GOES_ON for a in node.args)
+    return any(name_of(a) in _GOES_ON for a in node.args)
 
 
 def _leaves(body: Iterable[ast.stmt], *, returns: bool = True) -> bool:
@@ -383,92 +384,8 @@ def script_metadata(text: str) -> tuple[str, int]:
     return "\n".join(line[1:].removeprefix(" ") for line in found.group(1).splitlines()), text.count("\n", 0, found.start()) + 1
 
 
-_NOT_PACKAGES = frozenset(
-    [
-        "name",
-        "version",
-        "description",
-        "long_description",
-        "long_description_content_type",
-        "url",
-        "author",
-        "author_email",
-        "maintainer",
-        "license",
-        "keywords",
-        "classifiers",
-        "packages",
-        "py_modules",
-        "package_dir",
-        "package_data",
-        "data_files",
-        "entry_points",
-        "scripts",
-        "ext_modules",
-        "ext_package",
-        "cmdclass",
-        "platforms",
-        "download_url",
-        "project_urls",
-        "namespace_packages",
-        "sources",
-        "include_dirs",
-        "library_dirs",
-        "libraries",
-        "extra_compile_args",
-        "extra_link_args",
-        "define_macros",
-        "exclude",
-        "where",
-        "include",
-    ]
-)
-_NOT_LISTS = frozenset(
-    [
-        "print",
-        "find_packages",
-        "find_spec",
-        "getenv",
-        "get",
-        "open",
-        "join",
-        "exists",
-        "Path",
-        "log",
-        "warn",
-        "CUDAExtension",
-        "CppExtension",
-        "Extension",
-    ]
-)
-_QUOTED = re.compile(r"""["']([A-Za-z0-9][\w.-]{0,100}(?:\[[^\]]{0,100}\])?(?:\s*[=~<>!]=?\s*[\w.*+!-]{1,60})?(?:\s*@\s*\S{1,200})?)["']""")
-_PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]{0,100}(?:\[[\w, -]{0,100}\])?\s*(?:[=~<>!(@;]|\Z)")
-
-
-def listed_packages(text: str) -> list[tuple[int, str]]:
-    """Return line and text of each string of a setup.py that may name a package it needs; its own names and flags are none."""
-    tree = _tree(text)
-    if tree is None:
-        return [(text.count("\n", 0, m.start()) + 1, m.group(1)) for m in _QUOTED.finditer(text[:200_000])]
-    found: list[tuple[int, str]] = []
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            continue
-        if isinstance(node, ast.keyword) and node.arg in _NOT_PACKAGES:
-            continue
-        if isinstance(node, (ast.Compare, ast.Subscript, ast.JoinedStr)):
-            continue
-        if isinstance(node, ast.Call) and _name_of(node.func) in _NOT_LISTS:
-            continue
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _PACKAGE.match(node.value.strip()):
-            found.append((node.lineno, node.value.strip()[:300]))
-        waiting.extend(ast.iter_child_nodes(node))
-    return sorted(found)
-
-
-def _name_of(node: ast.expr) -> str:
+def name_of(node: ast.expr) -> str:
+    """Return the last name of what is called or used, "" where it has none."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 

@@ -13,16 +13,11 @@ from typing import NamedTuple
 
 from fleetctl.assess.asm_text import asm_statements
 from fleetctl.assess.clean_source import GUARD_WORDS, Views, guarded_lines, inside, views
+from fleetctl.assess.file_kinds import CUDA_SUFFIXES
 from fleetctl.assess.names import LOOKS_LIKE_CUDA, is_generic
 from fleetctl.assess.warps import LANE_WORDS, dynamic_launches, narrow_masks, thirty_two_lanes
 from fleetctl.domain.portability import USABLE, Rule, RuleBook
 
-TEMPLATES = (".jinja", ".jinja2", ".j2", ".in", ".tmpl", ".tpl", ".template", ".mako")
-CUDA_SUFFIXES = (".cu", ".cuh", ".cu.cc", ".cu.h", *(f"{kind}{t}" for kind in (".cu", ".cuh") for t in TEMPLATES))
-C_SUFFIXES = (
-    *(".h", ".hpp", ".hh", ".hxx", ".h++", ".inl", ".inc", ".ipp", ".tpp", ".tcc", ".txx"),
-    *(".cl", ".clh", ".c", ".cc", ".cpp", ".cxx", ".c++", ".cppm", ".ixx"),
-)
 KERNEL_WORDS = frozenset(
     {
         "__global__",
@@ -49,7 +44,7 @@ OTHERS_HEADERS = frozenset(
 DEVICE_WORDS = frozenset({"__global__", "__device__", "__shared__", "__launch_bounds__", "threadIdx", "blockIdx"})
 MOST_ASM = 5000
 MOST_HITS = 50
-"""Places kept per rule and file; more are counted only."""
+"""Places kept per rule and file, with a branch for AMD and without; more are counted only."""
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 ASM_WORDS = frozenset({"asm", "__asm__", "__asm"})
@@ -68,12 +63,13 @@ _THIRTY_TWO = re.compile(r"[&>%/=({ \t](?:31|0[xX]1[fF]|5|32)\b")
 
 
 class Hit(NamedTuple):
-    """One place where a rule matched; `subject` is the name or text that matched."""
+    """One place where a rule matched; `subject` is the name or text that matched; `times` more than 1 where it stands for the rest."""
 
     rule: str
     line: int
     subject: str
     guarded: bool
+    times: int = 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,6 +80,7 @@ class SourceFacts:
         cuda: it is CUDA code; device: it has code that runs on the GPU.
         covered: table names used; unsupported, unknown: name -> (first line, places, all of them guarded).
         defined: names among `unsupported` and `unknown` that this file defines; guards: places that name AMD's platform.
+        hip_headers: includes of HIP's own headers.
         headers: headers in <> that look like CUDA's and are in no table -> (line, whether AMD's platform has a branch there).
         device_headers: the same of headers in quotes, and of those that end in .cuh.
     """
@@ -100,6 +97,7 @@ class SourceFacts:
     headers: dict[str, tuple[int, bool]] = field(default_factory=dict)
     device_headers: dict[str, tuple[int, bool]] = field(default_factory=dict)
     guards: int = 0
+    hip_headers: int = 0
 
 
 class SourceScanner:
@@ -167,6 +165,7 @@ class SourceScanner:
         for match in _INCLUDE.finditer(text):
             name = match.group(2)
             base = name.rpartition("/")[2]
+            facts.hip_headers += name.startswith("hip/")
             if name in self._headers or base in self._headers:
                 is_cuda = is_cuda or base not in OTHERS_HEADERS
             elif match.group(1) == "<" and _is_uncovered(name, base) and base not in facts.headers:
@@ -202,12 +201,12 @@ class SourceScanner:
         self, rule: Rule, seen: Views, lines: _Lines, ranges: list[tuple[int, int]], first: int, facts: SourceFacts, claimed: set[str]
     ) -> None:
         text = seen.code if rule.mode == "code" else seen.text
-        for count, match in enumerate(self._patterns[rule.id].finditer(text)):
+        kept = _Kept(facts.hits)
+        for match in self._patterns[rule.id].finditer(text):
             found = match.group().strip()
             claimed.update(_WORD.findall(found))
-            if count < MOST_HITS:
-                line = lines.of(match.start() + len(match.group()) - len(match.group().lstrip()))
-                facts.hits.append(Hit(rule.id, line, " ".join(found.split())[:80], inside(line - first + 1, ranges)))
+            line = lines.of(match.start() + len(match.group()) - len(match.group().lstrip()))
+            kept.add(rule.id, line, " ".join(found.split())[:80], inside(line - first + 1, ranges))
 
     def _look_up(
         self, words: Iterable[str], code: str, lines: _Lines, ranges: list[tuple[int, int]], first: int, facts: SourceFacts
@@ -227,9 +226,8 @@ class SourceScanner:
             if word not in facts.defined and _is_definition(code, start, end):
                 facts.defined.add(word)
         for word, starts in found.items():
-            at = [lines.of(p) for p in starts[:MOST_HITS]]
             into = facts.unsupported if word in refused else facts.unknown
-            into[word] = (at[0], len(starts), all(inside(line - first + 1, ranges) for line in at))
+            into[word] = (lines.of(starts[0]), len(starts), all(inside(lines.of(p) - first + 1, ranges) for p in starts))
 
     def _warps(self, words: set[str], code: str, lines: _Lines, ranges: list[tuple[int, int]], first: int, facts: SourceFacts) -> None:
         found: list[tuple[str, int, str]] = []
@@ -240,9 +238,26 @@ class SourceScanner:
             found += [("R043", at, text) for at, text in thirty_two_lanes(code)]
         if "__global__" in words and "<<<" in code:
             found += [("R049", at, text) for at, text in dynamic_launches(code)]
-        for rule, at, text in found[: 3 * MOST_HITS]:
+        kept = _Kept(facts.hits)
+        for rule, at, text in found:
             line = lines.of(at)
-            facts.hits.append(Hit(rule, line, text, inside(line - first + 1, ranges)))
+            kept.add(rule, line, text, inside(line - first + 1, ranges))
+
+
+class _Kept:
+    """Hits of one file: `MOST_HITS` per rule on each side of a guard, the last of them with the count of the rest."""
+
+    def __init__(self, hits: list[Hit]) -> None:
+        self._hits = hits
+        self._last: dict[tuple[str, bool], tuple[int, int]] = {}
+
+    def add(self, rule: str, line: int, subject: str, guarded: bool) -> None:
+        count, last = self._last.get((rule, guarded), (0, 0))
+        if count < MOST_HITS:
+            self._last[rule, guarded] = (count + 1, len(self._hits))
+            self._hits.append(Hit(rule, line, subject, guarded))
+        else:
+            self._hits[last] = self._hits[last]._replace(times=self._hits[last].times + 1)
 
 
 def _is_uncovered(name: str, base: str) -> bool:

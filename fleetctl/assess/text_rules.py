@@ -6,31 +6,41 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from fleetctl.assess.file_kinds import BUILD_NAMES, BUILD_SUFFIXES, CONFIG_NAMES, CONFIG_SUFFIXES, CONTAINER_NAMES, CONTAINER_SUFFIXES
 from fleetctl.assess.installs import unsaid
 from fleetctl.assess.manifests import is_requirement_file
 from fleetctl.domain.portability import Rule, RuleBook
 
 LONGEST_LINE = 2000
 """Characters of a line that patterns see: no pattern can then take long, whatever the file holds."""
-MOST_PLACES = 50
+MOST_PLACES = 2000
+"""Places kept per rule and text; more are counted only."""
 _GATE = re.compile(
     r"[nN][vV][iI][dD][iI][aA]|NCCL_|cuda|CUDA|torch|vllm|VLLM|sglang|rocm|--gpus|HSA_|ray\b|[tT]ensor|marlin|cutlass|jit|autotune|backend"
-    r"|platform|quantization|kv-|speculative|lora|--tp|pynvml|capability|ROCR_|FROM|disaggregation|cudadevrt|arch_list|amazonlinux|ubi|hip"
+    r"|platform|quantiz|QUANTIZ|EetqConfig|AqlmConfig|VptqConfig|SpQRConfig|kv-|speculative|lora|--tp|pynvml|capability|ROCR_|FROM|disaggregation|cudadevrt|arch_list|amazonlinux|ubi|hip"
     r"|CUDNN|cu1|ptxas|cuobjdump|fatbinary|text-generation|text-embeddings|ollama|lmdeploy|flash|tma_desc|_experimental|NCCL|NVTX|CUB|Thrust|nv|NV|trt|TRT|Provider|rapids|sm_|-l(?:cu|nv|nccl)|Cuda|triton|TRITON|modelFormat|find_library|--nv\b|gpu|-acc"
 )
 _COMMENT = re.compile(r"[ \t]*(?:#(?!\s*include)|//)")
 HIP_BUILD = re.compile(
-    r"enable_language\(\s*HIP|find_package\(\s*(?:hip|HIP|hipblas|rocblas|ROCM)\b|\bhip_add_(?:executable|library)|\bGGML_HIP\b|\bUSE_ROCM\b"
-    r"|LANGUAGES[^)\n]*\bHIP\b|torch\.version\.hip|\bROCM_HOME\b|\bIS_HIP_EXTENSION\b|\bWITH_HIP\b|\bPYTORCH_ROCM_ARCH\b|--offload-arch"
+    r"enable_language\(\s*HIP|find_package\(\s*(?:hip|HIP|hipblas|rocblas|ROCM)\b|\bhip_add_(?:executable|library)|LANGUAGES[^)\n]*\bHIP\b"
+    r"|\b(?:USE|ENABLE|WITH|BUILD|BUILD_WITH|GGML|LLAMA|GGML_USE|CT2_USE|PYTORCH_BUILD)_(?:HIP|ROCM|HIPBLAS)\b|torch\.version\.hip|\bROCM_HOME\b"
+    r"|\bIS_HIP_EXTENSION\b|\bPYTORCH_ROCM_ARCH\b|--offload-arch|\bhipcc\b"
 )
+COMPILES_HIP = re.compile(
+    r"enable_language\(\s*HIP|find_package\(\s*(?:hip|HIP)\b|\bhip_add_(?:executable|library)|LANGUAGES[^)\n]*\bHIP\b|\bLANGUAGE\s+HIP\b"
+    r"|\bhip::(?:device|host)\b|--offload-arch|\bhipcc\b[^\n]*(?:\$|\.(?:cu|cpp|hip)\b)|\b(?:CXX|CC|NVCC|HIPCC)\s*[:?]?=\s*\S*hipcc\b|dependency\(\s*['\"]hip"
+)
+"""What makes a build compile by HIP, not only have a switch for it."""
+WHOLE_COMMENTS = re.compile(r"^[ \t]*(?:#|//)[^\n]*", re.MULTILINE)
 
 
 class TextHit(NamedTuple):
-    """One place where a rule matched."""
+    """One place where a rule matched; `times` more than 1 where it stands for the rest of its text."""
 
     rule: str
     line: int
     subject: str
+    times: int = 1
 
 
 def scopes_of(path: str, text: str = "") -> frozenset[str]:
@@ -40,7 +50,7 @@ def scopes_of(path: str, text: str = "") -> frozenset[str]:
     if "." not in name and text.startswith("#!"):
         first = text[:200].partition("\n")[0]
         return frozenset({"python", "env"}) if "python" in first else frozenset({"config", "env", "flags"})
-    if name.startswith(("dockerfile", "containerfile")) or name.endswith((".dockerfile", ".containerfile")):
+    if name.startswith(CONTAINER_NAMES) or name.endswith(CONTAINER_SUFFIXES):
         found |= {"docker", "env", "flags"}
     elif name.endswith(".py"):
         found |= {"python", "env"}
@@ -48,46 +58,11 @@ def scopes_of(path: str, text: str = "") -> frozenset[str]:
         found |= {"build"}
     elif name == "config.pbtxt":
         found |= {"triton"}
-    elif name.endswith(CONFIG_SUFFIXES) or name.startswith(".env") or name == "procfile":
+    elif name.endswith(CONFIG_SUFFIXES) or name.startswith(".env") or name in CONFIG_NAMES:
         found |= {"config", "env", "flags"}
     if is_requirement_file(path):
         found |= {"requirement"}
     return frozenset(found)
-
-
-BUILD_NAMES = frozenset(
-    {
-        *("makefile", "gnumakefile", "meson.build", "meson.options", "build.gradle", "justfile", "build", "workspace"),
-        *("sconstruct", "sconscript", ".bazelrc", "xmake.lua", "premake5.lua", "cmakepresets.json"),
-    }
-)
-BUILD_SUFFIXES = (".cmake", ".mk", ".bazel", ".bzl", ".gn", ".ninja", ".vcxproj", ".props", ".targets", ".bazelrc")
-CONFIG_SUFFIXES = (
-    ".yml",
-    ".yaml",
-    ".sh",
-    ".bash",
-    ".zsh",
-    ".ksh",
-    ".fish",
-    ".def",
-    ".nomad",
-    ".sbatch",
-    ".slurm",
-    ".pbs",
-    ".lsf",
-    ".nix",
-    ".service",
-    ".env",
-    ".conf",
-    ".cfg",
-    ".toml",
-    ".ini",
-    ".tf",
-    ".hcl",
-    ".j2",
-    ".json",
-)
 
 
 class TextScanner:
@@ -114,14 +89,18 @@ class TextScanner:
         for rule, pattern, triggers in self._rules:
             if wanted.isdisjoint(rule.scopes) or (triggers and not any(t in text for t in triggers)):
                 continue
-            for count, match in enumerate(pattern.finditer(text)):
-                if count >= MOST_PLACES:
-                    break
+            line, counted, kept = 1, 0, 0
+            for match in pattern.finditer(text):
                 start = text.rfind("\n", 0, match.start()) + 1
                 if _COMMENT.match(text, start):
                     continue
-                subject = " ".join(match.group().split())[:80]
-                found.append(TextHit(rule.id, text.count("\n", 0, match.start()) + 1, subject))
+                kept += 1
+                if kept > MOST_PLACES:
+                    found[-1] = found[-1]._replace(times=kept - MOST_PLACES + 1)
+                    continue
+                line += text.count("\n", counted, match.start())
+                counted = match.start()
+                found.append(TextHit(rule.id, line, " ".join(match.group().split())[:80]))
         found += _together(text, wanted)
         return found
 

@@ -87,7 +87,8 @@ class Calendar:
 
     Args:
         validation: USD of the target's GPUs while they serve no customer yet (preflight, shadow); part of the plan's overlap cost.
-        payback_hours: time until the hourly saving has earned what comes on top of today's bill; None where nothing is saved.
+        payback_hours: time in which the saving of the end earns what came on top of today's bill; None where nothing is saved.
+        payback_at: from when on the bills so far are below today's; None where nothing is saved, or nothing came on top.
         deadline: asked for; late: cells whose soak ends after it.
         ready: of the pools that get more VMs: no wave begins before its target's hosts can be ready. Pools never measured are left out.
         wave_cells: cells a wave with which none would be late; 0: no number would do; None where none is late.
@@ -103,3 +104,4 @@ class Calendar:
     late: tuple[CellId, ...] = ()
     ready: tuple[ReadyTime, ...] = field(default=(), metadata=LATER)
     wave_cells: int | None = field(default=None, metadata=LATER)
+    payback_at: Instant | None = field(default=None, metadata=LATER)

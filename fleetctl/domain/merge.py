@@ -126,14 +126,48 @@ def _join(groups: dict[tuple[str, str], list[Facts]]) -> tuple[dict[tuple[str, s
     if not anchors:
         anchors = _links((key for key in others if any(source_kind(f.source) == "file" for f in groups[key])), groups)
         others = [key for key in others if all(source_kind(f.source) != "file" for f in groups[key])]
+    names: dict[tuple[tuple[str, str], str], list[str]] = defaultdict(list)
+    apart_at: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for key in others:
         home, doubt = _home(key, groups, anchors)
         if home is not None:
+            for source in {f.source for f in groups[key]}:
+                names[home, source].append(key[1])
             groups[home] += groups.pop(key)
             also[home].add(key[1])
         elif doubt:
             gaps.append(Gap(scope=f"machine {key[1]}", reason=doubt, source=groups[key][0].source))
+        else:
+            addresses = {(f.source, a, f.values.get("port")) for f in groups[key] for a in str(f.values.get("address") or "").split()}
+            for source, address, port in addresses:
+                apart_at[source, address, str(port or "")].append(key[1])
+    gaps += _one_of_many(names)
+    gaps += _many_at_one(apart_at)
     return also, gaps
+
+
+MOST_NAMED = 5
+
+
+def _one_of_many(names: Mapping[tuple[tuple[str, str], str], list[str]]) -> Iterator[Gap]:
+    """Yield the machines that one source lists by several names, for instance several hosts of an inventory with one address."""
+    for (home, source), many in sorted(names.items()):
+        if len(many) > 1:
+            text = f"{source} lists it {len(many)} times, as {_some(many)}: taken for one machine, by address or name"
+            yield Gap(scope=f"machine {home[1]}", reason=text, source=source)
+
+
+def _many_at_one(names: Mapping[tuple[str, str, str], list[str]]) -> Iterator[Gap]:
+    """Yield the addresses (with port) that several machines of one source have: nothing tells whether they are one, so they stay apart."""
+    for (source, address, port), many in sorted(names.items()):
+        if len(many) > 1:
+            text = f"{len(many)} machines of {source} have it, {_some(many)}: each is listed by itself, though they may be one"
+            yield Gap(scope=f"address {address}{':' if port else ''}{port}", reason=text, source=source)
+
+
+def _some(names: list[str]) -> str:
+    shown = sorted(names)
+    return ", ".join(shown[:MOST_NAMED]) + (f" and {len(shown) - MOST_NAMED} more" if len(shown) > MOST_NAMED else "")
 
 
 def _links(keys: Iterable[tuple[str, str]], groups: Mapping[tuple[str, str], list[Facts]]) -> dict[tuple[str, str], set[tuple[str, str]]]:

@@ -148,6 +148,7 @@ class Certificate:
         proof: "prices", or "branch and bound" where the solver's tree proves more than prices can.
         covered: USD/h of those VMs that commitments by scope pay for, already taken off `cost`; None where there are none.
         later: the same for each stage that waits for a release, on what the stages before it leave (their moves' cost included).
+        apart: USD/h of the gap that comes from keeping groups apart, which the bound leaves out; None where it does not, or nothing does.
     """
 
     cost: Money
@@ -161,6 +162,7 @@ class Certificate:
     caps: tuple[tuple[str, float], ...] = ()
     later: tuple[Certificate, ...] = field(default=(), metadata=LATER)
     covered: Money | None = field(default=None, metadata=LATER)
+    apart: Money | None = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,12 @@ from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Grade, Route
 from fleetctl.domain.units import Instant
 
+TARGETS = (
+    *("gfx900", "gfx902", "gfx904", "gfx906", "gfx908", "gfx909", "gfx90a", "gfx90c", "gfx942", "gfx950"),
+    *("gfx1010", "gfx1011", "gfx1012", "gfx1013", "gfx1030", "gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036"),
+    *("gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153", "gfx1200", "gfx1201", "gfx1250", "gfx1251"),
+)
+"""AMD's architectures that a compiler of ROCm may be asked for. Source: LLVM's AMDGPUUsage, table of processors from GFX9 on."""
 ROUTES: tuple[Route, ...] = ("native", "rebuild", "hipify", "scale", "zluda", "stay")
 """In the order in which they are tried; the first that is open is taken."""
 

@@ -41,6 +41,7 @@ class ProvisionPlan:
     Args:
         path: the plan file (0600, never leaves the run folder); digest: SHA-256 of its bytes.
         state_lineage, state_serial: of the state it was made from ("" and 0 where there is none yet).
+        outputs_change: what the state says of the hosts is not what is there: a run died before it wrote that, or a group replaced one.
     """
 
     pools: tuple[PoolId, ...]
@@ -51,10 +52,11 @@ class ProvisionPlan:
     state_serial: int
     stack: str
     tool: str
+    outputs_change: bool = False
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether nothing would change."""
+        """Tell whether no resource would change."""
         return all(c.actions in {("no-op",), ("read",)} for c in self.changes)
 
 
@@ -90,12 +92,14 @@ class ProvisionFailure:
     Args:
         code: stable, such as "provision.apply_failed" or "provision.interrupted".
         details: every complaint in full, for the classifier of errors.
+        at_work: the run was asked to stop and left behind, still at work; it holds the state's lock.
     """
 
     code: str
     text: str
     made: tuple[str, ...] = ()
     details: tuple[str, ...] = ()
+    at_work: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -161,6 +161,7 @@ class Observation:
             is_paged: another cell holds for the same provider already, so somebody has been paged.
         checks: how the checks of both arms stand.
         served: who answered customers since the step was shown, where it has no evidence of its own (nothing, or all, on the target).
+        told_within: how late the router may tell of them.
         calm: what customers got while nothing was on the target yet.
         foreign_write: what others wrote to the source's minimum; writer: who wrote the weight that stands, "" where nobody can tell.
         both_failing: cells whose customers get errors on both sides, where this one's do; is_all_paged: somebody was paged for them.
@@ -183,6 +184,7 @@ class Observation:
     identity: ArmsIdentity | None = None
     checks: tuple[CheckSeen, ...] = ()
     served: Served | None = None
+    told_within: timedelta = timedelta(0)
     calm: Evidence | None = None
     both_failing: int = 0
     is_all_paged: bool = False

@@ -74,6 +74,7 @@ class RouterCapabilities:
     Args:
         switch_ms: measured time from set to the last new request, None until measured.
         fence: "target" compares tokens inside the router; "single_writer" cannot.
+        served_s: how far back served counts must reach to hold anything: some are told by the minute, and late.
     """
 
     switch_ms: float | None
@@ -81,6 +82,7 @@ class RouterCapabilities:
     mirror: bool
     fence: Literal["target", "single_writer"]
     weight_lease: Literal["router", "none"] = "none"
+    served_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

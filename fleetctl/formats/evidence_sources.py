@@ -61,13 +61,14 @@ EVIDENCE: Mapping[str, EvidenceSpec] = {
         frozenset({"latency", "ttft", "token_time", "nll"}),
         True,
         {
-            "recording": "A file of ours (0600), relative to the workspace, with its cell, region, expiry and opt-in in the first line.",
+            "recording": "An encrypted file of ours (0600), relative to the workspace; its first line says cell, region, expiry, opt-in.",
+            "opted_out": "A file of tenants who opted out, one a line, relative to the workspace; their requests are sent no more.",
             "max_tokens": "Most that an answer may have, from 2; a request that asked for fewer gets fewer. Default 64.",
             "limit": "Longest wait for an answer. Default 30s.",
             "via": "router (the default): through the cell's router, pinned; endpoints: to the replicas themselves.",
             "least": "Pairs from which the baseline's quantiles are frozen. Default 200.",
         },
-        {},
+        {"key": "The recording's key: 32 bytes in base64 (`openssl rand -base64 32`)."},
     ),
     "scrape": EvidenceSpec(
         "Counters from the engines' own metrics pages: detection and shares over bounds, no percentage",
@@ -113,7 +114,8 @@ EVIDENCE: Mapping[str, EvidenceSpec] = {
 }
 
 
-_NEEDED = {"prometheus": ("url",), "recording": ("path",), "replay": ("recording",)}
+_NEEDED = {"prometheus": ("url",), "recording": ("path",), "replay": ("recording", "opted_out")}
+_SECRETS_NEEDED = {"replay": ("key",)}
 
 
 def check_evidence(kind: str, settings: Mapping[str, str], secrets: Mapping[str, object]) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -137,6 +139,9 @@ def check_evidence(kind: str, settings: Mapping[str, str], secrets: Mapping[str,
     for needed in _NEEDED.get(kind, ()):
         if not settings.get(needed):
             yield ("settings",), f"{needed} is missing"
+    for needed in _SECRETS_NEEDED.get(kind, ()):
+        if needed not in secrets:
+            yield ("secrets",), f"{needed} is missing"
 
 
 def _wrong_value(key: str, text: str) -> str:

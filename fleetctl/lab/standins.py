@@ -245,13 +245,20 @@ class Repository:
     def roles(self, version: str = OLD) -> dict[str, object]:
         """Return what the roles are told on a host of stand-ins, without the release's own values, key, servers and models."""
         return {
+            "kernel_pin_headers": False,  # the kernel is that of the machine outside
             "amdgpu_driver_load": False,  # there is no device and no module to load in a container
             "rocm_accelerators": 8,
             "host_tuning_live": False,  # /proc/sys is read-only in a container
             "host_tuning_platform": "azure-guest",
             "container_engine_packages": [{"name": "standin-engine", "version": version}],
             "container_engine_command": "/bin/true",
-            "translation_layer_environment": {"CUDA_VISIBLE_DEVICES": "0,1", "NCCL_NVLS_ENABLE": "1", "NCCL_MIN_NCHANNELS": "112"},
+            "translation_layer_environment": {
+                "CUDA_VISIBLE_DEVICES": "0,1",
+                "NCCL_NVLS_ENABLE": "1",
+                "NCCL_MIN_NCHANNELS": "112",
+                "PYTORCH_CUDA_ALLOC_CONF": "garbage_collection_threshold:0.9",
+                "CUDA_LAUNCH_BLOCKING": "1",
+            },
             "model_store_files": [
                 {"path": "m/weights.bin", "url": f"{self.uri}/weights.bin", "sha256": hashlib.sha256(_WEIGHTS).hexdigest()},
             ],

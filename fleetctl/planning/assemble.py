@@ -91,10 +91,17 @@ def assemble(
             limits=np.maximum(limits, caps @ count) if len(limits) else limits,
             units=np.array(units, dtype=np.float64).reshape(len(funds), pools),
             funds=np.array(funds, dtype=np.float64),
+            group=_groups(asked),
         ),
         limits,
         names,
     )
+
+
+def _groups(asked: Sequence[Asked]) -> Ints:
+    """Return the number of each cell's group of those that must not share a target (`apart`), -1 for none; () where nobody has one."""
+    names = {name: i for i, name in enumerate(dict.fromkeys(a.workload.apart for a in asked if a.workload.apart))}
+    return np.array([names.get(a.workload.apart, -1) for a in asked] if names else [], dtype=np.int64)
 
 
 def _today(sites: Sequence[Site], asked: Sequence[Asked], start: Ints, size: Floats) -> tuple[Floats, Floats]:

@@ -5,9 +5,10 @@ start of a wave   when the wave before has its last cell in soak (as `fleetctl m
 end of a step     its planned hours later; where that is inside a freeze window, the window's end (a freeze binds advance alone)
                   a later stage's first wave: when every soak of the stages before is over, since their sources are released first
 release of VMs    of a source pool: after the soak of the stage's last wave that takes a cell from it
-both sides        from the start of a stage's first wave (no freeze window is open), less the time in which its new VMs get ready:
-                  VMs that come until their pool's last soak ends; VMs that go until their release
-payback           what comes on top of today's bill / what an hour saves
+both sides        VMs that come are paid for from the start of a stage's first wave (no freeze window is open), less the time in which
+                  they get ready; VMs that go until their release, and a freeze that holds a step holds that too
+on top            the most that the bill so far has been above today's: VMs that came less VMs given back, hour by hour
+payback           that / what an hour saves in the end; and the moment from which the bill so far is below today's
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import ROUND_HALF_UP, Decimal
+from itertools import pairwise
 from types import MappingProxyType
 
 from fleetctl.domain.calendar import Calendar, ReadyTime, Release, WaveDates
@@ -80,19 +82,21 @@ def make_calendar(
         soak, end = max(t.soak for t in known.values()), max(t.end for t in known.values())
         dates.append(WaveDates(index=wave.index, start=start, soak=soak, end=end, waits=names, after=released))
         cursor, over = soak, max(over, end)
-    releases, coming, going = _both_sides(list(zip(waves, dates, strict=True)), stages, paid_from, outcomes)
+    releases, flows, going = _both_sides(list(zip(waves, dates, strict=True)), stages, paid_from, outcomes)
+    extra, earned = _on_top(flows)
     calendar = Calendar(
         start=dates[0].start,
         end=max(d.end for d in dates),
         waves=tuple(dates),
         releases=releases,
         validation=_money(_validation(outcomes, needs)),
-        payback_hours=round(float(coming / saving), 2) if saving > 0 else None,
+        payback_hours=round(float(extra / saving), 2) if saving > 0 else None,
+        payback_at=earned if saving > 0 else None,
         deadline=deadline,
         ready=tuple(sorted({t for found in coming_up.values() for t in found.values()}, key=lambda t: t.pool)),
         late=tuple(sorted(c for c, end in ends.items() if deadline is not None and end > deadline)),
     )
-    return calendar, _money(coming + going), _money(coming)
+    return calendar, _money(extra + going), _money(extra)
 
 
 def _both_sides(
@@ -100,18 +104,44 @@ def _both_sides(
     stages: Sequence[Sequence[PoolCost]],
     paid_from: Mapping[int, Instant],
     outcomes: Mapping[CellId, Outcome],
-) -> tuple[tuple[Release, ...], Decimal, Decimal]:
-    """Return what is given back when, and the USD of VMs that come and of VMs that go, while both are up."""
-    releases, coming, going = list[Release](), Decimal(0), Decimal(0)
+) -> tuple[tuple[Release, ...], list[tuple[Instant, Decimal]], Decimal]:
+    """Return what is given back when, each change of the bill (when, USD per hour), and the USD of VMs that go until they are released."""
+    releases, flows, going = list[Release](), list[tuple[Instant, Decimal]](), Decimal(0)
     for number, begin in paid_from.items():
         mine = [(w, d) for w, d in dated if w.stage == number]
         by_pool = {p.pool: p for p in stages[number - 1]}
-        last = _last_ends(mine, outcomes)
+        targets = dict.fromkeys(t for w, _ in mine for c in w.cells if (t := outcomes[c].target) is not None)
         given_back = _releases(by_pool, mine, outcomes)
-        coming += sum((_usd_until(by_pool[p], max(0, _more(by_pool[p])), at - begin) for p, at in last.items()), Decimal(0))
-        going += sum((_usd_until(by_pool[r.pool], r.vms, r.at - begin) for r in given_back), Decimal(0))
+        flows += [(begin, _usd(by_pool[p], max(0, _more(by_pool[p])))) for p in targets]
+        flows += [(r.at, -_usd(by_pool[r.pool], r.vms)) for r in given_back]
+        going += sum((_usd(by_pool[r.pool], r.vms) * _hours(r.at - begin) for r in given_back), Decimal(0))
         releases += given_back
-    return tuple(releases), coming, going
+    return tuple(releases), flows, going
+
+
+def _on_top(flows: Iterable[tuple[Instant, Decimal]]) -> tuple[Decimal, Instant | None]:
+    """Return the most USD by which the bill so far is above today's, and from when on it stays below; None where it never does."""
+    ordered = sorted(flows, key=lambda f: f[0])
+    rate, so_far, most, earned = Decimal(0), Decimal(0), Decimal(0), None
+    for (at, change), (until, _) in pairwise([*ordered, (ordered[-1][0], Decimal(0))] if ordered else []):
+        rate += change
+        before, so_far = so_far, so_far + rate * _hours(until - at)
+        most = max(most, so_far)
+        if so_far > 0:
+            earned = None
+        elif before > 0:
+            earned = at + _span(before / -rate)
+    if so_far > 0 and rate < 0:
+        earned = ordered[-1][0] + _span(so_far / -rate)
+    return most, None if rate > 0 else earned
+
+
+def _hours(span: timedelta) -> Decimal:
+    return Decimal(str(round(span.total_seconds() / 3600, 6)))
+
+
+def _span(hours: Decimal) -> timedelta:
+    return timedelta(seconds=round(min(float(hours), 24 * 365 * 1000) * 3600))
 
 
 def _coming_up(pools: Sequence[PoolCost], ready: Mapping[PoolId, ReadyTime]) -> dict[PoolId, ReadyTime]:
@@ -139,16 +169,6 @@ def _thawed(at: Instant, freeze: Sequence[FreezeWindow]) -> tuple[Instant, tuple
     return at, tuple(names)
 
 
-def _last_ends(mine: Sequence[tuple[Wave, WaveDates]], outcomes: Mapping[CellId, Outcome]) -> dict[PoolId, Instant]:
-    out: dict[PoolId, Instant] = {}
-    for wave, when in mine:
-        for cell in wave.cells:
-            target = outcomes[cell].target
-            if target is not None:
-                out[target] = max(when.end, out.get(target, when.end))
-    return out
-
-
 def _releases(
     pools: Mapping[PoolId, PoolCost], mine: Sequence[tuple[Wave, WaveDates]], outcomes: Mapping[CellId, Outcome]
 ) -> list[Release]:
@@ -169,8 +189,8 @@ def _more(pool: PoolCost) -> int:
     return pool.vms_then - pool.vms_now
 
 
-def _usd_until(pool: PoolCost, vms: int, span: timedelta) -> Decimal:
-    return Decimal(0) if pool.price is None else vms * pool.price.amount * Decimal(str(round(span.total_seconds() / 3600, 6)))
+def _usd(pool: PoolCost, vms: int) -> Decimal:
+    return Decimal(0) if pool.price is None else vms * pool.price.amount
 
 
 def _validation(outcomes: Mapping[CellId, Outcome], needs: Mapping[CellId, tuple[StepNeed, ...]]) -> Decimal:

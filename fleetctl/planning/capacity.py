@@ -48,6 +48,10 @@ def _verdict(place: Candidate, count: int, kind: str, reasons: Sequence[str]) ->
 
 
 def _said(place: Candidate, count: int, reading: SkuReading | None) -> Iterator[str]:
+    """Yield what the cloud says against a place; a reserved one counts against the quota already, so filling it needs none.
+
+    Source: Microsoft Learn "Create a capacity reservation" (moving machines into a reservation frees their quota); read 2026-11-30.
+    """
     if reading is None:
         return
     if not reading.offered:
@@ -59,7 +63,7 @@ def _said(place: Candidate, count: int, reading: SkuReading | None) -> Iterator[
         yield f"zone {place.zone} of {place.region} does not offer {place.sku}"
     if place.zone in reading.closed_zones and place.zone:
         yield f"zone {place.zone} of {place.region} is closed to the subscription for {place.sku}"
-    need = reading.vcpus * count
+    need = reading.vcpus * max(0, count - _reserved(place, reading))
     for row in reading.quotas:
         if row.binds in ("both", place.priority) and need > row.limit - row.used:
             least = row.used + need

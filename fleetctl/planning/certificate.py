@@ -48,6 +48,7 @@ def _proof(sites: Sequence[Site], policy: Policy, stage: Stage, caps: tuple[str,
         ),
         covered=_usd(saved(program, answer.vms.astype(float))) if covers else None,
         caps=tuple((name, float(y.caps[k])) for k, name in enumerate(caps)),
+        apart=_usd(answer.apart) if round(answer.apart, 2) > 0 else None,
     )
 
 

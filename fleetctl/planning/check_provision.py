@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from fleetctl.domain.ids import PoolId
 from fleetctl.domain.people import Diagnostic
@@ -21,6 +21,27 @@ _RUNS_ON = frozenset(
 """Attributes that change while the machine runs. Any other is taken to restart it: a new size, a disk controller, a placement do
 (Azure moves the machine, which empties its local disks, and may have no room for it). Source: azurerm 5.2,
 website/docs/r/linux_virtual_machine.html; Microsoft Learn "Resize a virtual machine"; read 2026-11-30."""
+_GROUPS_KEEP: Mapping[str, frozenset[str]] = {
+    "aws_autoscaling_group": frozenset(
+        {
+            "tag",
+            "tags",
+            "tags_all",
+            "timeouts",
+            "min_size",
+            "max_size",
+            "desired_capacity",
+            "launch_template",
+            "protect_from_scale_in",
+            "wait_for_capacity_timeout",
+            "force_delete",
+            "capacity_reservation_specification",
+        }
+    )
+}
+"""Attributes of a group that change without ending its machines (a new template is for new machines; a size is looked at by itself).
+Any other is taken to end some: other subnets rebalance, a longest life or a refresh replaces. Source: Amazon EC2 Auto Scaling user guide,
+"Rebalancing activities" and "Instance refresh"; read 2026-11-30."""
 _NEVER_FINISHED = "replace_because_tainted"
 
 
@@ -36,7 +57,7 @@ def check_provision(
     A machine whose making failed (Terraform calls it tainted) may be made again, but not in a held pool: there it may be one that serves.
 
     Args:
-        holds: pools that serve or are held; nothing of them may be destroyed, replaced or dropped from the state.
+        holds: pools that serve or are held; nothing of them may be destroyed, replaced, made smaller or dropped from the state.
         allowed_types: resource types that the stack is known to make.
         permitted: pools of which hosts may be destroyed or replaced (never a held one).
     """
@@ -49,9 +70,9 @@ def check_provision(
             found.append(
                 _error("provision.unknown_action", change, f"would be put through an unknown action ({', '.join(unknown) or 'none'})")
             )
-        if _ENDING.intersection(change.actions):
+        if _ENDING.intersection(change.actions) or change.machines < 0:
             found.extend(_ending(change, shown, holds, permitted))
-        elif change.type in _IN_SERVICE and "update" in change.actions:
+        elif (change.type in _IN_SERVICE or change.type in _GROUPS_KEEP) and "update" in change.actions:
             found.extend(_restarting(change, shown, holds, permitted))
     return tuple(found)
 
@@ -63,10 +84,12 @@ def _restarting(
     pools = (change.pool,) if change.pool is not None else shown.pools
     if pools and all(pool in permitted and pool not in holds for pool in pools):
         return ()
-    stops = [name for name in change.changed if name not in _RUNS_ON]
+    group = _GROUPS_KEEP.get(change.type)
+    stops = [name for name in change.changed if name not in (_RUNS_ON if group is None else group)]
     if not stops:
         return ()
-    text = f"would be changed in place ({', '.join(stops[:5])}), which restarts it; make a new pool for that"
+    how = "restarts it" if group is None else "may end machines of it"
+    text = f"would be changed in place ({', '.join(stops[:5])}), which {how}; make a new pool for that"
     return (_error("provision.restarts", change, text),)
 
 
@@ -86,6 +109,8 @@ def _ending(
 
 
 def _verb(change: ResourceChange) -> str:
+    if not _ENDING.intersection(change.actions):
+        return f"made smaller by {-change.machines}"
     if "create" in change.actions:
         return "replaced"
     return "destroyed" if "delete" in change.actions else "dropped from the state"

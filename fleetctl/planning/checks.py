@@ -15,6 +15,8 @@ from fleetctl.domain.provision import CapacityVerdict
 from fleetctl.domain.units import Instant
 from fleetctl.planning.cost import Cost
 from fleetctl.planning.evidence_need import LANE_LIMIT_HOURS, Baseline, baseline_of
+from fleetctl.planning.given import Placed
+from fleetctl.planning.options import PlanOptions
 
 
 def make_checks(
@@ -148,6 +150,25 @@ def _price_age(fleet: Fleet, catalog: Catalog, now: Instant) -> tuple[Check, ...
         return ()
     text = f"price book {catalog.price_book_id} is over {PRICE_DAYS} days old for {_named(old)}. Run: fleetctl catalog refresh"
     return (Check(name="price age", ok=False, detail=text),)
+
+
+def asked_check(options: PlanOptions) -> tuple[Check, ...]:
+    """Return what was asked for beside the fleet file, () where nothing was."""
+    if not options.allow_dearer:
+        return ()
+    text = "--allow-dearer: as many cells move as have a place and room, also where staying costs less; so no least cost is proven"
+    return (Check(name="asked", ok=True, detail=text),)
+
+
+def stages_check(placed: Placed, cells: int) -> tuple[Check, ...]:
+    """Return that a release might make room for more, which the plan of so large a fleet does not look at; () where it did look."""
+    if not placed.unstaged:
+        return ()
+    text = (
+        f"one stage only: with {cells:,} cells (over {placed.unstaged:,}) the room that releases make is not planned; some of the cells "
+        "that wait for room may have it then: release, and plan again"
+    )
+    return (Check(name="stages", ok=True, detail=text),)
 
 
 def payback_check(calendar: Calendar | None, policy: Policy) -> tuple[Check, ...]:

@@ -147,7 +147,7 @@ def _verdict(worked: Worked, row: int, site: Site, c: Choice, o: Outcome) -> tup
     if o.kind == "infeasible" and not o.reason.code.startswith(("pool.", "limit.", "capacity.")):
         return o.reason.code, "it would fit, but the cell may not move: see its reason"
     total = _total(worked, row, c)
-    if o.kind != "move" and o.cost_now is not None and total >= float(o.cost_now.amount):
+    if o.kind != "move" and not worked.any_cost and o.cost_now is not None and total >= float(o.cost_now.amount):
         return "price.dearer", f"{total - float(o.cost_now.amount):,.2f} USD/h more than today, the move itself included"
     rooms = worked.placed.rooms
     if rooms is not None and rooms.of(c.pool) < c.padded:
@@ -173,7 +173,7 @@ def _changes(worked: Worked, row: int, c: Choice, o: Outcome) -> Iterator[str]:
     if o.cost_now is None or site.price is None or site.sku is None:
         return
     now, total, share = float(o.cost_now.amount), _total(worked, row, c), _usd(c, site)
-    if total >= now > 0 and share > 0:
+    if total >= now > 0 and share > 0 and not worked.any_cost:
         even = float(site.price.amount) * now / total
         yield f"Price: {site.pool.id} pays below {even:,.2f} USD per VM and hour (now {site.price.amount:,.2f}), the move itself included."
         each = total / c.replicas

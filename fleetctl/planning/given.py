@@ -39,6 +39,7 @@ class Placed:
         stages: VMs of each, at least one; stage_of: of cells that move after the first one's release.
         extra: USD/h of a move itself per (cell, pool), spread over the horizon; None where nothing was asked.
         rooms: what pools and shared limits could still take once all is released; None where nothing was asked.
+        unstaged: cells above which later stages are not looked at, where this fleet has more and a release might help; 0 elsewhere.
     """
 
     stages: tuple[StageVms, ...]
@@ -46,6 +47,7 @@ class Placed:
     certificate: Certificate | None = None
     extra: Floats | None = None
     rooms: Rooms | None = None
+    unstaged: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ from fleetctl.planning.cash import cash_lines
 from fleetctl.planning.check_barriers import BarrierCheck
 from fleetctl.planning.check_facts import Ground
 from fleetctl.planning.checker import check_plan
-from fleetctl.planning.checks import make_checks, payback_check
+from fleetctl.planning.checks import asked_check, make_checks, payback_check, stages_check
 from fleetctl.planning.conflict import Limit, conflict, conflict_check, limits_today
 from fleetctl.planning.cost import Cost, fleet_cost, share, stage_costs
 from fleetctl.planning.deadline import least_wave_cells
@@ -71,6 +71,7 @@ class Worked:
     assessments: Mapping[str, Assessment]
     placed: Placed
     kw: tuple[float | None, ...]
+    any_cost: bool = False
 
 
 def make_plan(
@@ -183,7 +184,13 @@ def _worked(given: Inputs, fleet_digest: Sha256, verdicts: tuple[CapacityVerdict
         times = (replace(times[0], wave_cells=least), *times[1:])
     ordered = tuple(outcomes[c.id] for c in fleet.cells)
     plan = _written(given, fleet_digest, ordered, waves, cost, times, placed, verdicts)
-    early = (*_conflicts(given, outcomes), *limits_today(given.sites, _limits(given)), *payback_check(times[0], fleet.policy))
+    early = (
+        *_conflicts(given, outcomes),
+        *limits_today(given.sites, _limits(given)),
+        *payback_check(times[0], fleet.policy),
+        *asked_check(options),
+        *stages_check(placed, len(asked)),
+    )
     plan = replace(plan, checks=(*early, *plan.checks, *_checked(plan, given, steps, vms, fit_of)))
     return Worked(
         plan=replace(plan, id=plan_id(plan)),
@@ -194,6 +201,7 @@ def _worked(given: Inputs, fleet_digest: Sha256, verdicts: tuple[CapacityVerdict
         assessments=given.assessments,
         placed=placed,
         kw=given.kw,
+        any_cost=options.allow_dearer,
     )
 
 

@@ -20,7 +20,7 @@ class PlanOptions:
     """How to plan.
 
     Args:
-        allow_dearer: move what can move even where staying is cheaper.
+        allow_dearer: as many cells move as have a place and room, also where staying costs less; of all ways to do so the cheapest.
         both_vendors: cells may go to any pool of their regions, back to NVIDIA too (rebalancing).
         migrating: cells on their way, and where to: they are not placed anew, and their pools are held.
         arrived: cells that an earlier plan brought to a target for good, and where: they stay there, in no wave.

@@ -23,6 +23,7 @@ from fleetctl.planning.placement import SPREAD
 if TYPE_CHECKING:
     from fleetctl.planning.rooms import Rooms
 
+ASK = "or pin its target in the fleet file: it moves then though dearer (fleetctl plan --allow-dearer asks that of every cell)."
 LICENCE_RULE = "R068"
 """The finding that a route waits for a licence."""
 
@@ -166,11 +167,13 @@ class Bound:
         paid_until: last day of the commitments that pay for all VMs of the source, "" where they do not.
         is_spread: its source keeps two VMs for another cell of two replicas or more, though their load would fit in one.
         no_wait: why it waits for no release, "" where it may.
+        any_cost: it was asked to move also where that is dearer, so only room can keep it.
     """
 
     paid_until: str = ""
     is_spread: bool = False
     no_wait: str = ""
+    any_cost: bool = False
 
 
 FREE = Bound()
@@ -199,6 +202,8 @@ def stays(
     site, then = sites[best.pool], _usd(best, sites) + extra[best.pool]
     sku = _sku(site)
     base = replace(base, fit=best.fit, speed=best.speed, target_replicas=best.replicas)
+    if bound.any_cost and rooms is not None:
+        return _no_room(base, best, site, rooms, bound)
     if then >= now:
         text = (
             f"{sku.gpu} on {site.pool.id} would cost {then - now:.2f} USD/h more: {best.replicas} replicas for {base.replicas} "
@@ -213,7 +218,7 @@ def stays(
             f"By its share of GPUs {sku.gpu} would save {now - then:.2f} USD/h, but the VMs of {base.source} are paid for until "
             f"{bound.paid_until} (commitment), used or not: it would save that from then on."
         )
-        change = f"Plan again once the commitment ends ({bound.paid_until}); or ask for it: fleetctl plan --allow-dearer"
+        change = f"Plan again once the commitment ends ({bound.paid_until}); {ASK}"
         return replace(base, reason=Reason(code="commitment", text=text), change=change, cost_then=base.cost_now)
     limit = rooms.against(best.pool, best.padded, min(SPREAD, base.replicas)) if rooms is not None else ""
     if limit:
@@ -229,8 +234,21 @@ def stays(
     if bound.is_spread:
         text += f" Pool {base.source} keeps two VMs: the replicas of each of its other cells stand on two."
     text += bound.no_wait
-    change = "More cells that may move together; or ask for it: fleetctl plan --allow-dearer"
+    change = f"More cells that may move together; {ASK}"
     return replace(base, reason=Reason(code="price.whole_vms", text=text), change=change, cost_then=base.cost_now)
+
+
+def _no_room(base: Outcome, c: Choice, site: Site, rooms: Rooms, bound: Bound) -> Outcome:
+    """Return what keeps a cell that was asked to move at any cost: the quota or the shared limit of its cheapest place."""
+    if rooms.of(c.pool) < c.padded:
+        found = full(base, c, site)
+    elif limit := rooms.against(c.pool, c.padded, min(SPREAD, base.replicas)):
+        found = limited(base, c, site, limit)
+    else:
+        text = f"Asked to move, but {site.pool.id} has no room for {c.gpus} more GPUs while both sides are up."
+        reason = Reason(code="pool.limit", text=text)
+        found = replace(base, kind="infeasible", reason=reason, change="Release what has moved, then plan again.", fit=c.fit)
+    return replace(found, reason=replace(found.reason, text=f"{found.reason.text}{bound.no_wait}"))
 
 
 def _opened(rooms: Rooms | None, c: Choice, base: Outcome) -> str:
@@ -254,6 +272,5 @@ def _cheaper(site: Site, now: float, then: float) -> str:
     price = float(site.price.amount) if site.price is not None else 0.0
     even = price * now / then if then > 0 else 0.0
     return (
-        f"It pays below {even:.2f} USD per VM and hour (now {price:.2f}), the move itself included; or with a measured target_speed; "
-        "or ask for it: fleetctl plan --allow-dearer, or pin a target."
+        f"It pays below {even:.2f} USD per VM and hour (now {price:.2f}), the move itself included; or with a measured target_speed; {ASK}"
     )

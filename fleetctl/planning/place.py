@@ -29,7 +29,7 @@ def place(given: Inputs, outcomes: dict[CellId, Outcome], asked: tuple[Asked, ..
         return Placed(stages=(StageVms(peak=now, then=now),))
     from fleetctl.planning.assemble import assemble
     from fleetctl.planning.certificate import certificate_of
-    from fleetctl.planning.solve import solve
+    from fleetctl.planning.solve import LINEAR_CELLS, solve
     from fleetctl.planning.stages import staged
 
     options = given.options
@@ -48,6 +48,7 @@ def place(given: Inputs, outcomes: dict[CellId, Outcome], asked: tuple[Asked, ..
         certificate=certificate,
         extra=program.move,
         rooms=found.rooms,
+        unstaged=LINEAR_CELLS if found.unlooked else 0,
     )
 
 

@@ -41,6 +41,7 @@ class Program:
         caps: (rows, pools) of shared limits per VM at the peak (kW, GPUs of a vendor, USD/h); limits: (rows,).
         units, funds: (commitments, pools) and (commitments,) of those that count by scope (`fleetctl.planning.commitments`).
         most_moves, most_gpus: cells that may move, and GPUs (where they are) of those; endless where nothing limits them.
+        group: (cells,) number of the group that a cell must stand apart from, -1 for none; () where there is no group.
     """
 
     load: Floats
@@ -61,6 +62,7 @@ class Program:
     most_gpus: float = np.inf
     units: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     funds: Floats = field(default_factory=lambda: np.zeros(0))
+    group: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
     def is_limited(self) -> bool:
@@ -104,6 +106,7 @@ class Answer:
     Args:
         pool: (cells,) index of the pool; vms, peak: (pools,) VMs then and at the peak.
         cost, bound: USD/h; proof: "prices" or "branch and bound".
+        apart: USD/h that keeping groups apart costs in this answer, where the bound does not know of it; 0 elsewhere.
     """
 
     pool: Ints
@@ -113,6 +116,7 @@ class Answer:
     bound: float
     prices: Prices
     proof: str
+    apart: float = 0.0
 
 
 def held(p: Program, pool: Ints, among: Bools | None = None) -> Floats:

@@ -9,11 +9,12 @@ Source: planning.md 5 (an optimum of the linear program splits at most one cell 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
 
+from fleetctl.planning.apart import with_rows
 from fleetctl.planning.highs import Found, Model, run
 from fleetctl.planning.polish import polished
 from fleetctl.planning.program import (
@@ -219,6 +220,8 @@ def _exact(p: Program, effort: Effort) -> Answer:
     pool[rows] = p.start[rows]
     part = _fixed(p, pool, rows, p.allowed[rows], sparse=False)
     model, r, c = _model(p, part, whole=True)
+    if len(p.group):
+        model = with_rows(model, p, rows[r], c, np.where(free, -1, pool))
     limited = p.is_limited and int(p.allowed[rows].sum()) > EXACT_CHOICES
     found = run(model, seconds=120.0, gap=1e-4 if limited else 0.0, nodes=LIMITED_NODES if limited else None)
     y, _ = _prices(p)
@@ -227,7 +230,9 @@ def _exact(p: Program, effort: Effort) -> Answer:
     if found.values is not None:
         pool[rows] = _chosen(found, part, r, c)
         fixed = float(p.move[np.flatnonzero(~free), pool[~free]].sum())
-        exact = found.bound + fixed if np.isfinite(found.bound) and p.least_load is None else -np.inf
+        exact = found.bound + fixed if np.isfinite(found.bound) else -np.inf
+        if p.least_load is not None:  # what odd sizes take in the best packing bounds what they take in this one
+            exact = _exact(replace(p, load=p.least_load, least_load=None), effort).bound
     elif not p.is_limited:
         pool = greedy(p, reduced(p, y))
     return _answer(p, pool, y, max(proven, exact), "branch and bound" if exact > proven + TINY else "prices")

@@ -50,6 +50,7 @@ class Ties:
             paid_until=self._until(source) if is_paid else "",
             is_spread=vms == SPREAD and others > 0 and rest <= float(p.size[source]) + TINY,
             no_wait=no_wait,
+            any_cost=self._given.options.allow_dearer,
         )
         return bound, self._first if no_wait else self._rooms
 

@@ -453,7 +453,8 @@ def _at_step(r: Rollout, seen: Observation, now: Instant) -> Decision:
         if r.deadline is not None and now > r.deadline:
             other = f"; {r.spec.other_lane}" if r.spec.other_lane and phase not in ("preflight", "shadow") else ""
             why = Reason(code="step.inconclusive", text=f"{phase}: INCONCLUSIVE, {verdict.why}{other}")
-            return _told(r, seen, why, now, mark=f"{r.step} {r.deadline:%Y%m%dT%H%M%S}", page=False)
+            told = _told(r, seen, why, now, mark=f"{r.step} {r.deadline:%Y%m%dT%H%M%S}", page=False)
+            return replace(told, look_again=look)  # it may wait for a person for weeks: looks go on as at any step
         return Decision(
             next=replace(r, hold_reason=""), effects=effects, why=Reason(code="step.wait", text=f"{phase}: {verdict.why}"), look_again=look
         )
@@ -470,12 +471,13 @@ def _advance(r: Rollout, seen: Observation, now: Instant, verdict: Gate, renewal
     passed = replace(r, step_done=True)
     if r.paused:
         why = Reason(code="paused", text=f"{r.phase}: paused; {verdict.why}")
-        return Decision(next=passed, effects=renewal, why=why, look_again=MOVING)
+        return Decision(next=passed, effects=renewal, why=why, look_again=_look_after(r))
     if PHASE_ORDER.index(following.phase) > PHASE_ORDER.index(r.until):
         why = Reason(code="step.done", text=f"{r.phase}: done ({verdict.why}); going no further than asked")
         return Decision(next=passed, effects=renewal, why=why, look_again=_look_after(r))
     if seen.window.active:
-        return _held(passed, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
+        held = _held(passed, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
+        return replace(held, look_again=_look_after(r))
     raised = min(following.weight_bp, r.spec.cap_bp)
     if raised > seen.split.target_bp and (held := _not_ready(passed, seen, now) or _unchecked(passed, seen, now)):
         return held

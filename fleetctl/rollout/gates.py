@@ -17,6 +17,8 @@ In full and soak the control is 5 % of the traffic: no FAIL on any guardrail and
 
 ANSWERED_LEAST, ANSWERED_WAIT = 40, timedelta(seconds=30)
 """Customers who must have been answered at 100 % before a rollout is complete, and how long they are waited for."""
+TOLD_LATE = timedelta(seconds=60)
+"""A router that tells later than this who answered is waited for at weight 0 too: else nobody would see that it leaks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,7 @@ def gate(r: Rollout, seen: Observation, now: Instant) -> Gate:
     """Ask the current phase's gate. `r` is settled and has evidence where it needs any."""
     match r.phase:
         case "preflight":
-            return _preflight(r, seen)
+            return _preflight(r, seen, now)
         case "shadow":
             return _shadow(r, seen)
         case "complete":
@@ -45,15 +47,24 @@ def gate(r: Rollout, seen: Observation, now: Instant) -> Gate:
 
 def _complete(r: Rollout, seen: Observation, now: Instant) -> Gate:
     """Wait for customers who show that the router sends all of them to the target, where somebody can count them."""
-    served = seen.served
-    if served is not None and r.settled_at is not None and served.baseline + served.canary < ANSWERED_LEAST:
-        left = (r.settled_at + ANSWERED_WAIT - now).total_seconds()
-        if left > 0:
-            return Gate(open=False, why=f"soak is over; counting who answers, {left:.0f} s more at most")
+    wait = seen.told_within if seen.told_within > TOLD_LATE else ANSWERED_WAIT
+    left = _uncounted_s(r, seen, wait, now)
+    if left > 0:
+        answered = 0 if seen.served is None else seen.served.baseline + seen.served.canary
+        text = f"soak is over; counting who answers at 100 %: {answered} of {ANSWERED_LEAST} customers so far, {left:.0f} s more at most"
+        return Gate(open=False, why=text)
     return Gate(open=True, why="soak is over")
 
 
-def _preflight(r: Rollout, seen: Observation) -> Gate:
+def _uncounted_s(r: Rollout, seen: Observation, wait: timedelta, now: Instant) -> float:
+    """Return the seconds for which customers are still waited for that show who answers; 0 where enough came, or nobody can count them."""
+    served = seen.served
+    if served is None or r.settled_at is None or served.baseline + served.canary >= ANSWERED_LEAST:
+        return 0.0
+    return max(0.0, (r.settled_at + wait - now).total_seconds())
+
+
+def _preflight(r: Rollout, seen: Observation, now: Instant) -> Gate:
     if seen.source_ready is not None and seen.source_ready < 1.0:
         return Gate(open=False, why=f"source answers on {seen.source_ready:.0%} of its replicas")
     if seen.source_ready is None or seen.target_ready is None:
@@ -67,6 +78,9 @@ def _preflight(r: Rollout, seen: Observation) -> Gate:
     probed = any(g.name in LADDER_METRICS[1:] and g.judged for p in r.spec.phases for g in p.guardrails)
     if probed and (r.since is None or r.since.thresholds is None):
         return Gate(open=False, why="collecting the baseline's quantiles of time to first token and per token")
+    left = _uncounted_s(r, seen, seen.told_within, now) if seen.told_within > TOLD_LATE else 0.0
+    if left > 0:
+        return Gate(open=False, why=f"both pools answer; counting who answers customers at weight 0, {left:.0f} s more at most")
     return Gate(open=True, why="both pools answer real completions")
 
 

@@ -17,7 +17,7 @@ from fleetctl.domain.pool import Host, PoolSpec
 from fleetctl.domain.provision import HostResult, Progress, Provisioned, ProvisionPlan
 from fleetctl.errors import ConfigureFailed, LeaseHeld
 from fleetctl.ports.capacity import CapacitySource, Configurator, Leftovers, Provisioner
-from fleetctl.ports.state import Clock, Held, Lease, Records, Store
+from fleetctl.ports.state import Clock, Held, Lease, Lost, Records, Store
 
 POOL_TTL = timedelta(minutes=90)
 """Longest that one step of a run may take (an apply is stopped after 60 minutes); renewed at each step, and taken from a dead holder."""
@@ -127,6 +127,19 @@ def take(ports: CapacityPorts, scope: str) -> Lease:
         text = f"{lease.holder} works on {scope} until {lease.until:%H:%M:%S} UTC."
         raise LeaseHeld("lease.held", text, hint="Wait for it, then run the same command again")
     return lease
+
+
+def still_held(ports: CapacityPorts, lease: Lease) -> Lease:
+    """Return a pool's lease, renewed: asked before each call that removes something, as a run may have slept while another took over.
+
+    Raises:
+        LeaseHeld: lease.lost.
+    """
+    renewed = ports.store.renew(lease, POOL_TTL)
+    if isinstance(renewed, Lost):
+        text = f"somebody else has taken over pool {lease.scope}; this run stops where it is."
+        raise LeaseHeld("lease.lost", text, hint="Wait for the other run, then run the same command again")
+    return renewed
 
 
 def known_hosts(records: Records, pools: Sequence[PoolId]) -> tuple[Host, ...]:

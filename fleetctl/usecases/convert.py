@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from fleetctl.assess.convert import convert_bytes, patch_of
-from fleetctl.assess.source import C_SUFFIXES, CUDA_SUFFIXES
+from fleetctl.assess.file_kinds import C_SUFFIXES, CUDA_SUFFIXES
 from fleetctl.domain.plan import Assessment
 from fleetctl.domain.portability import RuleBook, Skipped, TextFile
 from fleetctl.errors import UsageError

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from fleetctl.domain.catalog import Catalog
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.merge import MACHINE, Said, Thing, choose
 from fleetctl.domain.people import Gap
+from fleetctl.domain.pool import Sku
 from fleetctl.domain.units import Instant, Scalar
-from fleetctl.domain.workload import Cell, Workload
+from fleetctl.domain.workload import Cell, Existing, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,13 +102,15 @@ def match_found(fleet: Fleet, things: Sequence[Thing], catalog: Catalog | None, 
         if pool_of.get(machine.id):
             by_pool[pool_of[machine.id]].append(machine)
     workloads = {w.id: w for w in fleet.workloads}
+    told = _told_of_pools(fleet, by_key)
+    skus = {s.name: s for s in catalog.skus} if catalog else {}
     cells = {
         str(c.id): _cell(c, workloads[c.workload], by_key, mine[c.id], [*tagged[c.id], *tagged[c.workload]], by_pool[c.source])
         for c in fleet.cells
     }
     return Found(
         at=at,
-        things=tuple(things),
+        things=tuple(_completed(t, told.get(pool_of[t.id], {}), skus) if t.kind == MACHINE else t for t in things),
         pools=_found_pools(machines, pool_of, catalog),
         unclaimed=tuple(e for e in engines if e.id not in claimed),
         doubts=tuple(doubts),
@@ -127,6 +130,50 @@ def _pools_of(fleet: Fleet, machines: Iterable[Thing]) -> dict[str, str]:
         alike = shapes.get((m.text("sku").casefold(), m.text("region").casefold(), m.text("priority") or "regular"), [])
         out[m.id] = named if named in names else alike[0] if len(alike) == 1 else ""
     return out
+
+
+Told = Mapping[str, tuple[Scalar, str]]
+"""Facts by name, each with its source."""
+
+
+def _told_of_pools(fleet: Fleet, by_key: Mapping[tuple[str, str], Thing]) -> dict[str, Told]:
+    """Return what the fleet file says of the machines of each pool: a workload or owner only where there is one alone."""
+    users: dict[str, set[str]] = defaultdict(set)
+    for c in fleet.cells:
+        for pool_id in _pools_of_cell(c):
+            users[pool_id].add(c.workload)
+    owner_of = {str(w.id): w.owner for w in fleet.workloads}
+    out: dict[str, Told] = {}
+    for p in fleet.pools:
+        declared = by_key.get(("pool", str(p.id)))
+        source = declared.source if declared else "file"
+        owners = {owner_of[w] for w in users[p.id]}
+        values: dict[str, Scalar] = {"pool": p.id, "vendor": p.vendor, "sku": p.sku, "region": p.region}
+        values |= {"workload": next(iter(users[p.id]))} if len(users[p.id]) == 1 else {}
+        values |= {"owner": owners.pop()} if len(owners) == 1 else {}
+        out[p.id] = {n: (v, source) for n, v in values.items() if v}
+    return out
+
+
+def _completed(machine: Thing, told: Told, skus: Mapping[str, Sku]) -> Thing:
+    """Return a machine with what its declared pool and the catalogue say of it, where nobody who looked at it said so."""
+    missing = {n: said for n, said in told.items() if not machine.text(n)}
+    sku = skus.get(machine.text("sku") or str(told.get("sku", ("", ""))[0]))
+    if sku is not None:
+        known: Told = {"gpus": (sku.accelerators, "catalogue"), "gpu": (sku.gpu, "catalogue")}
+        missing |= {n: said for n, said in known.items() if said[0] and not machine.text(n)}
+    if not missing:
+        return machine
+    return replace(
+        machine,
+        values={**machine.values, **{n: v for n, (v, _) in missing.items()}},
+        origin={**machine.origin, **{n: source for n, (_, source) in missing.items() if source != machine.source}},
+    )
+
+
+def _pools_of_cell(cell: Cell) -> tuple[str, ...]:
+    """Return the pools that serve a cell, or will: its source, and its target where it names one."""
+    return (cell.source, cell.target.pool if isinstance(cell.target, Existing) else str(cell.target or ""))
 
 
 def _claims(fleet: Fleet, engines: Iterable[Thing]) -> dict[str, str]:

@@ -20,18 +20,18 @@ from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import PoolId
 from fleetctl.domain.people import Diagnostic
 from fleetctl.domain.plan import Plan
-from fleetctl.domain.pool import PoolSpec
+from fleetctl.domain.pool import Host, PoolSpec
 from fleetctl.domain.provision import Progress, Provisioned, ProvisionFailure, ProvisionPlan
-from fleetctl.errors import CapacityUnavailable, CredentialsMissing, FleetctlError, Interrupted, LeaseHeld, ProvisionFailed
+from fleetctl.errors import CapacityUnavailable, CredentialsMissing, FleetctlError, LeaseHeld, ProvisionFailed
 from fleetctl.planning.capacity import ranked, still_open
 from fleetctl.planning.check_delta import ALLOWED, check_delta, cost_of_delta
 from fleetctl.planning.check_provision import LAB_TYPES, check_provision
 from fleetctl.planning.provision_codes import Action
 from fleetctl.planning.provision_errors import Trouble, classify
 from fleetctl.ports.capacity import Leftovers, Provisioner
-from fleetctl.ports.state import Lease, Lost
-from fleetctl.usecases.capacity import POOL_TTL, CapacityPorts, PoolHosts, ProvisionOutcome, held_pools, note, take
-from fleetctl.usecases.provision_causes import explained, standing
+from fleetctl.ports.state import Lease
+from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, ProvisionOutcome, held_pools, note, still_held, take
+from fleetctl.usecases.provision_causes import explained, given_up, no_place, standing
 
 MOST_TRIES = 12
 MOST_WAITS = 3
@@ -144,19 +144,25 @@ def _pool(
 def _intent(spec: PoolSpec, fleet: Fleet, lease: Lease, ports: CapacityPorts, provisioner: Provisioner) -> ProvisionIntent:
     """Return the pool's intent: the one on record, or a new one, whose tag no other ever had.
 
-    A lease's token is never reused, but each workspace counts its own: the tag also holds who takes it, and when. Where nothing is on
-    record and a state has hosts, they are somebody's: another workspace of the team, or ours before its records were lost. They keep
-    their tag.
+    A lease's token is never reused, but each workspace counts its own: the tag also holds who takes it, and when. Where no host is on
+    record and a state has some under another tag than ours, they are somebody's: another workspace of the team, or ours before its
+    records were lost. They serve, and keep their tag.
     """
     asked = Candidate(sku=spec.sku, region=spec.region, zone=spec.zone, priority=spec.priority)
     last = ports.records.get(ProvisionIntent, spec.pool)
     known = ports.records.get(PoolHosts, spec.pool)
-    hosts = known.hosts if known is not None else provisioner.outputs(spec.pool) if last is None else ()
-    fresh = not hosts
+    hosts = known.hosts if known is not None else ()
+    found: tuple[Host, ...] = ()
+    if not hosts:
+        with contextlib.nullcontext() if last is None else contextlib.suppress(ProvisionFailed):  # a Terraform may be at work on it
+            found = provisioner.outputs(spec.pool)
+    theirs = next((v for h in found for k, v in h.variables if k == "intent" and _TAG.match(v)), "")
     if last is not None:
-        return replace(last, asked=asked, place=last.place if last.asked == asked else asked, fresh=fresh)
+        others = theirs if theirs != last.tag else ""
+        place = last.place if last.asked == asked else asked
+        return replace(last, asked=asked, place=place, fresh=not (hosts or others), tag=others or last.tag)
+    fresh = not (hosts or found)
     mark = digest([ports.holder, ports.clock.now()])[:8]
-    theirs = next((v for h in hosts for k, v in h.variables if k == "intent" and _TAG.match(v)), "")
     tag = theirs or f"{fleet.lineage[:40]}-{spec.pool}-{lease.token}-{mark}"
     return ProvisionIntent(pool=spec.pool, tag=tag, step="planning", asked=asked, place=asked, at=ports.clock.now(), fresh=fresh)
 
@@ -249,7 +255,7 @@ def _try(s: _Saga, place: Candidate) -> ProvisionOutcome | Trouble:
     _put(s, "applying", place=place, digest_=shown.digest)
     s.ports.reached("planned")
     done: Provisioned | None = None
-    if not shown.is_empty:
+    if not shown.is_empty or shown.outputs_change:
         s.ports.shown(_at(s, place), shown, cost)
         result = s.provisioner.apply(shown, s.lease.token, s.on)
         s.ports.reached("applied")
@@ -312,7 +318,7 @@ def _failed(s: _Saga, place: Candidate, result: ProvisionFailure) -> Trouble:
         _adopt(s, exists)
         return replace(trouble, action=Action.WAIT_RETRY, wait=timedelta())
     if result.code in {"provision.interrupted", "provision.timeout"} and trouble.action is Action.ASK:
-        _put(s, "failed", place=place)
+        _put(s, "applying" if result.at_work else "failed", place=place)  # the next run waits for what is at work, then clears
         raise _given_up(s, result.code, result.text)
     if trouble.action in _ELSEWHERE and trouble.block:
         failure = PlaceFailure(place=place, code=trouble.code, scope=trouble.scope, until=now + trouble.block, text=trouble.text)
@@ -325,7 +331,7 @@ def _failed(s: _Saga, place: Candidate, result: ProvisionFailure) -> Trouble:
         text = f"provisioning {s.spec.pool}: the cloud refused the credentials: {trouble.text}"
         hint = "Sign in again (az login, aws sso login), then run: fleetctl provision"
         raise CredentialsMissing("credentials.refused", text, hint=hint, details=_standing(s))
-    _clear(s)
+    _compensate(s)
     _put(s, "failed", place=place)
     raise _given_up(s, result.code, result.text)
 
@@ -334,7 +340,7 @@ def _next(s: _Saga, places: Sequence[Candidate], trouble: Trouble) -> tuple[Cand
     """Wait, or remove what was left and return the places that are still open."""
     _put(s, "compensating")
     s.ports.reached("compensating")
-    _clear(s)
+    _compensate(s)
     s.ports.reached("compensated")
     if trouble.action is Action.WAIT_RETRY:
         if sum(a.action == Action.WAIT_RETRY.value for a in s.attempts) > MOST_WAITS:
@@ -351,31 +357,11 @@ def _next(s: _Saga, places: Sequence[Candidate], trouble: Trouble) -> tuple[Cand
     if left and s.intent.fresh and s.number < MOST_TRIES:
         return left
     _put(s, "failed")
-    tries = (*_tries(s), *s.closed, *_standing(s))
-    if trouble.action is Action.RAISE_QUOTA:
-        gap = trouble.quota
-        ask = f" Raise {gap.name or 'it'} to at least {gap.least}." if gap is not None and gap.least > 0 else ""
-        raise CapacityUnavailable(
-            "capacity.quota",
-            f"pool {s.spec.pool}: the quota of the subscription does not allow it.{ask}",
-            hint="Ask for more quota at the cloud (days, not minutes), then run: fleetctl provision",
-            details=tries,
-        )
-    raise CapacityUnavailable(
-        "capacity.exhausted",
-        f"pool {s.spec.pool}: every allowed place refused ({len(s.attempts)} tried); no machine was left behind.",
-        hint="Reserve capacity, allow more places, or wait. Run: fleetctl capacity",
-        details=tries,
-    )
+    raise no_place(s.spec.pool, trouble, len(s.attempts), (*_tries(s), *s.closed, *_standing(s)))
 
 
 def _given_up(s: _Saga, code: str, text: str) -> FleetctlError:
-    if code == "provision.interrupted":
-        return Interrupted(code, f"provisioning {s.spec.pool}: {text}", hint="To go on, run: fleetctl provision", details=_standing(s))
-    hint = "Mend the cause, then run: fleetctl provision"
-    if "no space left on device" in text.lower():
-        code, hint = "provision.disk_full", "Free some space, then run: fleetctl provision"
-    return ProvisionFailed(code, f"provisioning {s.spec.pool} failed: {text}", hint=hint, details=_standing(s))
+    return given_up(s.spec.pool, code, text, _standing(s))
 
 
 def _standing(s: _Saga) -> tuple[str, ...]:
@@ -392,12 +378,16 @@ def _standing(s: _Saga) -> tuple[str, ...]:
 def _await_own_run(s: _Saga) -> None:
     """Wait for a Terraform that a killed predecessor left at work: it holds the state's lock, and what it makes is no orphan."""
     until = s.ports.clock.now() + OWN_RUN_PATIENCE
+    told = ""
     while True:
         try:
             s.provisioner.plan((_at(s, s.intent.place),), s.run)
         except ProvisionFailed as e:
             if e.code != "provision.locked" or s.ports.clock.now() >= until:
                 raise explained(e) from e
+            if e.message != told:
+                told = e.message
+                s.on(Progress(subject=s.spec.pool, step="wait for the last run", state="running", text=told))
             s.ports.clock.wait(s.ports.clock.now() + _LOOK, lambda: False)
         else:
             return
@@ -412,16 +402,28 @@ def _orphans(s: _Saga) -> tuple[Leftover, ...]:
     return tuple(sorted(loose, key=lambda o: (o.rank >= 0, _ORDER[o.kind], o.rank, -o.id.count("/"), o.id)))
 
 
+def _compensate(s: _Saga) -> None:
+    """Remove what a refused apply left; where that fails, what the cloud refused before is told too."""
+    try:
+        _clear(s)
+    except (CapacityUnavailable, CredentialsMissing) as e:
+        raise type(e)(e.code, e.message, hint=e.hint, details=(*e.details, *_tries(s))) from e
+
+
 def _clear(s: _Saga) -> tuple[Leftover, ...]:
     """Remove what carries our tag and is in no state: nobody was ever told of it, so nothing can serve on it.
 
-    A machine that is on record as a host is never removed: then it is the state that was lost.
+    A machine that is on record as a host is never removed: then it is the state that was lost. Where the state holds nothing at all of a
+    pool that has hosts, nothing is removed: a group may have replaced the very machines that are on record.
     """
     orphans = _orphans(s)
     told = s.ports.records.get(PoolHosts, s.spec.pool)
-    names = {h.id for h in told.hosts} if told is not None else set()
-    ids = {value for h in (told.hosts if told is not None else ()) for key, value in h.variables if key == "cloud_id"}
+    hosts = told.hosts if told is not None else ()
+    names = {h.id for h in hosts}
+    ids = {value for h in hosts for key, value in h.variables if key == "cloud_id"}
     lost = [o for o in orphans if o.kind == "machine" and (o.name in names or o.id in ids)]
+    if orphans and hosts and not lost and not s.provisioner.ids(s.spec.pool):
+        lost = list(orphans)
     if lost:
         raise ProvisionFailed(
             "provision.state_lost",
@@ -431,6 +433,7 @@ def _clear(s: _Saga) -> tuple[Leftover, ...]:
         )
     for orphan in orphans:
         s.on(Progress(subject=orphan.name, step="remove leftover", state="started", text=orphan.state))
+        s.lease = still_held(s.ports, s.lease)  # a name may be another run's machine by now
         s.leftovers.remove(orphan)
         s.on(Progress(subject=orphan.name, step="remove leftover", state="changed", text=orphan.kind))
         note(
@@ -480,11 +483,7 @@ def _at(s: _Saga, place: Candidate) -> PoolSpec:
 
 
 def _put(s: _Saga, step: Step, *, place: Candidate | None = None, digest_: str | None = None) -> None:
-    renewed = s.ports.store.renew(s.lease, POOL_TTL)
-    if isinstance(renewed, Lost):
-        text = f"somebody else has taken over pool {s.spec.pool}; this run stops where it is."
-        raise LeaseHeld("lease.lost", text, hint="Wait for the other run, then run: fleetctl provision")
-    s.lease = renewed
+    s.lease = still_held(s.ports, s.lease)
     s.intent = replace(
         s.intent,
         step=step,

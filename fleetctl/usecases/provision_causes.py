@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 
 from fleetctl.domain.capacity import Leftover
 from fleetctl.domain.ids import PoolId
-from fleetctl.errors import CredentialsMissing, FleetctlError, ProvisionFailed
+from fleetctl.errors import CapacityUnavailable, CredentialsMissing, FleetctlError, Interrupted, ProvisionFailed
 from fleetctl.planning.provision_codes import Action
-from fleetctl.planning.provision_errors import classify
+from fleetctl.planning.provision_errors import Trouble, classify
 
 _MOST_NAMED = 8
 
@@ -34,6 +34,37 @@ def kind_of(o: Leftover) -> str:
     """Return what a leftover is, in one word: Azure says so in its id."""
     parts = o.id.split("/")
     return parts[-2] if o.kind == "other" and len(parts) > 3 else o.kind
+
+
+def given_up(pool: PoolId, code: str, text: str, details: tuple[str, ...]) -> FleetctlError:
+    """Return the error with which a pool's run ends.
+
+    Args:
+        details: what stands, and how to remove it.
+    """
+    if code == "provision.interrupted":
+        return Interrupted(code, f"provisioning {pool}: {text}", hint="To go on, run: fleetctl provision", details=details)
+    hint = "Mend the cause, then run: fleetctl provision"
+    if "no space left on device" in text.lower():
+        code, hint = "provision.disk_full", "Free some space, then run: fleetctl provision"
+    return ProvisionFailed(code, f"provisioning {pool} failed: {text}", hint=hint, details=details)
+
+
+def no_place(pool: PoolId, last: Trouble, tried: int, details: tuple[str, ...]) -> CapacityUnavailable:
+    """Return the error of a pool that no allowed place took.
+
+    Args:
+        last: the refusal that ended it; tried: places; details: every try, what was not tried, what stands.
+    """
+    if last.action is Action.RAISE_QUOTA:
+        gap = last.quota
+        ask = f" Raise {gap.name or 'it'} to at least {gap.least}." if gap is not None and gap.least > 0 else ""
+        text = f"pool {pool}: the quota of the subscription does not allow it.{ask}"
+        hint = "Ask for more quota at the cloud (days, not minutes), then run: fleetctl provision"
+        return CapacityUnavailable("capacity.quota", text, hint=hint, details=details)
+    text = f"pool {pool}: every allowed place refused ({tried} tried); no machine was left behind."
+    hint = "Reserve capacity, allow more places, or wait. Run: fleetctl capacity"
+    return CapacityUnavailable("capacity.exhausted", text, hint=hint, details=details)
 
 
 def explained(e: ProvisionFailed) -> FleetctlError:

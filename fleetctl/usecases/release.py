@@ -21,8 +21,8 @@ from fleetctl.domain.provision import Drill, Progress, ReleasePermit
 from fleetctl.domain.release import FINISHED, Release, ReleaseView
 from fleetctl.errors import FleetctlError, PlanStale, ProvisionFailed, StillPending
 from fleetctl.planning.release_gate import release_checks, role_of
-from fleetctl.ports.state import Clock, Records, Store
-from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, take
+from fleetctl.ports.state import Clock, Lease, Records, Store
+from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, still_held, take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +146,8 @@ def approve_release(id_: str, records: Records, store: Store, clock: Clock, acto
 def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[[Progress], None]) -> tuple[Leftover, ...]:
     """Destroy what we made of a pool, and look that nothing of it is left; running it again goes on.
 
+    A person may think for an hour before the name is typed, and customers may have come home meanwhile: all is looked at again.
+
     Args:
         found: as `view` returned it for this very run; everything was confirmed by the person.
 
@@ -163,15 +165,17 @@ def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[
     spec = _spec(pool.id, fleet)
     lease = take(c, release.pool)
     try:
-        if _hosts(pool.id, fleet, c.records) != release.hosts and release.step == "asked":
-            text = f"the hosts of {pool.id} have changed since the release was asked for."
+        now = view(pool.id, fleet, ports, handoff=False)
+        if now.release.digest != release.digest:
+            text = f"the hosts of {pool.id}, or what serves on them, have changed since the release was asked for."
             raise PlanStale("release.changed", text, hint=f"Run: fleetctl release {pool.id}")
+        ask(now, ports)
         c.records.put(pool.id, replace(release, step="destroying"))
         given = [a for a in c.records.all(Approval) if a.plan == release.id and a.plan_digest == release.digest]
         own = Approval(plan=release.id, plan_digest=release.digest, actor=c.actor, at=c.clock.now(), note="confirmed by name")
-        permit = ReleasePermit(pool=pool.id, approvals=(*given, own), drill="; ".join(k.detail for k in found.checks if "drill" in k.name))
+        permit = ReleasePermit(pool=pool.id, approvals=(*given, own), drill="; ".join(k.detail for k in now.checks if "drill" in k.name))
         c.provisioner(spec).destroy(pool.id, permit)
-        gone = _sweep(spec, c, on)
+        gone = _sweep(spec, c, lease, on)
         c.records.put(pool.id, PoolHosts(pool=pool.id, hosts=()))
         _forget_place(c, pool.id)
         c.records.put(pool.id, replace(release, step="done"))
@@ -188,7 +192,7 @@ def _forget_place(c: CapacityPorts, pool: PoolId) -> None:
         c.records.put(pool, replace(last, step="done", place=last.asked, fresh=True))
 
 
-def _sweep(spec: PoolSpec, c: CapacityPorts, on: Callable[[Progress], None]) -> tuple[Leftover, ...]:
+def _sweep(spec: PoolSpec, c: CapacityPorts, lease: Lease, on: Callable[[Progress], None]) -> tuple[Leftover, ...]:
     """Remove what carries the pool's tag though no state had it; then look that nothing does any more."""
     intent = c.records.get(ProvisionIntent, spec.pool)
     if intent is None:
@@ -198,6 +202,7 @@ def _sweep(spec: PoolSpec, c: CapacityPorts, on: Callable[[Progress], None]) -> 
     loose = sorted(leftovers.find(intent.tag), key=lambda o: (o.rank >= 0, order[o.kind], o.rank, -o.id.count("/"), o.id))
     for one in loose:
         on(Progress(subject=one.name, step="remove leftover", state="started", text=one.state))
+        lease = still_held(c, lease)
         leftovers.remove(one)
         on(Progress(subject=one.name, step="remove leftover", state="changed", text=one.kind))
     still = leftovers.find(intent.tag) if loose else ()

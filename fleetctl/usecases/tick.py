@@ -54,9 +54,6 @@ FOR_GOOD = timedelta(days=36_500)
 RESTING = timedelta(hours=1)
 """How often a finished cell is looked at whose target tells of nothing: the fleet file may name a source of notices since."""
 
-OF_LATE = timedelta(seconds=60)
-"""How far back it is counted who answers: a router's log of hours is not read at every look."""
-
 THRESHOLD_LEAST = 1_000
 """Baseline requests from which latency quantiles are frozen. Source: p99 of fewer rests on under 10 requests."""
 
@@ -242,6 +239,7 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
     elif phase.phase == "shadow" and r.spec.shadow is not None:
         pairs = ports.shadow(r.cell).pairs(r.cell, r.since)
         verdicts = (shadow_verdict(pairs, r.spec.shadow),)
+    served = _served(r, ports, now)
     asked = {"": (r.spec.target, r.spec.source), "complete": (r.spec.target,)}.get(r.ended, ())
     signals = tuple(s for p in asked for s in ports.notices.read(p))
     if r.hold_reason == TARGET and not r.ended and leaving(signals, r.spec.target) is None:
@@ -261,7 +259,8 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         mark=mark,
         identity=identity,
         checks=_checks(r, identity, ports),
-        served=_served(r, ports, now),
+        served=served,
+        told_within=_of_late(r, ports) if served is not None else timedelta(0),
         calm=calm,
         both_failing=ports.store.holding(BOTH_FAIL, ALL_FAIL) if r.hold_reason in (BOTH_FAIL, ALL_FAIL) else 0,
         is_all_paged=r.hold_reason in (BOTH_FAIL, ALL_FAIL) and ports.store.holding(ALL_FAIL) > 0,
@@ -282,9 +281,14 @@ def _served(r: Rollout, ports: TickPorts, now: Instant) -> Served | None:
     if r.ended or r.settled_at is None or r.phase not in ("preflight", "shadow", "complete"):
         return None
     try:
-        return ports.router(r.cell).served(r.cell, Cursor(position="", since=max(r.settled_at, now - OF_LATE)))
+        return ports.router(r.cell).served(r.cell, Cursor(position="", since=max(r.settled_at, now - _of_late(r, ports))))
     except TrafficNotApplied:
         return None
+
+
+def _of_late(r: Rollout, ports: TickPorts) -> timedelta:
+    """Return how far back it is counted who answers: a log of hours is not read at every look, and some routers tell by the minute."""
+    return timedelta(seconds=ports.router(r.cell).capabilities().served_s)
 
 
 def _kept(r: Rollout, seen: Observation) -> Seen | None:

@@ -76,15 +76,29 @@ def render_table(table: Table, *, width: int | None, wide: bool = False) -> str:
 
 
 def folded(lines: Sequence[str], width: int) -> list[str]:
-    """Return lines with those that are too long continued on the next, at the same indentation; words stay whole."""
+    """Return lines with those that are too long continued on the next, at the same indentation; only what fits no line is cut."""
     out: list[str] = []
     for line in lines:
         if cell_width(line) <= width:
             out.append(line)
         else:
             indent = line[: len(line) - len(line.lstrip())]
-            out += textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+            wrapped_at_spaces = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+            out += [piece for part in wrapped_at_spaces for piece in _cut(part, indent, width)]
     return out
+
+
+def _cut(line: str, indent: str, width: int) -> list[str]:
+    """Return a line without a space to break at, such as a long path, in pieces that fit, cut after a "/" where there is one."""
+    pieces: list[str] = []
+    while cell_width(line) > width:
+        end = len(indent) + 1
+        while end < len(line) and cell_width(line[: end + 1]) <= width:
+            end += 1
+        end = line.rfind("/", end // 2, end) + 1 or end
+        pieces.append(line[:end])
+        line = indent + line[end:]
+    return [*pieces, line]
 
 
 def _fitted(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:

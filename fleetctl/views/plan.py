@@ -121,24 +121,7 @@ def _cash(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
     rows = [["", "NOW", "THEN", "CHANGE", ""]]
     rows += [[name, money_text(now), money_text(then), change_text(now, then), _share(now, then)] for name, now, then in lines]
     yield from columns(rows, right=[1, 2, 3, 4], indent="  ", width=width)
-    if plan.bound is not None:
-        gap = f" (proven gap {plan.gap_pct:.2f} %)" if plan.gap_pct is not None else ""
-        moving = plan.certificate.moving.amount if plan.certificate is not None else 0
-        more = f", {moving:,.2f} of it for the moves themselves" if moving else ""
-        first = "with all of today's VMs held, no plan" if plan.certificate is not None and plan.certificate.later else "no plan"
-        yield from wrapped(f"{first} costs less than {money_text(plan.bound)} an hour{more}{gap}", width, "  ")
-        for number, proof in enumerate(plan.certificate.later if plan.certificate is not None else (), 2):
-            yield from wrapped(
-                f"on what stage {number - 1} releases, none less than {money_text(proof.bound)} (proven gap {proof.gap_pct:.2f} %)",
-                width,
-                "  ",
-            )
-        waits = dict.fromkeys(name for d in plan.calendar.waves for name in d.waits) if plan.calendar is not None else {}
-        if waits:
-            text = (
-                f"the bounds leave freeze windows out ({', '.join(clean(n) for n in waits)}): what both sides cost meanwhile comes on top"
-            )
-            yield from wrapped(text, width, "  ")
+    yield from (line for text in _proofs(plan) for line in wrapped(text, width, "  "))
     sources = {o.source for o in plan.outcomes if o.kind == "move"}
     for c in fleet.commitments:
         if c.pool in sources and c.until >= plan.made_at.date().isoformat():
@@ -156,8 +139,28 @@ def _cash(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
         yield from wrapped(
             f"of THEN, {money_text(last.covered)} is paid for by those commitments; the bounds above are without it", width, "  "
         )
-    yield from (line for c in plan.checks if c.name == "prices" and not c.ok for line in wrapped(clean(c.detail), width, "  "))
+    said = [c.detail for c in plan.checks if (c.name == "prices" and not c.ok) or c.name == "asked"]
+    yield from (line for text in said for line in wrapped(clean(text), width, "  "))
     yield from wrapped(_work(plan), width, "  ")
+
+
+def _proofs(plan: Plan) -> Iterator[str]:
+    """Yield what the plan costs with its moves, and below what no plan can come; one line per stage."""
+    c = plan.certificate
+    if c is None:
+        return
+    for number, proof in enumerate((c, *c.later), 1):
+        head = f"after stage {number}: " if c.later else "in all "
+        bill = f"{proof.cost.amount - proof.moving.amount:,.2f} and {money_text(proof.moving)} for the moves themselves"
+        cost = f"{head}{bill} (spread over {proof.horizon_hours / 24:.3g} d) = {money_text(proof.cost)}; " if proof.moving.amount else ""
+        least = "with all of today's VMs held, no plan" if c.later else "no plan"
+        least = f"on what stage {number - 1} releases, none" if number > 1 else f"{least} costs"
+        yield f"{cost}{least} less than {money_text(proof.bound)} an hour (proven gap {proof.gap_pct:.2f} %)"
+        if proof.apart is not None:
+            yield f"the bound does not know of `apart`: keeping groups apart makes {money_text(proof.apart)} an hour of that gap"
+    waits = dict.fromkeys(name for d in plan.calendar.waves for name in d.waits) if plan.calendar is not None else {}
+    if waits:
+        yield f"the bounds leave freeze windows out ({', '.join(clean(n) for n in waits)}): what both sides cost meanwhile comes on top"
 
 
 def _work(plan: Plan) -> str:
@@ -196,6 +199,7 @@ def _outcomes(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
         ]
         yield from columns([head, *rows], right=[3, 4], indent="  ", width=width, keep=[0])
         yield from _rest(len(moves) - most, plan)
+        yield from wrapped(_sum(plan, moves), width, "  ")
     if there:
         names = ", ".join(f"{clean(o.cell)} ({clean(o.target)})" for o in there[:most])
         more = f" and {len(there) - most:,} more" if len(there) > most else ""
@@ -205,6 +209,17 @@ def _outcomes(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
         same = [o for o in others if (o.kind, o.reason.code) == (kind, code)]
         yield f"  {WORD[kind]}: {counted(count, 'cell')}, {why_word(code)} ({clean(code)})"
         yield from _reasons(same, width, max(1, most // 4), plan)
+
+
+def _sum(plan: Plan, moves: list[Outcome]) -> str:
+    """Return how the rows add up to the change of the bill; "" where a price is unknown."""
+    pairs = [(o.cost_now, o.cost_then) for o in moves]
+    known = [then.amount - now.amount for now, then in pairs if now is not None and then is not None]
+    if len(known) < len(pairs):
+        return ""
+    total, shares = plan.cost_then.amount - plan.cost_now.amount, sum(known)
+    whole = "VMs come and go whole" + (", and cells that arrived before" if any(o.arrived for o in plan.outcomes) else "")
+    return f"{shares:+,.2f} by their share of GPUs, {total - shares:+,.2f} since {whole}: {total:+,.2f} an hour in all"
 
 
 def _note(o: Outcome, words: Mapping[str, str], stage: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from fleetctl.domain.calendar import Calendar
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.plan import Plan, StepNeed, Wave
 from fleetctl.domain.units import Instant, Money
@@ -81,9 +82,19 @@ def _double_run(plan: Plan, width: int) -> Iterator[str]:
         text += f", {_usd(plan.overlap_extra)} of it on top of today's bill; validation before any customer {_usd(calendar.validation)}"
     yield from wrapped(text, width, "  ")
     if calendar.payback_hours is not None:
-        yield from wrapped(f"paid back in {duration(calendar.payback_hours * 3600)} of the saving", width, "  ")
+        yield from wrapped(_payback(plan, calendar), width, "  ")
     else:
         yield from wrapped("never paid back: the plan saves nothing an hour", width, "  ")
+
+
+def _payback(plan: Plan, calendar: Calendar) -> str:
+    saving = plan.cost_now.amount - plan.cost_then.amount
+    if not calendar.payback_hours:
+        return f"nothing comes on top of today's bill, so each hour saves from the first release on: {saving:,.2f} USD once all is over"
+    by = f", that is by {_at(calendar.payback_at)}" if calendar.payback_at is not None else ""
+    names = dict.fromkeys(name for d in calendar.waves for name in d.waits)
+    waits = f" (what waiting for {', '.join(clean(n) for n in names)} costs is in it)" if names else ""
+    return f"paid back in {duration(calendar.payback_hours * 3600)} of the saving of {saving:,.2f} USD an hour{by}{waits}"
 
 
 def _stages(plan: Plan, width: int) -> Iterator[str]:
@@ -137,6 +148,7 @@ def _blocked_for_now(plan: Plan, width: int) -> Iterator[str]:
     if held:
         said = ", ".join(f"{code} {n:,}" for code, n in held.most_common())
         yield from wrapped(f"blocked while both sides are up, because: {said}", width, "  ")
+    yield from (line for c in plan.checks if c.name == "stages" for line in wrapped(clean(c.detail), width, "  "))
 
 
 def _steps(plan: Plan, width: int) -> Iterator[str]:

@@ -46,6 +46,8 @@ def plan_lines(spec: PoolSpec, shown: ProvisionPlan, usd_per_hour: Decimal | Non
     where = f"{spec.region}, zone {spec.zone}" if spec.zone else spec.region
     lines = [f"pool/{spec.pool}: {spec.count} x {spec.sku}", f"  in {where}, {_terms(spec.priority)}"]
     lines += [f"  {line}" for line in _changes(shown)]
+    if shown.is_empty and shown.outputs_change:
+        lines.append("  ~ which hosts these are, as the cloud has them now: written down")
     if not shown.is_empty:
         lines.append(f"  cost: {_cost(usd_per_hour)}")
         lines.append(f"  by: stack {shown.stack}, {shown.tool}, plan {shown.digest[:16]}...")
@@ -107,7 +109,7 @@ def outcome_lines(o: ProvisionOutcome, *, with_plan: bool, width: int = WIDTH) -
     if o.done is not None:
         made = f"{o.done.added} added, {o.done.changed} changed, {o.done.destroyed} destroyed"
         more.append(f"  applied in {o.done.seconds:.1f} s: {made}" + (f", at {o.place.text}" if o.place is not None and o.attempts else ""))
-    elif o.shown.is_empty:
+    elif o.shown.is_empty and not o.shown.outputs_change:
         more.append("  no changes: it is as planned")
     if o.hosts:
         names = [h.id for h in o.hosts[:_MOST_HOSTS]]

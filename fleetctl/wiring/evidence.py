@@ -170,14 +170,17 @@ class EvidenceMaker:
         from fleetctl.adapters.paired.runner import PairedProbes
         from fleetctl.adapters.recording.evidence import RecordedEvidence
         from fleetctl.adapters.recording.files import Recorder
-        from fleetctl.errors import EvidenceUnavailable
+        from fleetctl.errors import CredentialsMissing, EvidenceUnavailable
         from fleetctl.usecases.evidence import Probed
 
         known: dict[CellId, PairSpec] = {}
 
         def spec(c: CellId) -> PairSpec:
             if c not in known:
-                known[c] = self._replay_spec(connection, c)
+                try:
+                    known[c] = self._replay_spec(connection, c)
+                except CredentialsMissing as e:  # while customers are there a key that is gone is lost evidence, not the end of the tick
+                    raise EvidenceUnavailable("evidence.down", e.message, hint=e.hint) from e
             if self._now().timestamp() >= known[c].until_s:
                 text = f"the recorded requests of {c} have expired: nothing is replayed any more"
                 raise EvidenceUnavailable("evidence.replay_expired", text, hint="Record again, or choose another lane")
@@ -189,12 +192,13 @@ class EvidenceMaker:
 
     def _replay_spec(self, connection: Connection, c: CellId) -> PairSpec:
         """Return what is replayed for a cell, as fast as the workload's shadow allows. Raises ConfigInvalid (config.replay)."""
-        from fleetctl.adapters.paired.replay import load_replay
+        from fleetctl.adapters.paired.replay import load_replay, read_opted_out
         from fleetctl.adapters.paired.runner import PairSpec
 
         s, cell = connection.settings, self._fleet().cell(c)
         workload = self._fleet().workload(cell.workload)
-        replay = load_replay(self._path(s["recording"]), c, {cell.region, *cell.regions}, self._now())
+        key, out = self._secret(connection, "key"), self._path(s["opted_out"])
+        replay = load_replay(self._path(s["recording"]), c, {cell.region, *cell.regions}, self._now(), key() if key else "", out)
         return PairSpec(
             sides={"baseline": self._sides(cell, "baseline", s), "canary": self._sides(cell, "canary", s)},
             model=workload.model.name,
@@ -204,6 +208,7 @@ class EvidenceMaker:
             limit_s=parse_duration(s.get("limit", "30s")).total_seconds(),
             requests=replay.requests,
             until_s=replay.header.expires.timestamp(),
+            opted_out=lambda: read_opted_out(out),
         )
 
     def _sides(self, cell: Cell, arm: Arm, settings: Mapping[str, str]) -> tuple[Side, ...]:

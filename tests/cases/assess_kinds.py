@@ -112,3 +112,153 @@ HARMLESS["asks-for-the-version"] = {"setup.py": "import subprocess\nsubprocess.r
 HARMLESS |= {f"told-{n}": {"a.py": text} for n, text in enumerate(TOLD)}
 HARMLESS |= {f"asked-{n}": {"a.py": text} for n, text in enumerate(ASKED)}
 HARMLESS |= {f"never-on-linux-{n}": {"requirements.txt": f"fastapi\ncuml-cu12 ; {m}\n"} for n, m in enumerate(NOT_LINUX)}
+
+QUANTISED = ("eetq", "exl2", "aqlm", "vptq", "quip-sharp", "spqr")
+ADVERSARY |= {
+    f"told-to-quantise-{n}": tree
+    for n, tree in enumerate(
+        [
+            *({"run.sh": f"text-generation-launcher --model-id m --quantize {q}\n"} for q in QUANTISED),
+            {"compose.yml": 'services:\n  a:\n    image: own/tgi\n    command: ["--model-id", "m", "--quantize", "eetq"]\n'},
+            {"compose.yml": "services:\n  a:\n    image: own/tgi\n    environment:\n      QUANTIZE: eetq\n"},
+            {"Dockerfile": "FROM ubuntu\nENV QUANTIZE=eetq\n"},
+            {".env": "QUANTIZE=eetq\n"},
+            {"values.yaml": "args:\n  quantize: eetq\n"},
+            {"a.py": "import subprocess\nsubprocess.run(['text-generation-launcher', '--quantize', 'eetq'])\n"},
+            {"a.py": "from vllm import LLM\nLLM('x', quantization='aqlm')\n"},
+            {"a.py": "from transformers import EetqConfig\nc = EetqConfig('int8')\n"},
+        ]
+    )
+}
+HARMLESS |= {
+    f"quantised-for-rocm-{q}": {"run.sh": f"text-generation-launcher --model-id m --quantize {q}\n"}
+    for q in ("gptq", "awq", "fp8", "bitsandbytes")
+}
+TRITON_BACKENDS = ("dali", "fil", "hugectr", "hps", "onnxruntime", "python", "pytorch_libtorch", "ensemble", "openvino", "own-backend")
+ADVERSARY |= {f"triton-backend-{b}": {"m/a/config.pbtxt": f'name: "a"\nbackend: "{b}"\n'} for b in TRITON_BACKENDS}
+ADVERSARY |= {f"triton-platform-{b}": {"m/a/config.pbtxt": f"platform : '{b}'\n"} for b in TRITON_BACKENDS}
+FOUND |= {f"triton-{b}": ({"config.pbtxt": f'backend: "{b}"\n'}, "R127") for b in ("dali", "fil")}
+
+# two ways side by side: one for CUDA, one for ROCm
+FOR_CUDA = "FROM nvidia/cuda:12.4.1-devel-ubuntu22.04\nRUN pip install tensorrt_llm\n"
+ROCM_BASE = "FROM rocm/dev-ubuntu-22.04\nRUN pip install fastapi\n"
+BESIDE = (
+    ("Dockerfile.cuda", "Dockerfile.rocm"),
+    ("Dockerfile", "Dockerfile.rocm"),
+    ("docker/Dockerfile", "docker/Dockerfile-rocm"),
+    ("cuda.Dockerfile", "rocm.Dockerfile"),
+    ("docker/cuda/Dockerfile", "docker/rocm/Dockerfile"),
+    ("docker/Dockerfile", "docker/rocm/Dockerfile"),
+    ("Dockerfile.cuda12", "Dockerfile.rocm6.2"),
+    ("Dockerfile-nvidia", "Dockerfile-amd"),
+    ("Dockerfile.gpu", "Dockerfile.rocm"),
+    ("Containerfile", "Containerfile.amd"),
+)
+HARMLESS |= {f"beside-{n}": {cuda: FOR_CUDA, rocm: ROCM_BASE} for n, (cuda, rocm) in enumerate(BESIDE)}
+HARMLESS["compose-beside"] = {
+    "docker-compose.yml": "services:\n  a:\n    image: nvcr.io/nvidia/tritonserver:24.01\n",
+    "docker-compose.rocm.yml": "services:\n  a:\n    image: rocm/vllm:latest\n",
+}
+NOT_BESIDE = (
+    ("Dockerfile.cuda", "Dockerfile.amd64"),
+    ("Dockerfile.cuda", "Dockerfile.cpu"),
+    ("serve/Dockerfile", "train/Dockerfile.rocm"),
+    ("Dockerfile.serve", "Dockerfile.rocm"),
+    ("Dockerfile.cuda", "docs/rocm.md"),
+)
+ADVERSARY |= {f"not-beside-{n}": {cuda: FOR_CUDA, other: ROCM_BASE} for n, (cuda, other) in enumerate(NOT_BESIDE)}
+ADVERSARY["beside-one-that-is-for-cuda-too"] = {"Dockerfile.cuda": FOR_CUDA, "Dockerfile.rocm": FOR_CUDA}
+ADVERSARY["beside-but-its-sources-need-it"] = {"Dockerfile": FOR_CUDA, "Dockerfile.rocm": ROCM_BASE, "a.py": "import tensorrt_llm\n"}
+
+# extras: needed only where something asks for them
+SETUP = "from setuptools import setup\n{}\n"
+POETRY = '[tool.poetry]\nname = "mine"\n[tool.poetry.dependencies]\npython = "^3.12"\ncuml-cu12 = {version = "24.10", optional = true}\n'
+OPTIONAL: dict[str, Tree] = {
+    "setup-table": {
+        "setup.py": SETUP.format("setup(name='mine', extras_require={'gpu': ['cuml-cu12>=24'], 'x:python_version>\"3\"': ['cuml-cu12']})")
+    },
+    "setup-named-table": {"setup.py": SETUP.format("E = {'gpu': ['cuml-cu12']}\nE['all'] = E['gpu'] + ['x']\nsetup(extras_require=E)")},
+    "setup-named-list": {"setup.py": SETUP.format("GPU = ['cuml-cu12']\nsetup(extras_require=dict(gpu=GPU))")},
+    "setup-cfg": {"setup.cfg": "[metadata]\nname = mine\n[options.extras_require]\ngpu =\n    cuml-cu12\n    tensorrt\n"},
+    "poetry": {"pyproject.toml": POETRY + '[tool.poetry.extras]\ngpu = ["cuml-cu12"]\n'},
+    "poetry-of-no-extra": {"pyproject.toml": POETRY},
+    "poetry-group": {
+        "pyproject.toml": '[tool.poetry]\nname="mine"\n[tool.poetry.group.gpu]\noptional = true\n'
+        '[tool.poetry.group.gpu.dependencies]\ncuml-cu12="*"\n'
+    },
+    "pyproject": {"pyproject.toml": '[project]\nname="mine"\n[project.optional-dependencies]\ngpu=["cuml-cu12"]\nall=["mine[gpu]"]\n'},
+    "cargo": {
+        "Cargo.toml": '[package]\nname="mine"\n[features]\ndefault=["http"]\nhttp=[]\ngpu=["dep:cudarc"]\n'
+        '[dependencies]\ncudarc={version="0.1", optional=true}\n'
+    },
+}
+HARMLESS |= {f"optional-{n}": tree for n, tree in OPTIONAL.items()}
+ASKED_FOR = {
+    "setup-table": "pip install '.[gpu]'",
+    "setup-named-table": "pip install -e .[all]",
+    "setup-named-list": "uv sync --all-extras",
+    "setup-cfg": "pip install mine[dev,gpu]",
+    "poetry": 'poetry install --extras "dev gpu"',
+    "poetry-group": "poetry install --with gpu",
+    "pyproject": "uv sync --extra all",
+    "cargo": "cargo build --release --features gpu",
+}
+ADVERSARY |= {f"asked-for-{n}": {**OPTIONAL[n], "build.sh": f"{command}\n"} for n, command in ASKED_FOR.items()}
+ADVERSARY |= {
+    f"needed-{n}": {"setup.py": SETUP.format(text)}
+    for n, text in enumerate(
+        (
+            "setup(install_requires=['cuml-cu12'], extras_require={'gpu': ['x']})",
+            "E = {'gpu': ['cuml-cu12']}\nsetup(install_requires=E['gpu'], extras_require=E)",
+            "GPU = ['cuml-cu12']\nsetup(install_requires=GPU, extras_require={'gpu': GPU})",
+            "setup(extras_require={':python_version>\"3\"': ['cuml-cu12']})",
+        )
+    )
+}
+ADVERSARY["needed-poetry"] = {"pyproject.toml": POETRY.replace(", optional = true", "")}
+ADVERSARY["needed-poetry-group"] = {"pyproject.toml": '[tool.poetry.group.gpu.dependencies]\ncuml-cu12="*"\n'}
+ADVERSARY["cargo-by-default"] = {
+    "Cargo.toml": '[package]\nname="mine"\n[features]\ndefault=["gpu"]\ngpu=["cudarc"]\n'
+    '[dependencies]\ncudarc={version="0.1", optional=true}\n'
+}
+
+# a tree that its owners build by HIP, as ggml and others are made
+PTX = (
+    '__device__ int f(int a) { int c; asm("mov.u32 %0, %1;" : "=r"(c) : "r"(a)); return c; }\n'
+    "__global__ void k(float *v) { v[0] = f(1); }\n"
+)
+VENDOR_HIP = "#pragma once\n#include <hip/hip_runtime.h>\n#define cudaError_t hipError_t\n"
+CUDA_BUILD = "find_package(CUDAToolkit)\nenable_language(CUDA)\ntarget_link_libraries(a PRIVATE CUDA::cudart)\n"
+SWITCHES = ("GGML_HIP", "USE_HIP", "USE_ROCM", "WITH_HIP", "LLAMA_HIPBLAS")
+HIP_BUILDS = (
+    "find_package(hip REQUIRED)\ntarget_link_libraries(a PRIVATE hip::device)\n",
+    "enable_language(HIP)\nset_source_files_properties(k.cu PROPERTIES LANGUAGE HIP)\n",
+    "project(a LANGUAGES CXX HIP)\n",
+)
+
+
+def _ported(build: str, folder: str = "") -> Tree:
+    return {
+        f"{folder}CMakeLists.txt": build,
+        f"{folder}cuda/CMakeLists.txt": CUDA_BUILD,
+        f"{folder}cuda/k.cu": '#include "vendors/cuda.h"\n' + PTX,
+        f"{folder}cuda/vendors/cuda.h": "#include <cuda_runtime.h>\n",
+        f"{folder}cuda/vendors/hip.h": VENDOR_HIP,
+    }
+
+
+for _switch in SWITCHES:
+    HARMLESS[f"built-by-hip-{_switch}"] = _ported(f"option({_switch} OFF)\nif({_switch})\n  {HIP_BUILDS[0]}endif()\n")
+HARMLESS |= {f"built-by-hip-{n}": _ported(build) for n, build in enumerate(HIP_BUILDS)}
+HARMLESS["built-by-hipcc"] = {"Makefile": "CXX = hipcc\nall:\n\t$(CXX) -o k k.cu\n", "k.cu": PTX, "hip.h": VENDOR_HIP}
+ADVERSARY |= {f"a-switch-alone-{s}": {**_ported(f"option({s} OFF)\n"), "cuda/vendors/hip.h": "// later\n"} for s in SWITCHES}
+ADVERSARY["hip-in-a-comment-alone"] = _ported("# enable_language(HIP)\n#find_package(hip)\n")
+ADVERSARY["hip-build-without-a-source-for-it"] = {"CMakeLists.txt": HIP_BUILDS[0], "k.cu": PTX}
+ADVERSARY["only-another-project-is-ported"] = {**_ported(HIP_BUILDS[0], "third_party/ggml/"), "src/k.cu": PTX}
+HARMLESS["another-project-is-ported"] = {**_ported(HIP_BUILDS[0], "third_party/ggml/"), "main.py": "print(1)\n"}
+
+# every kind of build and settings file that a rule looks at is read
+NVCC = "rule cc\n  command = nvcc -c k.cu\n"
+ADVERSARY |= {
+    f"build-{n}": {n: NVCC} for n in ("build.ninja", "a.targets", "a.props", "x/premake5.lua", "xmake.lua", "a.mk", "a.cmake", "justfile")
+}

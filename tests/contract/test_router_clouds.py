@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import socket
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,9 +16,11 @@ import pytest
 from fleetctl.adapters.routers.alb.router import TAG, TOKEN_TAG, AlbRouter, _kept
 from fleetctl.adapters.routers.alb.router import paper_commands as alb_paper
 from fleetctl.adapters.routers.alb.wire import Elb
+from fleetctl.adapters.routers.deadline import Deadline
 from fleetctl.adapters.routers.httproute.router import MARK, HttpRouteRouter
 from fleetctl.adapters.routers.httproute.wire import Routes
 from fleetctl.adapters.routers.route import Backends
+from fleetctl.domain.evidence import Cursor
 from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import Token
 from fleetctl.domain.split import Applied, Drained, Split, Stale
@@ -72,11 +77,11 @@ def test_of_four_racing_writers_the_highest_token_stands_and_none_writes_over_an
 def test_a_controller_that_writes_in_between_costs_a_second_try(api: GatewayApi, monkeypatch: pytest.MonkeyPatch) -> None:
     real, calls = Routes.replace, [0]
 
-    def meddled(self: Routes, namespace: str, name: str, body: dict[str, Any]) -> None:
+    def meddled(self: Routes, namespace: str, name: str, body: dict[str, Any], deadline: Deadline) -> None:
         calls[0] += 1
         if calls[0] in (1, 2):
             api.reconcile(CELL)  # the status is written: another resourceVersion
-        real(self, namespace, name, body)
+        real(self, namespace, name, body, deadline)
 
     monkeypatch.setattr(Routes, "replace", meddled)
     router = route(api)
@@ -84,9 +89,9 @@ def test_a_controller_that_writes_in_between_costs_a_second_try(api: GatewayApi,
     assert isinstance(router.set(split(2_500, 1)), Applied)
     assert api.weights(CELL) == (2_500, 7_500)
 
-    def always(self: Routes, namespace: str, name: str, body: dict[str, Any]) -> None:
+    def always(self: Routes, namespace: str, name: str, body: dict[str, Any], deadline: Deadline) -> None:
         api.reconcile(CELL)
-        real(self, namespace, name, body)
+        real(self, namespace, name, body, deadline)
 
     monkeypatch.setattr(Routes, "replace", always)
     with pytest.raises(TrafficNotApplied, match="written by somebody else all the time"):
@@ -256,8 +261,8 @@ def test_neither_a_late_fence_nor_a_late_set_brings_anybody_back(plane: AlbPlane
     late.set(split(2_500, token))
     real = AlbRouter._standing
 
-    def meanwhile(self: AlbRouter, cell: Any) -> Any:
-        found = real(self, cell)
+    def meanwhile(self: AlbRouter, cell: Any, deadline: Deadline) -> Any:
+        found = real(self, cell, deadline)
         if self is late and homes:
             high = homes.pop()
             assert isinstance(person.fence(CELL, Token(high)), Split)
@@ -358,3 +363,77 @@ def test_a_rule_that_is_gone_and_paper(plane: AlbPlane) -> None:
     show, home = alb_paper(Connection(name="edge", kind="alb", settings={"rule": plane.rules[CELL]}), CELL)
     assert show == f"aws elbv2 describe-rules --rule-arns {plane.rules[CELL]}"
     assert "modify-rule" in home
+
+
+class _Slow:
+    """A server that takes a call and sends one byte a second: no read of it ever times out."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.is_open = True
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while self.is_open:
+            with suppress(OSError):
+                link, _ = self.listener.accept()
+                threading.Thread(target=self._trickle, args=(link,), daemon=True).start()
+
+    def _trickle(self, link: socket.socket) -> None:
+        with link, suppress(OSError):
+            link.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+            while self.is_open:
+                link.sendall(b" ")
+                time.sleep(0.2)
+
+    def close(self) -> None:
+        self.is_open = False
+        self.listener.close()
+
+
+@pytest.mark.parametrize("kind", ["alb", "httproute"])
+def test_no_call_waits_longer_than_its_limit_even_where_the_answer_never_ends(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every method ends within the one limit of a call (5 s; here 1 s), though each read of the client gets its byte in time."""
+    monkeypatch.setattr(Deadline.__init__, "__defaults__", (1.0,))
+    slow = _Slow()
+    if kind == "alb":
+        settings = {f"rule.{CELL}": "arn:aws:elasticloadbalancing:us-east-1:1:listener-rule/app/edge/1/2/3"}
+        elb = Elb(lambda service: client(slow.url, service), "edge")
+        router: Any = AlbRouter(Connection(name="edge", kind="alb", settings=settings), elb=elb, sources=SOURCES)
+    else:
+        pytest.importorskip("kubernetes")
+        import kubernetes.client
+
+        found = kubernetes.client.Configuration(host=slow.url)
+        found.retries = 0
+        custom = kubernetes.client.CustomObjectsApi(kubernetes.client.ApiClient(found))
+        connection = Connection(name="edge", kind="httproute", settings={f"route.{CELL}": f"{NAMESPACE}/{CELL}"})
+        router = HttpRouteRouter(connection, routes=Routes(custom, "edge"), sources=SOURCES, count=lambda c, since: time.sleep(30))
+    calls = {
+        "read": lambda: router.read(CELL),
+        "fence": lambda: router.fence(CELL, Token(1)),
+        "set": lambda: router.set(split(1_000, 1)),
+        "drain": lambda: router.drain(CELL, TARGET, Token(1)),
+        "served": lambda: router.served(CELL, Cursor(position="", since=datetime.now(UTC) - timedelta(minutes=5))),
+    }
+    try:
+        for name, call in calls.items():
+            began = time.monotonic()
+            with pytest.raises(TrafficNotApplied) as refused:
+                call()
+            assert time.monotonic() - began < 2.5, name
+            assert refused.value.code in ("traffic.router_down", "traffic.not_shown")
+    finally:
+        slow.close()
+
+
+def test_a_late_gateway_leaves_time_to_read_back_what_was_set(api: GatewayApi) -> None:
+    router = route(api, seen_s=60.0)
+    router.fence(CELL, Token(1))
+    api.sees = False
+    began = time.monotonic()
+    done = router.set(split(1_000, 1))
+    assert isinstance(done, Applied)
+    assert "has not said" in done.reported
+    assert time.monotonic() - began < 5.0

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from fleetctl.domain.evidence import Cursor
 from fleetctl.domain.ids import CellId, PoolId, Token, is_id
@@ -43,11 +43,14 @@ class FakeRouter:
         """Answer sets without taking them, as a router that does not show what was set."""
         self.report = ""
         """Put into Applied.reported."""
+        self.minutes: Callable[[], Instant] | None = None
+        """A clock where it counts as CloudWatch does: in whole minutes that began at or after the cursor, told a minute after their end."""
 
     def capabilities(self) -> RouterCapabilities:
         """Tell what this router can do."""
         self._up()
-        return RouterCapabilities(switch_ms=0.0, streaming=True, mirror=True, fence="target", weight_lease="router")
+        late = 300.0 if self.minutes is not None else 60.0
+        return RouterCapabilities(switch_ms=0.0, streaming=True, mirror=True, fence="target", weight_lease="router", served_s=late)
 
     def read(self, c: CellId) -> Split:
         """Return what stands."""
@@ -88,6 +91,9 @@ class FakeRouter:
         """Count recorded requests."""
         self.read(c)
         counted = [(server, at) for cell, server, at in self.target.requests if cell == c and at >= since.since]
+        if self.minutes is not None:
+            told = self.minutes() - timedelta(minutes=2)
+            counted = [(n, at) for n, at in counted if since.since <= at.replace(second=0, microsecond=0) <= told]
         canary = [at for server, at in counted if server.startswith("c")]
         return Served(
             baseline=sum(server.startswith("b") for server, _ in counted), canary=len(canary), last_canary_start=max(canary, default=None)

@@ -84,6 +84,10 @@ class EnvoyRig:
         """Wait until every server has passed a real check."""
         until(lambda: all(row.is_up for cell in SOURCES for row in self.hosts(cell)), "all servers up by a real completion")
 
+    def log_text(self) -> str:
+        """Return the access log whole."""
+        return self.config.log.read_text()
+
     def log(self) -> list[dict[str, Any]]:
         """Return the JSON lines of the access log."""
         return [json.loads(line) for line in self.config.log.read_text().splitlines()] if self.config.log.exists() else []
@@ -99,7 +103,9 @@ class EnvoyRig:
 
 
 @contextmanager
-def envoy_rig(*, affinity: AffinityKey | None = None) -> Iterator[EnvoyRig]:
+def envoy_rig(
+    *, affinity: AffinityKey | None = None, adapters: tuple[str, ...] = (), cohort: AffinityKey | None = None
+) -> Iterator[EnvoyRig]:
     """Run one, and leave nothing behind."""
     folder = Path("/tmp") / f"fl-{secrets.token_hex(4)}"
     folder.mkdir(mode=0o700)
@@ -115,6 +121,8 @@ def envoy_rig(*, affinity: AffinityKey | None = None) -> Iterator[EnvoyRig]:
             streaming=cell == STREAM,
             check_every_ms=300,
             check_timeout_ms=3_000,
+            adapters=adapters if cell == CELL else (),
+            cohort=cohort if cell == CELL else None,
         )
         for cell, servers in backends.items()
     )

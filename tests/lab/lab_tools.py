@@ -18,11 +18,11 @@ from fleetctl.lab.units import UnitConfig, python_env, write_unit
 PYTHON = sys.executable
 
 
-def until(is_so: Callable[[], bool], what: str, within_s: float = 8.0) -> None:
-    """Poll until a condition holds; fail with its name otherwise."""
+def until(is_so: Callable[[], bool], what: str, within_s: float = 8.0, last: Callable[[], str] = str) -> None:
+    """Poll until a condition holds; fail with its name, and with what stands then, otherwise."""
     end = time.monotonic() + within_s
     while not is_so():
-        assert time.monotonic() < end, f"not within {within_s} s: {what}"
+        assert time.monotonic() < end, f"not within {within_s} s: {what} {last()}"
         time.sleep(0.02)
 
 
@@ -48,7 +48,7 @@ def complete(port: int, **more: Any) -> tuple[int, dict[str, Any]]:
 def engine(folder: Path, name: str = "chat-lab-b1", **config: str | int | float) -> Iterator[int]:
     """Run an emulated engine; yields its port."""
     port = free_port(26_000)
-    whole: UnitConfig = {"port": port, "model": "m", "ttft_ms": 2, "token_ms": 0.2, "log_sd": 0, **config}
+    whole: UnitConfig = {"port": port, "model": "m", "ttft_ms": 2, "token_ms": 0.2, "log_sd": 0, "health_wait_s": 120.0, **config}
     argv = [PYTHON, "-m", "fleetctl.lab.engine", "--config", str(folder / f"{name}.json")]
     write_unit(folder, name, {"argv": argv, "env": python_env(), "config": whole})
     try:

@@ -163,9 +163,10 @@ def _client(service: str, region: str = "us-east-1") -> Any:
     return boto3.client(service, region_name=region)
 
 
-def _provisioner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str) -> TerraformProvisioner:
+def _provisioner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str, **more: str) -> TerraformProvisioner:
     monkeypatch.setenv("TF_CLI_CONFIG_FILE", str(make_mirror(tmp_path)))
     settings = {"terraform.aws.image_id": image, "terraform.aws.network": '{"outbound": false}'}
+    settings |= {f"terraform.aws.{name}": value for name, value in more.items()}
     stack = ROOT / "terraform" / "stacks" / "aws"
     return TerraformProvisioner(stack, tmp_path / "work", "aws", cloud_variables("aws", settings), find_tool(), deadline_s=600)
 
@@ -191,6 +192,34 @@ def test_a_pool_on_aws_is_made_found_complete_and_destroyed(moto: Moto, tmp_path
     assert changed in ([], [("module.nvidia.aws_launch_template.pool", ("update",))])
     provisioner.destroy(POOL, permit(POOL))
     assert [f for f in leftovers.find(SPEC.intent) if f.kind == "machine"] == []
+
+
+@needs_aws
+@pytest.mark.timeout(900)
+def test_the_hosts_of_a_group_are_named_by_the_first_apply_and_again_when_aws_has_replaced_one(
+    moto: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group keeps its machines itself: which they are is known only after it was made, and changes without Terraform."""
+    image = _client("ec2").describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    provisioner = _provisioner(tmp_path, monkeypatch, image, form="group")
+    spec = replace(SPEC, pool=PoolId("h100-group"), intent="f1-h100-group-1")
+
+    def made(name: str) -> list[str]:
+        plan = provisioner.plan((spec,), tmp_path / name)
+        assert check_provision(plan, (spec.pool,), allowed_types=ALLOWED["aws"]) == ()
+        assert plan.outputs_change
+        result = provisioner.apply(plan, Token(1), ignore)
+        assert isinstance(result, Provisioned), result
+        return [dict(h.variables)["cloud_id"] for h in provisioner.outputs(spec.pool)]
+
+    (first,) = made("r1")
+    _client("autoscaling").terminate_instance_in_auto_scaling_group(InstanceId=first, ShouldDecrementDesiredCapacity=False)
+    (second,) = [i["InstanceId"] for i in _running(spec.intent)]
+    assert second != first
+    assert made("r2") == [second]
+    assert _running(spec.intent)[0]["InstanceId"] == second, "nothing was replaced by us"
+    provisioner.destroy(spec.pool, permit(spec.pool))
+    assert _running(spec.intent) == []
 
 
 @needs_aws

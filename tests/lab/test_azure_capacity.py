@@ -84,6 +84,14 @@ def test_a_family_is_found_though_usages_write_it_otherwise(arm: ArmDouble) -> N
     assert "Standard NCadsH100v5Family" in {q.name for q in reading.quotas}
 
 
+def test_a_family_that_the_usages_lack_is_a_gap_and_never_passes_for_enough(arm: ArmDouble) -> None:
+    clock = Clock()
+    source = AzureCapacity(lambda: _client(arm), clock)
+    source._usages["eastus2"] = (clock.at, {"cores": ("cores", 10_000, 0)})
+    reading = source.read(SKU, "eastus2")
+    assert "tells none of the family standardNDISv5MI300XFamily" in reading.gaps[0]
+
+
 def test_restrictions_close_a_region_or_a_zone(arm: ArmDouble) -> None:
     arm.world.restricted[(SKU, "eastus2")] = ("NotAvailableForSubscription", ())
     arm.world.restricted[(SKU, "westus3")] = ("NotAvailableForSubscription", ("2",))
@@ -152,6 +160,36 @@ def test_a_card_in_use_is_not_removed_and_said(arm: ArmDouble) -> None:
     with pytest.raises(CapacityUnavailable) as caught:
         leftovers.remove(card)
     assert caught.value.code == "capacity.unreachable"
+
+
+def test_a_group_in_which_anything_of_others_stands_is_never_deleted(arm: ArmDouble) -> None:
+    """Azure deletes all that is in a group with it."""
+    arm.world.groups_take_all = True
+    _machine(arm, "theirs", tag="somebody-else")
+    _put(arm, GROUP, {"location": "eastus2", "tags": {"fleetctl-intent": TAG}})
+    leftovers = AzureLeftovers(lambda: _client(arm), SUBSCRIPTION)
+    (group,) = leftovers.find(TAG)
+    with pytest.raises(CapacityUnavailable) as caught:
+        leftovers.remove(group)
+    assert caught.value.code == "capacity.leftover"
+    assert "theirs" in caught.value.message
+    assert "theirs" in arm.machines()
+    for one in sorted(leftovers.find("somebody-else"), key=lambda o: ("machine", "card", "disk").index(o.kind)):
+        leftovers.remove(one)
+    leftovers.remove(group)
+    leftovers.remove(group)
+    assert leftovers.find(TAG) == ()
+
+
+def test_a_network_is_taken_apart_in_the_order_in_which_azure_lets_it_go(arm: ArmDouble) -> None:
+    tags = {"fleetctl-intent": TAG}
+    _put(arm, GROUP, {"location": "eastus2", "tags": tags})
+    for kind in ("networkSecurityGroups", "publicIPAddresses", "natGateways", "virtualNetworks"):
+        _put(arm, f"{GROUP}/providers/Microsoft.Network/{kind}/a", {"location": "eastus2", "tags": tags})
+    _put(arm, f"{GROUP}/providers/Microsoft.Compute/availabilitySets/a", {"location": "eastus2", "tags": tags})
+    found = sorted(AzureLeftovers(lambda: _client(arm), SUBSCRIPTION).find(TAG), key=lambda o: o.rank)
+    kinds = [o.id.split("/")[-2] for o in found]
+    assert kinds == ["availabilitySets", "virtualNetworks", "natGateways", "publicIPAddresses", "networkSecurityGroups", "resourceGroups"]
 
 
 def test_refused_credentials_are_told_as_such(arm: ArmDouble) -> None:

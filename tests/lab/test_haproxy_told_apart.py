@@ -1,10 +1,12 @@
-"""Adapter models and cohorts in the log of a real HAProxy, with hostile headers and bodies; and its source of evidence over it."""
+"""Adapter models and cohorts in the logs of a real HAProxy and Envoy, with hostile headers and bodies; and a source of evidence over it."""
 
 from __future__ import annotations
 
 import json
 import socket
 from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,14 +18,19 @@ from fleetctl.adapters.routers.log import parse
 from fleetctl.domain.records import Attempt
 from fleetctl.domain.workload import AffinityKey, model_guardrails
 from fleetctl.usecases.analyze import by_cohort
-from tests.lab.haproxy_lab import CELL, STREAM, put, rig, until
+from tests.lab.envoy_lab import EnvoyRig, envoy_rig
+from tests.lab.haproxy_lab import CELL, STREAM, Rig, put, rig, until
 
 pytestmark = pytest.mark.lab
 LONG = "x" * 50_000
 
 
-def test_models_and_cohorts_are_logged_counted_and_compared() -> None:
-    with rig(adapters=("team/sql", "legal"), cohort=AffinityKey(kind="header", name="x-variant")) as r:
+COHORT = AffinityKey(kind="header", name="x-variant")
+
+
+@pytest.mark.parametrize("made", [rig, envoy_rig], ids=["haproxy", "envoy"])
+def test_models_and_cohorts_are_logged_counted_and_compared(made: Callable[..., AbstractContextManager[Rig | EnvoyRig]]) -> None:
+    with made(adapters=("team/sql", "legal"), cohort=COHORT) as r:
         r.healthy()
         put(r.router(), 5_000, token=1)
         source = RouterLogEvidence(r.folder / "log", now=lambda: datetime.now(UTC), cells=(CELL, STREAM))
@@ -56,6 +63,15 @@ def test_models_and_cohorts_are_logged_counted_and_compared() -> None:
                 shares[name] += n
         assert (shares[model_guardrails("team/sql")[0]], shares[model_guardrails("legal")[0]]) == (4, 4)
         assert Counter(a.arm for a in by_cohort(mine, ("control", "test")) if isinstance(a, Attempt)) == {"baseline": 4, "canary": 4}
+
+
+def test_a_cohort_may_be_a_cookie_and_a_long_body_is_read_whole_by_envoy() -> None:
+    with envoy_rig(adapters=("legal",), cohort=AffinityKey(kind="cookie", name="tier")) as r:
+        put(r.router(), 5_000, token=1)
+        for cookie in ("a=1; tier=free; b=2", 'tier=in"ternal', "tiers=x", "xtier=y"):
+            assert r.ask(headers={"cookie": cookie}, body={"prompt": "x" * 3_000_000, "model": "legal"}).status == 200
+        until(lambda: len(r.log()) >= 4, "logged")
+        assert [(row["m"], row["co"]) for row in r.log()] == [("legal", "free"), ("legal", "in_ternal"), ("legal", "-"), ("legal", "-")]
 
 
 @pytest.mark.parametrize("adapters", [(), ("sql",)], ids=["tee", "adapters"])

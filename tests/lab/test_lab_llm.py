@@ -22,6 +22,8 @@ from tests.lab.lab_tools import PYTHON, ask, until
 MODEL = find_model()
 MISSING = can_serve() or MODEL.reason
 pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(MISSING), reason=f"no real model: {MISSING}")]
+LOAD_S = 180.0
+"""Longest that a loaded machine may take to load the model; one that ends by itself is told at once."""
 TALK = {
     "messages": [{"role": "user", "content": "Name three colours."}],
     "max_tokens": 8,
@@ -36,6 +38,7 @@ def llm(folder: Path, kv: str = "f16", name: str = "smollm-lab-b1", port: int = 
     port = port or free_port(27_000)
     argv = [PYTHON, "-m", "fleetctl.lab.llm", "--config", str(folder / f"{name}.json")]
     config: UnitConfig = {"port": port, "model": "SmolLM2-135M-Instruct", "model_path": str(MODEL.path), "kv": kv, **more}
+    config["health_wait_s"] = LOAD_S
     write_unit(folder, name, {"argv": argv, "env": python_env(), "config": config})
     try:
         started = start(folder, name)

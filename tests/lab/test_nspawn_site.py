@@ -77,7 +77,8 @@ def _look_at(h: nl.RealHost) -> None:
     shown = h.ssh("sudo", "cat", "/etc/fleetctl/translation.env").stdout
     assert 'HIP_VISIBLE_DEVICES="0,1"' in shown
     assert 'NCCL_MIN_NCHANNELS="112"' in shown
-    assert "CUDA_VISIBLE_DEVICES" not in shown
+    assert 'PYTORCH_HIP_ALLOC_CONF="garbage_collection_threshold:0.9"' in shown
+    assert "CUDA" not in shown
     assert "NVLS" not in shown
     assert h.ssh("sudo", "stat", "-c", "%a", "/etc/fleetctl/units/chat.env").stdout == "600\n"
     assert h.ssh("ls", "/tmp/owned").returncode != 0, "a model's name is letters only"

@@ -19,12 +19,13 @@ from fleetctl.domain.evidence import Arm
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.rollout import Rollout
 from fleetctl.formats.fleet_file import parse_fleet
-from fleetctl.formats.replay import ReplayHeader, header_line, request_line
+from fleetctl.formats.replay import ReplayHeader
 from fleetctl.lab.faults import write_faults
 from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.usecases.tick import TickPorts, TickSettings, tick
 from fleetctl.wiring.evidence import EvidenceMaker
 from tests.cases.planning_fleet import plan_of
+from tests.fakes.kept_requests import KEY_ID, write_recording
 from tests.fakes.router import FakeRouter, Target
 from tests.fakes.shadow import GivenShadow
 from tests.fakes.small import KeptNotices, OwnedHolds
@@ -41,7 +42,10 @@ lineage: 3f0c2b9e-7d41-4c55-9a5e-1b6f2a7d8e90
 routers:
   edge: {{kind: haproxy, settings: {{url: "http://127.0.0.1:9"}}}}
 evidence:
-  replayed: {{kind: replay, settings: {{recording: kept.jsonl, via: endpoints, max_tokens: 6, least: 60}}}}
+  replayed:
+    kind: replay
+    settings: {{recording: kept.jsonl, opted_out: opted-out.txt, via: endpoints, max_tokens: 6, least: 60}}
+    secrets: {{key: {{kind: file, name: "{folder}/kept.key"}}}}
 pools:
   nvidia-lab: {{vendor: nvidia, sku: lab-nvidia, region: lab, count: 1, limit: 1}}
   mi300x-lab: {{vendor: amd, sku: lab-mi300x, region: lab, count: 0, limit: 1, provisioned_by: lab}}
@@ -80,11 +84,19 @@ def now() -> datetime:
 def keep(path: Path, *, for_s: float = 3600.0, region: str = "lab") -> None:
     """Write a recording as one that somebody opted in to."""
     at = now()
-    head = ReplayHeader(cell=CELL, region=region, recorded=at, expires=at + timedelta(seconds=for_s), by="ana", reason="too few calls")
+    head = ReplayHeader(
+        cell=CELL,
+        region=region,
+        recorded=at,
+        expires=at + timedelta(seconds=for_s),
+        by="ana",
+        reason="few calls",
+        tenant="user",
+        key_id=KEY_ID,
+    )
     chats = [{"messages": [{"role": "user", "content": f"Say {i} in words."}], "max_tokens": 64, "user": "someone"} for i in range(10)]
     asked = [*chats, *({"prompt": f"Count to {i}:"} for i in range(10))]
-    path.write_text("\n".join([header_line(head), *(request_line(a) for a in asked)]) + "\n")
-    path.chmod(0o600)
+    write_recording(path, head, asked)
 
 
 @dataclass
@@ -119,11 +131,13 @@ class World:
         return found
 
     def run(self, is_so: Callable[[Rollout], bool], what: str, within_s: float = 60.0) -> Rollout:
+        why: list[str] = [""]
+
         def step() -> bool:
-            tick(CELL, self.ports, TickSettings(holder="test", ttl=timedelta(seconds=5)))
+            why[0] = tick(CELL, self.ports, TickSettings(holder="test", ttl=timedelta(seconds=5))).why
             return is_so(self.state())
 
-        until(step, f"{what}: {self.state().hold_reason}", within_s)
+        until(step, what, within_s, lambda: f"({self.state().phase}: {why[0]}; since {self.state().since})")
         return self.state()
 
     def customers(self, arm: Arm, count: int, status: int) -> None:
@@ -137,7 +151,7 @@ class World:
 
 def world(folder: Path, stack: ExitStack) -> World:
     ports = {arm: stack.enter_context(engine(folder, name=f"quiet-lab-{arm}1", ttft_ms=4, token_ms=0.5, log_sd=0.1)) for arm in "bc"}
-    fleet = parse_fleet(FLEET.format(**ports), file="fleet.yaml")
+    fleet = parse_fleet(FLEET.format(**ports, folder=folder), file="fleet.yaml")
     (folder / "log").mkdir()
     (folder / "log" / "haproxy-1.log").touch()
     log = RouterLogEvidence(folder / "log", now=now)

@@ -76,6 +76,19 @@ def test_the_whole_life_of_a_pool_with_either_tool(either: TerraformBench) -> No
     assert either.made() == set()
 
 
+def test_hosts_that_a_run_made_but_did_not_write_into_its_outputs_are_named_by_the_next(bench: TerraformBench) -> None:
+    """Terraform writes each resource when it is made and the outputs last: killed in between, no resource is left to change."""
+    bench.provisioner.apply(bench.provisioner.plan([spec()], bench.run("1")), TOKEN, ignore)
+    state = bench.work / POOL / "terraform.tfstate"
+    state.write_text(json.dumps({**json.loads(state.read_text()), "outputs": {}}))
+    assert bench.provisioner.outputs(POOL) == ()
+    plan = bench.provisioner.plan([spec()], bench.run("2"))
+    assert (plan.is_empty, plan.outputs_change) == (True, True)
+    assert isinstance(bench.provisioner.apply(plan, TOKEN, ignore), Provisioned)
+    assert [h.id for h in bench.provisioner.outputs(POOL)] == ["mi300x-lab-1", "mi300x-lab-2"]
+    assert not bench.provisioner.plan([spec()], bench.run("3")).outputs_change
+
+
 def test_the_lab_s_own_host_maker_understands_the_stack(bench: TerraformBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     provisioner = bench.another(variables=lab_variables(bench.hosts, sys.executable, tags={"note": "x"}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetctl.planning.polish import polished
-from fleetctl.planning.program import Prices, Program, bound_of, cost_of, is_feasible, vms_of
+from fleetctl.planning.program import Ints, Prices, Program, bound_of, cost_of, is_feasible, vms_of
 from fleetctl.planning.solve import solve
 
 
@@ -42,6 +42,8 @@ def programs(draw: st.DrawFn) -> Program:
     scopes = draw(st.sampled_from([0, 0, 1]))
     units = np.array([[float(draw(st.sampled_from([0.0, 1.0, 2.0]))) for _ in range(pools)] for _ in range(scopes)]).reshape(-1, pools)
     funds = np.array([float(draw(whole(0, 5))) for _ in range(scopes)])
+    groups = draw(st.sampled_from([0, 0, 1, 2]))
+    group = np.array([draw(whole(-1, groups - 1)) for _ in range(cells)] if groups else [], dtype=np.int64)
     return Program(
         load=load,
         allowed=allowed,
@@ -58,7 +60,15 @@ def programs(draw: st.DrawFn) -> Program:
         limits=limits,
         units=units,
         funds=funds,
+        group=group,
     )
+
+
+def is_apart(p: Program, pool: Ints) -> bool:
+    """Tell whether no two cells of a group share a pool that one of them enters."""
+    some = [w for w in range(p.cells) if len(p.group) and p.group[w] >= 0]
+    pairs = [(a, b) for a, b in combinations(some, 2) if p.group[a] == p.group[b] and pool[a] == pool[b]]
+    return all(pool[w] == p.start[w] for pair in pairs for w in pair)
 
 
 def least_cost(p: Program) -> float:
@@ -69,7 +79,7 @@ def least_cost(p: Program) -> float:
         then, peak = vms_of(p, chosen)
         goes = (chosen != p.start) & p.allowed[np.arange(p.cells), p.start]
         gpus = p.load[goes, p.start[goes]].sum()
-        if is_feasible(p, peak) and goes.sum() <= p.most_moves and gpus <= p.most_gpus:
+        if is_apart(p, chosen) and is_feasible(p, peak) and goes.sum() <= p.most_moves and gpus <= p.most_gpus:
             best = min(best, cost_of(p, chosen, then))
     return float(best)
 
@@ -80,6 +90,7 @@ def compare(p: Program) -> None:
     then, peak = vms_of(p, answer.pool)
     assert is_feasible(p, peak)
     assert p.allowed[np.arange(p.cells), answer.pool].all()
+    assert is_apart(p, answer.pool)
     assert answer.cost == pytest.approx(cost_of(p, answer.pool, then), abs=1e-6)
     least = least_cost(p)
     assert answer.cost == pytest.approx(least, rel=1e-6, abs=1e-6)
@@ -109,6 +120,33 @@ def test_taking_moves_back_never_costs_and_stays_feasible(p: Program, rng: rando
     assert ((new == pool) | (new == p.start)).all()
     assert cost_of(p, new, then_new) <= cost_of(p, pool, then) + 1e-6
     assert not is_feasible(p, peak) or is_feasible(p, peak_new)
+
+
+@settings(max_examples=60, deadline=None)
+@given(programs(), st.randoms(use_true_random=False))
+def test_odd_sizes_are_bound_by_their_best_packing(p: Program, rng: random.Random) -> None:
+    least = p.load - np.array([[rng.choice([0.0, 0.0, 0.25, 0.5]) * a for a in row] for row in p.load])
+    odd, best = replace(p, least_load=least), replace(p, load=least)
+    answer = solve(odd)
+    cheapest = least_cost(best)
+    assert answer.cost == pytest.approx(least_cost(p), rel=1e-6, abs=1e-6)
+    assert answer.bound == pytest.approx(cheapest, rel=1e-5, abs=1e-5)
+    assert bound_of(odd, answer.prices) <= cheapest + 1e-6 * (1 + cheapest)
+
+
+@settings(max_examples=60, deadline=None)
+@given(programs(), st.data())
+def test_cells_that_are_pinned_keep_their_group_out(p: Program, data: st.DataObject) -> None:
+    """A cell with one place, as a pinned one, where nobody of its group stands."""
+    w, q = data.draw(st.integers(0, p.cells - 1)), data.draw(st.integers(0, p.pools - 1))
+    allowed = p.allowed.copy()
+    allowed[w] = False
+    allowed[w, q] = True
+    p = replace(p, allowed=allowed)
+    first = np.where(np.arange(p.cells) == w, q, p.start)
+    _, peak = vms_of(p, first)
+    if is_feasible(p, peak) and is_apart(p, first):
+        compare(p)
 
 
 @pytest.mark.slow

@@ -60,7 +60,8 @@ def tight(draw: st.DrawFn) -> Program:
 def compare(p: Program, existing: int) -> None:
     """Every stage is feasible and the cheapest there is, its bound holds, a cell moves once, and each stage saves money."""
     sites: Any = [_Site(_Pool(limit=int(most)), grows=q >= existing) for q, most in enumerate(p.most)]
-    asked: Any = [_Asked(_Workload(f"w{w}")) for w in range(p.cells)]
+    groups = p.group.tolist() or [-1] * p.cells
+    asked: Any = [_Asked(_Workload(f"w{w}", apart=f"g{g}" if g >= 0 else "")) for w, g in enumerate(groups)]
     raw = p.limits if len(p.limits) else np.zeros(0)
     found = staged(p, asked, sites, raw, [f"limit {k}" for k in range(len(raw))], solve, most=4, pins=())
     at, moved, cost = np.arange(p.cells), np.zeros(p.cells, int), np.inf

@@ -128,6 +128,11 @@ def test_what_holds_nothing_to_judge_gets_no_verdict(tmp_path: Path, name: str, 
         (("./typo",), 2, "error[usage.no_path]"),
         (("tree", "--target", "mi300x"), 2, "Add: --target gfx942 (MI300X)"),
         (("tree", "--target", "gfx942 --evil"), 2, "error[usage.target]"),
+        *(
+            (("tree", "--target", t), 2, "gfx90a, gfx90c, gfx942, gfx950, gfx1010")
+            for t in ("gfx9999", "gfx94", "GFX942", "gfx942:xnack+", "")
+        ),
+        (("--target", "gfx9999"), 2, "error[usage.target]"),
         (("nvidia/cuda:12.4.1-devel-ubuntu22.04",), 0, "R008"),
         (("tree", "registry.example.com/own:1"), 0, "R089"),
     ],

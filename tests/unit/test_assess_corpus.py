@@ -410,5 +410,60 @@ def test_a_rocm_build_of_torch_is_not_to_be_installed_again(tmp_path: Path) -> N
     assert [f.rule for f in found.findings if f.grade != "info"] == []
 
 
+PLACES: dict[str, tuple[Tree, str, int, str]] = {
+    "requirements": ({"requirements.txt": "tensorrt_llm==1\n", "x/requirements.txt": "a\ntensorrt-llm\n"}, "P021", 2, "requirements.txt:1"),
+    "extras": (
+        {"pyproject.toml": '[project]\nname="x"\n[project.optional-dependencies]\na=["cuml-cu12"]\n', "s.py": "import cuml\nimport cuml\n"},
+        "P025",
+        2,
+        "s.py:1",
+    ),
+    "requirement-and-imports": (
+        {"requirements.txt": "tensorrt_llm\n", "a.py": "import tensorrt_llm\nimport tensorrt_llm.x\n", "b.py": "import tensorrt_llm\n"},
+        "P021",
+        4,
+        "requirements.txt:1",
+    ),
+    "imports": ({f"m{n}.py": "import tensorrt_llm\n" for n in range(60)}, "P021", 60, "m0.py:1"),
+    "imports-behind-many-with-a-guard": (
+        {"a.py": "try:\n" + "    import cuml\n" * 1500 + "except ImportError:\n    pass\n", "b.py": "import cuml\n"},
+        "P025",
+        1,
+        "b.py:1",
+    ),
+    "asm": (
+        {f"k{n}.cu": '__device__ void f() {\n  asm("mov.u32 %0, 1;");\n  asm("mov.u32 %0, 2;");\n}\n' for n in range(9)},
+        "R038",
+        18,
+        "k0.cu:2",
+    ),
+    "names": ({f"k{n}.cu": KERNEL + "void f() { cudaGraphicsD3D9RegisterResource(0); }\n" * 200 for n in range(2)}, "R036", 400, "k0.cu"),
+    "many-in-one-file": ({"k.cu": KERNEL + "__device__ void g() { wmma::mma_sync(a, b, c, d); }\n" * 300}, "R040", 300, "k.cu"),
+    "many-in-one-build": ({"CMakeLists.txt": "enable_language(CUDA)\n" * 2500}, "R096", 2500, "CMakeLists.txt:1"),
+    "one-without-a-guard-behind-many-with": (
+        {
+            "k.cu": KERNEL
+            + "#ifdef USE_ROCM\nint a;\n#else\n"
+            + "__device__ void g() { cudaGraphicsD3D9RegisterResource(0); wmma::mma_sync(a, b, c, d); }\n" * 80
+            + "#endif\n__device__ void h() { cudaGraphicsD3D9RegisterResource(0); wmma::mma_sync(a, b, c, d); }\n"
+        },
+        "R040",
+        1,
+        "k.cu",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(PLACES))
+def test_every_place_of_a_finding_counts(tmp_path: Path, name: str) -> None:
+    tree, rule, count, where = PLACES[name]
+    found = judged(tmp_path, tree)
+    one = next(f for f in found.findings if f.rule == rule and not f.is_guarded)
+    assert (one.count, one.where.startswith(where)) == (count, True), (one.count, one.where)
+    assert len(one.places) == len(set(one.places)) == min(count, 5) or one.rule == "R036"
+    if name.startswith("one-without"):
+        assert not next(f for f in found.findings if f.rule == "R036").is_guarded
+
+
 def test_the_corpus_is_large_enough() -> None:
     assert min(len(NOT_NATIVE) + len(ADVERSARY), len(NOT_BLOCKED) + len(HARMLESS)) >= 80

@@ -52,6 +52,30 @@ def test_a_machine_in_service_is_not_restarted_by_a_change_in_place(
 
 
 @pytest.mark.parametrize(
+    ("machines", "changed", "holds", "permitted", "codes"),
+    [
+        (0, ("tag", "launch_template"), (TWO,), (), []),
+        (2, ("max_size", "min_size", "desired_capacity"), (TWO,), (), []),
+        (-1, ("max_size", "min_size", "desired_capacity"), (TWO,), (), ["provision.held"]),
+        (-1, ("desired_capacity",), (), (), ["provision.destroys"]),
+        (-1, ("desired_capacity",), (TWO,), (TWO,), ["provision.held"]),
+        (-1, ("desired_capacity",), (), (TWO,), []),
+        (0, ("vpc_zone_identifier",), (TWO,), (), ["provision.restarts"]),
+        (1, ("desired_capacity", "max_instance_lifetime"), (), (), ["provision.restarts"]),
+        (0, ("vpc_zone_identifier",), (), (TWO,), []),
+    ],
+)
+def test_a_group_that_serves_is_neither_made_smaller_nor_rebalanced_in_place(
+    machines: int, changed: tuple[str, ...], holds: tuple[PoolId, ...], permitted: tuple[PoolId, ...], codes: list[str]
+) -> None:
+    kind = "aws_autoscaling_group"
+    shown = _plan(replace(_change(("update",), kind=kind), machines=machines, changed=changed))
+    found = check_provision(shown, holds, permitted=permitted, allowed_types=[kind])
+    assert [f.code for f in found] == codes
+    assert all("made smaller by 1" in f.text for f in found if machines < 0)
+
+
+@pytest.mark.parametrize(
     ("actions", "reason", "permitted"), list(itertools.product(ENDINGS, ["", "replace_because_tainted"], [(), (TWO,)]))
 )
 def test_nothing_of_a_held_pool_ends_whatever_permits_it(actions: tuple[str, ...], reason: str, permitted: tuple[PoolId, ...]) -> None:

@@ -223,3 +223,43 @@ def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError) as failed:
             FolderWriter().write(tmp_path / "out", [(name, b"")])
         assert failed.value.code == "usage.folder"
+
+
+CAST = "(const void *)"
+CALLS = {
+    "cudaFuncSetAttribute(k, a, 1);": f"hipFuncSetAttribute({CAST}(k), a, 1);",
+    "cudaFuncSetAttribute(k<8, true>, a, size(1, 2));": f"hipFuncSetAttribute({CAST}(k<8, true>), a, size(1, 2));",
+    "cudaFuncSetAttribute( &k<N>,\n  cudaFuncAttributeMaxDynamicSharedMemorySize,\n  1);": (
+        f"hipFuncSetAttribute( {CAST}(&k<N>),\n  hipFuncAttributeMaxDynamicSharedMemorySize,\n  1);"
+    ),
+    "CHECK(cudaFuncSetAttribute (f(a, b), c, d[1, 2]));": f"CHECK(hipFuncSetAttribute ({CAST}(f(a, b)), c, d[1, 2]));",
+    "cudaFuncSetCacheConfig(ns::k, cudaFuncCachePreferL1);": f"hipFuncSetCacheConfig({CAST}(ns::k), hipFuncCachePreferL1);",
+    "cudaFuncGetAttributes(&x, k<1, 2>);": f"hipFuncGetAttributes(&x, {CAST}(k<1, 2>));",
+    "cudaFuncSetAttribute(cudaFree, a, 1);": f"hipFuncSetAttribute({CAST}(hipFree), a, 1);",
+}
+LEFT = (
+    "cudaFuncSetAttribute((const void *)k, a, 1);",
+    "cudaFuncSetAttribute((void*)k<2, 3>, a, 1);",
+    "cudaFuncSetAttribute(reinterpret_cast<const void*>(k), a, 1);",
+    "cudaFuncSetAttribute(reinterpret_cast < void * >(&k), a, 1);",
+    "cudaError_t cudaFuncSetAttribute(const void *func, cudaFuncAttribute a, int v);",
+    "auto f = cudaFuncSetAttribute;",
+    "cudaFuncSetAttribute(k);",
+    "cudaFuncSetAttribute(k /* a */, b, 1);",
+    'cudaFuncSetAttribute(k, "x", 1);',
+    "cudaFuncSetAttribute(k, a, (1",
+    "cudaFuncGetAttributes(&x, (const void *)k);",
+)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_kernel_is_given_to_hip_as_a_pointer(call: str) -> None:
+    for before, after in (("", ""), ("// cudaFree\nvoid f() {\n  ", "\n  cudaFree(0); }\n")):
+        done = convert(before + call + after, BOOK.names)
+        assert done.text == before + CALLS[call] + after.replace("cudaFree", "hipFree")
+        assert done.text.count("\n") == (before + call + after).count("\n")
+
+
+@pytest.mark.parametrize("call", LEFT)
+def test_what_is_a_pointer_already_or_no_call_gets_no_cast(call: str) -> None:
+    assert convert(call, BOOK.names).text == call.replace("cuda", "hip")

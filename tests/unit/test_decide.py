@@ -9,6 +9,7 @@ import pytest
 
 from fleetctl.domain.fleet import Phase
 from fleetctl.domain.rollout import Decision, Freeze, Notify, Observation, Rollout, SetSplit
+from fleetctl.domain.split import Served
 from fleetctl.domain.workload import Lane
 from fleetctl.rollout.decide import decide
 from tests.rollouts import PERSON, T0, all_pass, evidence, order, rollout, seeing, spec, split, verdict
@@ -439,3 +440,32 @@ def test_a_weight_that_the_router_lost_is_not_raised_above_a_source_that_does_no
     d = decide(w.r, replace(seeing(w.now, 0, source_ready=0.5), split=lapsed, evidence=evidence(w.now)), w.now)
     assert not [e for e in d.effects if isinstance(e, SetSplit)]
     assert d.next.hold_reason == "source.not_ready"
+
+
+def test_a_cell_that_waits_for_a_person_is_looked_at_as_at_any_step() -> None:
+    """It may wait for weeks: a look a second would be ten times the store."""
+    made = spec()
+    made = replace(made, phases=tuple(replace(p, bake=timedelta(hours=1)) for p in made.phases))
+    step = next(i for i, p in enumerate(made.phases) if p.phase == "canary")
+    bp = made.phases[step].weight_bp
+    r = replace(rollout(made), step=step, settled_at=T0, weight_bp=bp)
+    late = T0 + timedelta(hours=2)
+    passed = seeing(late, bp, all_pass(late), evidence(late, baseline=9000, canary=1000))
+    paused = decide(replace(r, paused=True), passed, late)
+    frozen = decide(r, replace(passed, window=Freeze(active=True, name="xmas", until=late)), late)
+    waiting = decide(replace(r, deadline=T0), seeing(late, bp, (), evidence(late, baseline=90, canary=10)), late)
+    assert [d.why.code for d in (paused, frozen, waiting)] == ["paused", "freeze", "step.inconclusive"]
+    assert {d.look_again for d in (paused, frozen, waiting)} == {timedelta(seconds=10)}
+
+
+@pytest.mark.parametrize(("answered", "after_s", "ends"), [(12, 10, False), (40, 10, True), (12, 31, True)])
+def test_at_100_percent_it_says_for_how_many_customers_it_waits_and_how_long(answered: int, after_s: int, ends: bool) -> None:
+    r = replace(rollout(), settled_at=T0, weight_bp=10_000)
+    step = next(i for i, p in enumerate(r.spec.phases) if p.phase == "complete")
+    late = T0 + timedelta(seconds=after_s)
+    e = evidence(late, baseline=0, canary=answered)
+    seen = seeing(late, 10_000, (), e, served=Served(baseline=0, canary=answered, last_canary_start=late))
+    d = decide(replace(r, step=step), seen, late)
+    assert bool(d.next.ended) is ends
+    if not ends:
+        assert "12 of 40 customers so far, 20 s more at most" in d.why.text

@@ -62,6 +62,17 @@ def test_sglang_and_tgi_tell_a_revision() -> None:
     assert told({**TGI, "/info": {**TGI["/info"], "max_total_tokens": 2048}}).flags != tgi.flags
 
 
+@pytest.mark.parametrize("odd", [None, 7, [], {"x": 1}, ""])
+def test_a_name_that_is_no_text_is_no_name(odd: object) -> None:
+    listed = {"data": [{"id": odd, "owned_by": odd}, {"id": "m", "owned_by": odd}, {"id": odd, "parent": "m", "root": "/x"}, odd]}
+    found = told({"/v1/models": listed, "/version": {"version": odd}})
+    assert (found.model, found.engine, found.adapters) == ("m", "", ())
+    props = {"build_info": odd, "default_generation_settings": {"n_ctx": None}}
+    found = told({"/v1/models": {"data": [{"id": odd}]}, "/props": props})
+    assert (found.model, found.engine, found.told) == ("", "llama.cpp", {})
+    assert told({"/info": {"model_id": "m", "version": odd}}).engine == "tgi"
+
+
 @pytest.mark.parametrize("broken", [(503, {}), (502, {}), (429, {})])
 def test_a_server_that_cannot_answer_now_has_no_identity(broken: object) -> None:
     double = JsonDouble({**VLLM, "/version": broken})

@@ -226,6 +226,8 @@ def test_quantiles_are_values_that_occurred() -> None:
     assert quantiles([]) == ()
     assert quantiles([float(v) for v in range(1, 101)]) == (50.0, 75.0, 90.0, 95.0, 99.0)
     assert quantiles([7.0]) == (7.0,) * 5
+    assert quantiles([float(v) for v in range(1, 101)], slower=3) == (50.0, 75.0, 90.0, 95.0, 97.0)
+    assert quantiles([1.0, 2.0], slower=3) == (1.0,) * 5
 
 
 def test_positions_read_back() -> None:

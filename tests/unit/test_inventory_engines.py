@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -117,9 +118,57 @@ def test_lies_do_not_break_the_scan() -> None:
     page = 'vllm:num_requests_running{model_name="a\\"}b"} NaN\nvllm:prompt_tokens_total -5\nvllm:request_success_total 1e999\n}{\n\x00'
     answers = {"/metrics": page, "/v1/models": {"data": [{"id": ["x"], "max_model_len": "long"}]}, "/version": {"version": {"a": 1}}}
     with json_double(answers) as double:
+        found, gap = EngineDiscovery("site", (double.url,), lambda: datetime.now(UTC)).scan("")
+    assert isinstance(found, Facts)
+    assert set(found.values) == {"engine", "address", "software"}
+    assert isinstance(gap, Gap)
+
+
+NO_NAMES: tuple[object, ...] = (None, 7, True, [], ["m"], {}, {"x": "m"}, "")
+NO_LENGTHS = (None, True, False, -1, 0, 1.5, "8192", [8192], 10**30)
+ODD: dict[str, Callable[[object, object], dict[str, Any]]] = {
+    "vllm": lambda name, length: {
+        "/metrics": "vllm:num_requests_running 1\n",
+        "/v1/models": {"data": [{"id": name, "root": name, "max_model_len": length}, None, {"id": name, "parent": "m"}, name]},
+        "/version": {"version": name},
+    },
+    "sglang": lambda name, length: {
+        "/metrics": "sglang:num_running_reqs 1\n",
+        "/get_model_info": {"model_path": name},
+        "/get_server_info": {"version": name},
+        "/v1/models": {"data": [{"id": name, "max_model_len": length, "owned_by": name}]},
+    },
+    "tgi": lambda name, length: {"/info": {"model_id": name, "version": name, "max_total_tokens": length, "model_dtype": name}},
+    "triton": lambda name, length: {
+        "/metrics": "nv_inference_request_success 4\n",
+        "/v2": {"version": name, "extensions": name},
+        "POST /v2/repository/index": [{"name": name, "version": length}, name],
+    },
+    "llama.cpp": lambda name, length: {
+        "/metrics": "llamacpp:requests_processing 2\n",
+        "/props": {"model_path": name, "build_info": name, "default_generation_settings": {"n_ctx": length}},
+        "/v1/models": {"data": [{"id": name, "owned_by": name}]},
+    },
+}
+
+
+@pytest.mark.parametrize("engine", list(ODD))
+def test_no_odd_answer_becomes_a_name_or_a_length(engine: str) -> None:
+    for name, length in zip((*NO_NAMES, None), NO_LENGTHS, strict=True):
+        with json_double(ODD[engine](name, length)) as double:
+            facts, gap = EngineDiscovery("e", (double.url,), lambda: datetime.now(UTC)).scan("")
+        assert isinstance(facts, Facts)
+        assert isinstance(gap, Gap)
+        assert {"model", "served_as", "adapters", "engine_version", "precision", "context_tokens"}.isdisjoint(facts.values), facts.values
+        assert (gap.code, f"{engine} answers, but does not say which model" in gap.reason) == ("inventory.engine", True)
+
+
+def test_a_list_with_an_entry_without_a_name_tells_the_others() -> None:
+    data = [{"id": None}, {"id": "m", "root": None, "parent": None}, {"id": None, "parent": "m"}, {"id": "a", "parent": "m"}]
+    with json_double({"/metrics": "vllm:num_requests_running 1\n", "/v1/models": {"data": data}}) as double:
         found = look(double.url)
     assert isinstance(found, Facts)
-    assert set(found.values) == {"engine", "address", "software", "model", "served_as"}
+    assert [found.values.get(k) for k in ("model", "served_as", "adapters")] == ["m", "m", "a"]
 
 
 def test_counts_that_no_server_can_have_are_left_out() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,6 +53,24 @@ def test_an_address_that_two_machines_have_joins_nothing_and_is_stated() -> None
     assert [t.id for t in things] == ["/subscriptions/s/vm-1", "db-1", "i-1"]
     assert gap.scope == "machine db-1"
     assert "2 machines" in gap.reason
+
+
+@pytest.mark.parametrize("anchor", [AZURE, facts("file fleet.yaml", machine="own-1", name="own-1", address="10.0.0.4")])
+def test_hosts_of_one_inventory_that_become_one_machine_are_named(anchor: Facts) -> None:
+    hosts = [facts("ansible site", machine=f"alias-{n}", name=f"alias-{n}", address="10.0.0.4") for n in range(7)]
+    (one,), (gap,) = merge([*hosts, anchor, facts("ansible other", machine="x", address="10.0.0.4")])
+    assert len(one.also) == 8
+    assert gap.scope == f"machine {one.id}"
+    assert gap.reason.startswith("ansible site lists it 7 times, as alias-0, alias-1, alias-2, alias-3, alias-4 and 2 more")
+
+
+def test_hosts_of_one_inventory_with_one_address_that_nothing_joins_are_named() -> None:
+    hosts = [facts("ansible site", machine=f"h-{n}", address="10.9.0.1") for n in range(2)]
+    behind_ports = [facts("ansible site", machine=f"p-{n}", address="127.0.0.1", port=str(2200 + n)) for n in range(2)]
+    things, (gap,) = merge([AZURE, *hosts, *behind_ports])
+    assert [t.id for t in things][1:] == ["h-0", "h-1", "p-0", "p-1"]
+    assert (gap.scope, gap.source) == ("address 10.9.0.1", "ansible site")
+    assert "h-0, h-1" in gap.reason
 
 
 def test_a_machine_that_no_cloud_knows_stays() -> None:

@@ -32,7 +32,7 @@ from fleetctl.usecases.scan import lacking_credentials
 from fleetctl.views.inventory import workloads_table
 from fleetctl.views.inventory_csv import rows_csv
 from fleetctl.views.inventory_found import MOST_CHANGES, diff_table, pools_table, scan_table, things_table
-from fleetctl.views.output import Column, Table, render_table
+from fleetctl.views.output import Column, Table, cell_width, folded, render_table
 
 AT = datetime(2026, 12, 1, tzinfo=UTC)
 FLEET = parse_fleet(fleet_text("example", EXAMPLE_LINEAGE), file="fleet.yaml")
@@ -49,7 +49,7 @@ def part(name: str, count: int, gaps: tuple[Gap, ...] = (), *, reused: bool = Fa
 
 def fits(table: Table) -> str:
     text = render_table(table, width=80)
-    assert all(len(line) <= 80 or " " not in line for line in text.splitlines()), text  # an id stays whole, so that it can be copied
+    assert all(len(line) <= 80 for line in text.splitlines()), text
     return text
 
 
@@ -148,3 +148,43 @@ def test_signing_in_to_azure_needs_no_network_before_it_is_used(monkeypatch: pyt
     with pytest.raises(CredentialsMissing) as caught:
         credential_of(AzureAccess(subscriptions=("s",)))
     assert "pip install azure-identity" in caught.value.hint
+
+
+def test_a_machine_of_a_declared_pool_shows_what_the_fleet_file_knows() -> None:
+    pool = FLEET.pools[0]
+    said = [
+        Facts(values={"pool": pool.id, "sku": pool.sku, "region": pool.region}, source="file fleet.yaml", seen_at=AT),
+        Facts(values={"machine": "own-1", "name": "own-1", "pool": pool.id}, source="file fleet.yaml", seen_at=AT),
+        Facts(values={"machine": "own-2", "name": "own-2", "pool": pool.id, "gpus": 4, "owner": "ada"}, source="ansible site", seen_at=AT),
+        Facts(values={"machine": "other", "name": "other"}, source="ansible site", seen_at=AT),
+    ]
+    things, _ = merge(said)
+    found = match_found(FLEET, things, load_catalog(), AT)
+    shown = {t.id: t for t in found.of_kind("machine")}
+    users = {c.workload for c in FLEET.cells if c.source == pool.id}
+    owners = {w.owner for w in FLEET.workloads if w.id in users}
+    sku = load_catalog().sku(pool.sku)
+    assert sku is not None
+    assert [shown["own-1"].values.get(n) for n in ("sku", "region", "gpus", "vendor")] == [
+        pool.sku,
+        pool.region,
+        sku.accelerators,
+        "nvidia",
+    ]
+    assert shown["own-1"].text("workload") == (users.pop() if len(users) == 1 else "")
+    assert shown["own-1"].text("owner") == (owners.pop() if len(owners) == 1 else "")
+    assert (shown["own-1"].source_of("sku"), shown["own-1"].source_of("gpus")) == ("file fleet.yaml", "catalogue")
+    assert (shown["own-2"].number("gpus"), shown["own-2"].text("owner"), shown["own-2"].source_of("sku")) == (4, "ada", "file fleet.yaml")
+    assert shown["other"].text("sku") == ""
+    assert found.pools == ()  # what only the file declares was not found
+    assert pool.region in fits(things_table(found, "machines"))
+
+
+def test_a_path_too_long_for_a_line_is_cut_after_a_slash_and_nothing_of_it_is_lost() -> None:
+    path = "/srv/" + "/".join("part-of-a-long-name" for _ in range(9)) + "/" + "x" * 200
+    lines = folded([f"  at {path}: there", "Straße " + "東" * 90, "short  line"], 80)
+    assert all(cell_width(line) <= 80 for line in lines), lines
+    assert path + ":" in "".join(line.strip() for line in lines)
+    assert sum(line.count("東") for line in lines) == 90
+    assert lines[1].endswith("/")
+    assert lines[-1] == "short  line"

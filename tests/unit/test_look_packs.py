@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.adapters import needs
 from fleetctl.adapters.store import looks
 from fleetctl.adapters.store.sqlite import SqliteStore
 from fleetctl.adapters.store.status import status_rows
@@ -117,3 +118,11 @@ def test_a_packed_look_takes_less_than_a_tenth(store: SqliteStore, watched: Watc
     assert n >= 150
     assert plain < 4_000
     assert packed / n < plain / 8
+
+
+def test_a_store_that_has_grown_for_long_is_told_to_a_person(store: SqliteStore, watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(store, watched.rows()[:3])
+    assert needs.store(Path(store.path)).state == "ok"
+    monkeypatch.setattr(needs, "MOST_STORE", 1)
+    found = needs.store(Path(store.path))
+    assert (found.state, "archive the store" in found.mend) == ("warn", True)

@@ -322,3 +322,21 @@ def test_a_cell_that_stays_on_one_machine_is_not_billed_a_second_one(options: Pl
     plan = plan_of(fleet, options=options)
     assert [o.kind for o in plan.outcomes] == ["stay"]
     assert plan.cost_now == plan.cost_then == Money(amount=Decimal("10.00"))
+
+
+def test_asked_to_move_at_any_cost_a_cell_stays_only_for_want_of_room_and_nothing_asks_again() -> None:
+    """Both cells are dearer on AMD, one VM may exist: one moves, the other names the quota, not the price that it was told to ignore."""
+    works = (workload("a", accelerators_per_replica=8), workload("b", accelerators_per_replica=8))
+    pools = (
+        pool("n", "nvidia", "lab-nvidia", count=2, limit=2, price="10"),
+        pool("m", "amd", "lab-mi300x", count=0, limit=1, by="lab", price="90"),
+    )
+    fleet = lab_fleet(workloads=works, pools=pools, cells=(cell("a1", "a", source="n"), cell("b1", "b", source="n")))
+    usual, asked = plan_of(fleet), plan_of(fleet, options=ASKED)
+    assert {o.reason.code for o in usual.outcomes} == {"price.dearer"}
+    assert all("pin its target" in (o.change or "") and "--allow-dearer" in (o.change or "") for o in usual.outcomes)
+    assert sorted(o.reason.code for o in asked.outcomes) == ["move.dearer", "pool.limit"]
+    text = " ".join(render_plan(asked, fleet).split())
+    assert text.count("--allow-dearer") == 1
+    assert "--allow-dearer: as many cells move as have a place and room, also where staying costs less; so no least cost" in text
+    assert "--allow-dearer: as many" not in " ".join(render_plan(usual, fleet).split())

@@ -76,6 +76,7 @@ def test_a_whole_stream_is_timed_and_counted() -> None:
     [
         (b"HTTP/1.1 503 no\r\ncontent-length: 0\r\n\r\n", "status 503", ""),
         (b"HTTP/1.1 500 no\r\nconnection: close\r\n\r\nHIP error: invalid device function", "status 500", "no_kernel_image"),
+        (b"HTTP/1.1 400 no\r\nconnection: close\r\n\r\nnot text: 'I get HIP error: invalid device function'", "status 400", ""),
         (OK + token("a"), "the stream was cut", ""),
         (OK + DONE, "no token", ""),
         (OK + event(error={"message": "Memory access fault by GPU node-2"}), "an error in the stream", "memory_access_fault"),

@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fleetctl.domain.calendar import Calendar, ReadyTime
 from fleetctl.domain.fleet import Fleet, FreezeWindow, PhaseSpec
@@ -15,6 +17,7 @@ from fleetctl.domain.plan import Plan
 from fleetctl.domain.pool import Commitment
 from fleetctl.domain.units import Money
 from fleetctl.domain.workload import Lane
+from fleetctl.planning.calendar import _on_top
 from fleetctl.planning.options import PlanOptions
 from fleetctl.views.plan import render_plan
 from tests.cases.planning_fleet import ANA, NOW, cell, guardrails, lab_fleet, lab_policy, plan_of, pool, workload
@@ -68,11 +71,65 @@ def test_source_vms_are_given_back_wave_by_wave_and_cost_until_then() -> None:
     calendar = calendar_of(plan)
     assert [(r.pool, r.vms, r.wave, r.at) for r in calendar.releases] == [("a", 1, 1, NOW + 28 * H), ("b", 1, 2, NOW + 32 * H)]
     assert plan.overlap_extra is not None
-    assert plan.overlap_extra.amount == Decimal(2 * 50 * 32)
-    assert plan.overlap_cost.amount == Decimal(2 * 50 * 32 + 100 * 28 + 100 * 32)
+    assert plan.overlap_extra.amount == Decimal(2 * 50 * 28), "from then on what is given back pays for both that came"
+    assert plan.overlap_cost.amount == Decimal(2 * 50 * 28 + 100 * 28 + 100 * 32)
     assert calendar.validation.amount == Decimal(2 * 50)
-    assert calendar.payback_hours == pytest.approx(2 * 50 * 32 / 100)
-    assert "paid back in 32.0 h of the saving" in render_plan(plan, fleet_of())
+    assert calendar.payback_hours == pytest.approx(2 * 50 * 28 / 100)
+    assert calendar.payback_at == NOW + 32 * H + 28 * H
+    said = " ".join(render_plan(plan, fleet_of()).split())
+    assert "paid back in 28.0 h of the saving of 100.00 USD an hour, that is by 2026-12-03 00:00" in said
+
+
+def test_new_vms_cost_on_top_until_the_source_is_given_back_not_until_their_own_soak_is_over() -> None:
+    """Both leave one pool for one each; its VMs are given back only once the second has soaked."""
+    pools = (
+        pool("a", "nvidia", "lab-nvidia", count=2, limit=2, price="100"),
+        pool("m", "amd", "lab-mi300x", count=0, limit=1, by="lab", price="50"),
+        pool("o", "amd", "lab-mi300x", count=0, limit=1, by="lab", price="50"),
+    )
+    cells = tuple(replace(c, source=PoolId("a")) for c in fleet_of().cells)
+    plan = plan_of(fleet_of(pools=pools, cells=cells))
+    assert [(r.pool, r.vms, r.at) for r in calendar_of(plan).releases] == [("a", 2, NOW + 32 * H)]
+    assert plan.overlap_extra is not None
+    assert plan.overlap_extra.amount == Decimal((50 + 50) * 32)
+    assert calendar_of(plan).payback_at == NOW + 64 * H
+
+
+def test_the_time_that_a_freeze_holds_a_wave_is_in_what_it_costs_and_when_it_is_paid_back() -> None:
+    """The second wave's canary ends inside it: it goes on 20 h later, and its source is held, and paid for, as long."""
+    fleet = fleet_of(FreezeWindow(name="fair", start=NOW + 5.5 * H, end=NOW + 26 * H))
+    plan, free = plan_of(fleet), plan_of(fleet_of())
+    calendar = calendar_of(plan)
+    assert [d.end for d in calendar.waves] == [NOW + 28 * H, NOW + 52 * H]
+    assert plan.overlap_extra is not None
+    assert plan.overlap_extra.amount == Decimal(2 * 50 * 28), "the first source pays for both until the second is given back"
+    assert plan.overlap_cost.amount - free.overlap_cost.amount == Decimal(100 * 20)
+    assert calendar.payback_at == NOW + (52 + 28) * H
+    assert "(what waiting for fair costs is in it)" in " ".join(render_plan(plan, fleet).split())
+
+
+def test_where_no_vm_has_to_come_nothing_is_on_top() -> None:
+    fleet = fleet_of(pools=(*fleet_of().pools[:2], pool("m", "amd", "lab-mi300x", count=2, limit=2, by="lab", price="50")))
+    plan = plan_of(fleet)
+    assert plan.overlap_extra is not None
+    assert plan.overlap_extra.amount == 0
+    assert calendar_of(plan).payback_at is None
+    assert "nothing comes on top of today's bill, so each hour saves" in " ".join(render_plan(plan, fleet).split())
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(-4, 4)), min_size=1, max_size=5))
+def test_on_top_is_what_adding_up_hour_by_hour_gives(flows: list[tuple[int, int]]) -> None:
+    most, earned = _on_top([(NOW + at * H, Decimal(usd)) for at, usd in flows])
+    so_far, highest, last, end = 0, 0, 0, max(at for at, _ in flows)
+    for hour in range(1, 260):
+        so_far += sum(usd for at, usd in flows if at < hour)
+        highest, last = max(highest, so_far if hour <= end else 0), hour if so_far > 0 else last
+    assert most == highest
+    if earned is None:
+        assert sum(usd for _, usd in flows) > 0 or so_far > 0 or highest == 0
+    else:
+        assert last <= (earned - NOW) / H <= last + 1
 
 
 @pytest.mark.parametrize(
@@ -115,7 +172,7 @@ def test_no_wave_begins_before_its_new_hosts_can_be_ready_and_the_deadline_count
     assert calendar.ready == (took,)
     assert calendar.late == ("y-lab",)
     assert plan.overlap_extra is not None
-    assert plan.overlap_extra.amount == Decimal(2 * 50 * 34), "VMs are paid for while they get ready"
+    assert plan.overlap_extra.amount == Decimal(2 * 50 * 30), "VMs are paid for while they get ready"
     said = " ".join(render_plan(plan, fleet).split())
     assert "hosts of m count as ready after 2.0 h, 30 min of it for models, as measured on" in said
 
@@ -127,7 +184,7 @@ def test_a_freeze_in_which_hosts_become_ready_holds_the_wave_until_its_end() -> 
     first = calendar_of(plan).waves[0]
     assert (first.start, first.waits) == (NOW + 3 * H, ("fair",))
     assert plan.overlap_extra is not None
-    assert plan.overlap_extra.amount == Decimal(2 * 50 * (4 + 28 + 2)), "from two hours before the first wave, in which hosts get ready"
+    assert plan.overlap_extra.amount == Decimal(2 * 50 * (28 + 2)), "from two hours before the first wave, in which hosts get ready"
 
 
 @pytest.mark.parametrize("days", [1, 3650])

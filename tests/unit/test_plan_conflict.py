@@ -117,9 +117,10 @@ def test_bad_rows_are_named_with_their_line() -> None:
     assert "0 requests/s" in outcome.reason.text
 
 
-@pytest.mark.parametrize(("limit", "code"), [(0, 1), (3, 0)])
-def test_a_conflict_for_which_nothing_moves_fails_the_command(
-    limit: int, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("limit", "code", "offered"), [(0, 1, False), (1, 1, True), (3, 0, True)])
+@pytest.mark.parametrize("how", [(), ("--dry-run",), ("--detailed-exitcode",)])
+def test_a_conflict_fails_the_command_and_what_moves_all_the_same_is_offered(
+    limit: int, code: int, offered: bool, how: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = Path("inventory/lab-six/fleet.yaml").read_text(encoding="utf-8").replace("count: 0, limit: 3", f"count: 0, limit: {limit}")
     text = text.replace("source: nvidia-lab, router: edge}", "source: nvidia-lab, router: edge, target: mi300x-lab}")
@@ -127,11 +128,16 @@ def test_a_conflict_for_which_nothing_moves_fails_the_command(
     folder.mkdir(parents=True)
     (folder / "fleet.yaml").write_text(text, encoding="utf-8")
     try:
-        done = main(["-C", str(tmp_path), "plan"])
+        done = main(["-C", str(tmp_path), "plan", *how])
     except SystemExit as e:
         done = int(e.code or 0)
-    assert done == code
-    assert ("Next: fleetctl approve" in capsys.readouterr().out) == (code == 0)
+    assert done == (3 if how == ("--detailed-exitcode",) and not code else code)
+    said = capsys.readouterr()
+    saved = offered and how != ("--dry-run",)
+    assert ("Next: fleetctl approve" in said.out) == saved
+    assert ("error[plan.conflict]: targets that the fleet file pins cannot all be had." in said.err) == bool(code)
+    assert ("these lines cannot all hold while both sides are up" in said.err) == bool(code)
+    assert ("or go on without the cells that are blocked: fleetctl approve p" in said.err) == (bool(code) and saved)
 
 
 def test_a_conflict_for_which_nothing_moves_is_no_plan_to_approve() -> None:

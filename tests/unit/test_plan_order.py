@@ -13,6 +13,8 @@ from fleetctl.domain.plan import Plan
 from fleetctl.domain.workload import Workload
 from fleetctl.errors import ConfigInvalid
 from fleetctl.formats.fleet_file import parse_fleet
+from fleetctl.planning import solve
+from fleetctl.views.plan import render_plan
 from tests.cases.planning_fleet import cell, lab_fleet, plan_of, pool, workload
 
 
@@ -85,10 +87,26 @@ def test_cells_of_a_group_never_share_a_target() -> None:
         ("m1", "move.cheaper"),
     ]
     assert both.certificate is not None
-    assert both.certificate.bound.amount <= both.certificate.cost.amount
-    free = plan_of(fleet_of(*(replace(w, apart="") for w in works), limits=(9, 9)))
-    assert free.certificate is not None
-    assert both.certificate.bound.amount <= free.certificate.cost.amount + Decimal("0.01")
+    assert (both.certificate.gap_pct, both.certificate.bound) == (0.0, both.certificate.cost), "the proof knows of the group"
+
+
+def test_where_the_proof_does_not_know_of_groups_the_gap_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    works = tuple(eight(f"w{i}", apart="bank") for i in range(3))
+    fleet = fleet_of(*works, limits=(9, 9))
+    small = plan_of(fleet).certificate
+    monkeypatch.setattr(solve, "EXACT_CHOICES", 0)
+    both = plan_of(fleet)
+    free = plan_of(fleet_of(*(replace(w, apart="") for w in works), limits=(9, 9))).certificate
+    c = both.certificate
+    assert c is not None
+    assert free is not None
+    assert small is not None
+    assert c.bound.amount <= free.cost.amount + Decimal("0.01")
+    assert c.cost == small.cost
+    assert c.apart is not None
+    assert c.apart.amount == c.cost.amount - free.cost.amount
+    assert f"keeping groups apart makes {c.apart.amount} an hour of that gap" in " ".join(render_plan(both, fleet).split())
+    assert (free.apart, small.apart) == (None, None)
 
 
 def test_pins_into_one_pool_do_not_break_a_group() -> None:

@@ -16,6 +16,7 @@ from fleetctl.domain.ids import CellId, PoolId, WorkloadId
 from fleetctl.domain.plan import Plan
 from fleetctl.domain.rollout import Rollout
 from fleetctl.errors import FleetctlError
+from fleetctl.planning import stages
 from fleetctl.planning.check_facts import Ground
 from fleetctl.planning.checker import check_plan
 from fleetctl.planning.explain import explain
@@ -89,15 +90,29 @@ def test_each_stage_waits_for_the_soak_of_the_one_before() -> None:
     assert [d.start for d in dates[1:]] == [d.end for d in dates[:-1]]
     assert [d.after for d in dates] == [(), *[(PoolId("n"),)] * 3]
     assert [(r.pool, r.vms) for r in plan.calendar.releases] == [("n", 1)] * 4
-    hours = sum((d.end - d.start) / timedelta(hours=1) for d in dates)
+    hours = [(d.end - d.start) / timedelta(hours=1) for d in dates]
     assert plan.overlap_extra is not None
-    assert float(plan.overlap_extra.amount) == pytest.approx(10 * hours, abs=0.05)
+    assert float(plan.overlap_extra.amount) == pytest.approx(10 * hours[0], abs=0.05), "what a stage saves pays for the next one's VMs"
+    going = float(plan.cost_now.amount) / 4  # of one VM
+    assert float(plan.overlap_cost.amount) == pytest.approx(10 * hours[0] + going * sum(hours), abs=0.05)
 
 
 def test_no_more_than_the_most_stages() -> None:
     plan = plan_of(powered(1, cells=6))
     assert stages_of(plan) == [(n, 1) for n in (1, 2, 3, 4)]
     assert [o.reason.code for o in plan.outcomes if o.kind != "move"] == ["limit.power_kw"] * 2
+
+
+def test_a_fleet_too_large_for_stages_says_so_where_a_release_might_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "LINEAR_CELLS", 3)
+    monkeypatch.setattr(stages, "EXACT_CHOICES", -99)  # so that prices tell whether room is scarce, as in large fleets
+    fleet = powered(1)
+    plan = plan_of(fleet)
+    assert stages_of(plan) == [(1, 1)]
+    said = " ".join(render_plan(plan, fleet).split())
+    assert "one stage only: with 4 cells (over 12,000) the room that releases make is not planned" in said
+    roomy = powered(4)
+    assert "one stage only" not in render_plan(plan_of(roomy), roomy), "all move, nothing waits"
 
 
 def test_a_pinned_cell_waits_for_its_room() -> None:

@@ -72,6 +72,15 @@ def test_only_reserved_places_are_a_yes_and_not_for_spot() -> None:
     assert verdict_of(replace(PLACE, zone="2"), 1, reading, (), NOW).kind == "unknown"
 
 
+@pytest.mark.parametrize(("count", "kind"), [(2, "yes"), (3, "unknown"), (4, "no")])
+def test_reserved_places_need_no_quota_again(count: int, kind: str) -> None:
+    full = (QuotaRow(name="standardNDISv5MI300XFamily", limit=288, used=192, binds="regular"),)
+    reading = replace(READING, quotas=full, reserved=(("1", 2),))
+    verdict = verdict_of(PLACE, count, reading, (), NOW)
+    assert verdict.kind == kind
+    assert verdict_of(replace(PLACE, zone="2"), 2, reading, (), NOW).kind == "no", "what is reserved in another zone does not help"
+
+
 def test_a_gap_never_says_no() -> None:
     verdict = verdict_of(PLACE, 1, replace(READING, quotas=(), gaps=("usages could not be read",)), (), NOW)
     assert (verdict.kind, verdict.reason) == ("unknown", "usages could not be read")

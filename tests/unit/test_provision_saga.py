@@ -22,6 +22,7 @@ from fleetctl.errors import CapacityUnavailable, CredentialsMissing, Interrupted
 from fleetctl.usecases.capacity import POOL_TTL, CapacityPorts, PoolHosts, ProvisionOutcome
 from fleetctl.usecases.provision import provision
 from fleetctl.usecases.provision_causes import explained
+from fleetctl.views.provision import plan_lines
 from tests.cases import provision_refusals as corpus
 from tests.fakes.clock import FakeClock
 from tests.fakes.cloud import FakeCloud, RefusingProvisioner
@@ -434,6 +435,20 @@ def test_two_pools_that_fail_are_both_told(world: Callable[..., World]) -> None:
     assert "mi300x-b: error[credentials.refused]" in told
 
 
+def test_hosts_that_only_the_outputs_lack_are_shown_and_written_down(world: Callable[..., World]) -> None:
+    w = world()
+    w.run()
+    w.store.put(POOL, PoolHosts(pool=POOL, hosts=()))
+    w.provisioner._states[POOL].named = ()
+    real = w.provisioner.plan
+    w.provisioner.plan = lambda pools, run: replace(real(pools, run), outputs_change=True)  # type: ignore[method-assign]
+    outcome = w.run()
+    assert len(w.shown) == 2
+    assert outcome.shown.is_empty
+    assert [h.id for h in w.store.get(PoolHosts, POOL).hosts] == ["mi300x-a-1", "mi300x-a-2"]  # type: ignore[union-attr]
+    assert "~ which hosts these are" in "\n".join(plan_lines(*w.shown[1]))
+
+
 def test_only_the_named_pool_is_made(world: Callable[..., World]) -> None:
     w = world(more=(replace(SPEC, pool=PoolId("mi300x-b")),))
     made = provision(w._plan(), _fleet(), w.folder / "r", w.ports(), lambda _: None, only=(PoolId("mi300x-b"),))
@@ -454,6 +469,26 @@ def test_a_run_whose_lease_was_taken_over_stops_before_it_applies(world: Callabl
         w.run()
     assert caught.value.code == "lease.lost"
     assert w.provisioner.tried == []
+
+
+def test_a_run_that_slept_while_another_took_over_removes_nothing_more(world: Callable[..., World]) -> None:
+    """Azure's ids are names: what was an orphan when it was listed may be a machine that the other run has made since."""
+    w = world()
+    w.run()
+    for n in (1, 2):
+        w.cloud.leave(w.intent.tag, f"/vm/ghost-{n}", "machine", "Failed")
+    real = w.cloud.remove
+
+    def slow(one: Leftover) -> None:
+        real(one)
+        w.clock.advance(POOL_TTL + timedelta(minutes=1))
+        w.store.acquire(POOL, "grace@there:1", POOL_TTL)
+
+    w.cloud.remove = slow  # type: ignore[method-assign]
+    with pytest.raises(LeaseHeld) as caught:
+        w.run()
+    assert caught.value.code == "lease.lost"
+    assert w.cloud.removed == ["/vm/ghost-1"]
 
 
 def test_what_is_left_is_told_with_how_to_remove_it(world: Callable[..., World]) -> None:
@@ -625,3 +660,97 @@ def test_credentials_that_expire_in_mid_apply_end_with_what_is_known_to_stand(
     w.cloud.down = False
     monkeypatch.undo()
     assert len(w.run().hosts) == 2
+
+
+def test_a_terraform_that_was_left_at_work_is_waited_for_before_anything_is_cleared(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it is making carries the tag and is in no state yet: removed too early it would be made for nothing."""
+    w = world()
+    left = ProvisionFailure(code="provision.timeout", text="process 7 still works and holds the state's lock", at_work=True)
+
+    def apply(p: ProvisionPlan, token: Token, on: object) -> ProvisionFailure:
+        w.cloud.leave(w.intent.tag, "/vm/in-the-making", state="Creating")
+        w.provisioner.locked_by = "ada@here"
+        return left
+
+    with monkeypatch.context() as patch:
+        patch.setattr(w.provisioner, "apply", apply)
+        with pytest.raises(ProvisionFailed):
+            w.run()
+    seen: list[Progress] = []
+    cleared_at: list[str] = []
+    monkeypatch.setattr(w.cloud, "remove", lambda one: (cleared_at.append(w.provisioner.locked_by), w.cloud.things.pop(one.id)))
+
+    def on_step(_: object) -> None:
+        w.provisioner.locked_by = ""
+
+    w.clock._on_step = on_step
+    (outcome,) = provision(w._plan(), _fleet(), w.folder / "again", w.ports(), seen.append)
+    assert (cleared_at, len(outcome.hosts)) == ([""], 2)
+    waits = [p for p in seen if p.step == "wait for the last run"]
+    assert len(waits) == 1
+    assert "locked by ada@here" in waits[0].text
+
+
+@pytest.mark.parametrize("told", [None, ()], ids=["nothing-on-record", "released-before"])
+def test_hosts_that_another_workspace_made_in_a_shared_state_serve_though_a_try_of_ours_failed(told: object, tmp_path: Path) -> None:
+    """Our own unfinished try must not make them ours to replace."""
+    grace, ada = World(tmp_path / "g"), World(tmp_path / "a", [TEXT["VMMarketplaceInvalidInput"]], keeps=False)
+    grace.clock.advance(timedelta(seconds=1))
+    with pytest.raises(ProvisionFailed):
+        ada.run()
+    if told is not None:
+        ada.store.put(POOL, PoolHosts(pool=POOL, hosts=()))
+    grace.run()
+    real = grace.provisioner.outputs
+
+    def outputs(pool: PoolId) -> tuple[Host, ...]:
+        return tuple(replace(h, variables=(("intent", grace.intent.tag),)) for h in real(pool))
+
+    ada.provisioner = grace.provisioner
+    grace.provisioner.outputs = outputs  # type: ignore[method-assign]
+    ada.spec = replace(SPEC, sku="lab-other")
+    ada.places = (replace(FIRST, sku="lab-other"), AWAY)
+    with pytest.raises(ProvisionFailed) as caught:
+        ada.run()
+    assert caught.value.code == "provision.refused"
+    assert len(real(POOL)) == 2
+    assert grace.provisioner.asked[POOL].serves, "prevent_destroy stands"
+
+
+def test_nothing_is_cleared_where_the_state_of_a_pool_with_hosts_holds_nothing(world: Callable[..., World]) -> None:
+    """A group may have replaced the machines that are on record: neither their names nor their ids say that they serve."""
+    w = world()
+    w.run()
+    w.provisioner._states.clear()
+    for one in (
+        Leftover(id="i-new", kind="machine", name="i-new", state="running", holder="g"),
+        Leftover(id="g", kind="other", name="g", state="group", rank=-1),
+    ):
+        w.cloud.things[one.id] = (w.intent.tag, one)
+    with pytest.raises(ProvisionFailed) as caught:
+        w.run()
+    assert (caught.value.code, w.cloud.removed) == ("provision.state_lost", [])
+
+
+@pytest.mark.parametrize("code", ["AllocationFailed", "VMMarketplaceInvalidInput"])
+def test_a_cloud_that_cannot_be_asked_for_leftovers_does_not_hide_what_it_refused(
+    code: str, world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = world(TEXT[code])
+    real = w.provisioner.apply
+
+    def apply(p: ProvisionPlan, token: Token, on: Callable[[Progress], None]) -> Provisioned | ProvisionFailure:
+        w.cloud.down = True
+        return real(p, token, on)
+
+    monkeypatch.setattr(w.provisioner, "apply", apply)
+    with pytest.raises(CapacityUnavailable) as caught:
+        w.run()
+    assert caught.value.code == "capacity.unreachable"
+    assert any(code in line for line in caught.value.details)
+    w.cloud.down = False
+    monkeypatch.undo()
+    assert len(w.run().hosts) == 2
+    assert w.cloud.things == {}, "the next run removes what was left"

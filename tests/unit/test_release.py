@@ -239,6 +239,28 @@ def test_a_destroy_that_died_goes_on_with_the_same_approval(world: Callable[...,
     assert w.provisioner.outputs(OURS) == ()
 
 
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        lambda w: setattr(w, "shown", 0),
+        lambda w: setattr(w, "shown", None),
+        lambda w: w.clock.advance(timedelta(days=31)),
+        lambda w: w.moved("fell_back"),
+        lambda w: w.store.put(OURS, PoolHosts(pool=OURS, hosts=())),
+    ],
+    ids=["customers-came-home", "router-silent", "drill-too-old", "fell-back", "other-hosts"],
+)
+def test_what_changed_while_the_person_thought_stops_it(meanwhile: Callable[[World], None], world: Callable[..., World]) -> None:
+    w = world(approvals=0)
+    w.moved()
+    found = w.view()
+    assert found.is_open
+    meanwhile(w)
+    with pytest.raises((StillPending, PlanStale)):
+        destroy(found, w.fleet, w.ports(), lambda _: None)
+    assert (w.permits, len(w.provisioner.outputs(OURS))) == ([], 2)
+
+
 def test_while_somebody_provisions_it_nothing_is_destroyed(world: Callable[..., World]) -> None:
     w = world(approvals=0)
     w.moved()
@@ -246,6 +268,23 @@ def test_while_somebody_provisions_it_nothing_is_destroyed(world: Callable[..., 
     with pytest.raises(LeaseHeld):
         destroy(w.view(), w.fleet, w.ports(), lambda _: None)
     assert len(w.provisioner.outputs(OURS)) == 2
+
+
+def test_a_release_that_slept_while_another_took_over_sweeps_nothing_more(world: Callable[..., World]) -> None:
+    w = world(approvals=0)
+    w.moved()
+    w.cloud.leave("tag-1", "/disk/loose", "disk", "Succeeded")
+    real = w.provisioner.destroy
+
+    def slow(pool: PoolId, permit: ReleasePermit) -> None:
+        real(pool, permit)
+        w.clock.advance(timedelta(hours=3))
+        w.store.acquire(OURS, "grace@there:2", timedelta(minutes=5))
+
+    w.provisioner.destroy = slow  # type: ignore[method-assign]
+    with pytest.raises(LeaseHeld):
+        destroy(w.view(), w.fleet, w.ports(), lambda _: None)
+    assert w.cloud.removed == []
 
 
 def test_what_cannot_be_swept_is_told(world: Callable[..., World]) -> None:

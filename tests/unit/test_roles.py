@@ -90,6 +90,13 @@ def test_uninstall_undoes_every_role_that_changes_something_last_first() -> None
     assert all((PLAYBOOKS / "roles" / r / "tasks" / "absent.yml").exists() for r in undone)
 
 
+@pytest.mark.parametrize("play", ["rocm_node", "nvidia_node", "upgrade"])
+def test_what_was_there_is_on_record_before_a_play_changes_packages(play: str) -> None:
+    (found,) = load(PLAYBOOKS / f"{play}.yml")
+    roles = [(r["role"], r.get("vars", {}).get(f"{r['role']}_state")) for r in found["roles"]]
+    assert roles[:3] == [("preflight", None), ("apt_packages", "mended"), ("node_manifest", "begun")]
+
+
 @pytest.mark.parametrize("play", ["rocm_node", "nvidia_node", "health_gate", "drain", "fallback_nvidia", "uninstall", "upgrade"])
 def test_a_play_goes_in_waves_and_stops_at_the_first_failure(play: str) -> None:
     (found,) = load(PLAYBOOKS / f"{play}.yml")
@@ -111,12 +118,14 @@ def gate() -> ModuleType:
 
 def test_the_shipped_thresholds_are_checks(gate: ModuleType) -> None:
     thresholds = load(PLAYBOOKS / "vars" / "thresholds.yml")["health_thresholds"]
-    assert set(thresholds) == {"none", "mi300x", "h100"}
-    assert [gate.mistakes(checks) for checks in thresholds.values()] == [[], [], []]
+    assert set(thresholds) == {"none", "mi300x", "h100", "h200"}
+    assert [gate.mistakes(checks) for checks in thresholds.values()] == [[], [], [], []]
     mi300x = {c["name"]: c for c in thresholds["mi300x"]}
     assert mi300x["accelerators"]["equals"] == 8
     assert mi300x["rccl_all_reduce"]["at_least"] == 314
     assert (mi300x["host_to_device"]["at_least"], mi300x["device_to_host"]["at_least"]) == (48, 44)
+    bandwidths = {gpu: [c["at_least"] for c in thresholds[gpu] if c.get("unit") == "GB/s"] for gpu in ("h100", "h200")}
+    assert bandwidths == {"h100": [52, 460], "h200": [55, 480]}
 
 
 def test_a_threshold_that_is_none_is_refused(gate: ModuleType) -> None:
@@ -171,6 +180,16 @@ def test_the_deep_part_runs_at_the_first_join_and_after_a_fault_and_never_before
     assert judged() == (False, "quick", ["quick"])
     (tmp_path / "gpus").write_text("gfx942\ngfx942\n")
     assert judged() == (True, "deep", ["quick", "deep"]), "after a fault it is deep again"
+
+
+def test_the_quick_part_has_one_limit_for_all_of_it(gate: ModuleType, tmp_path: Path) -> None:
+    slow = {"name": "slow", "argv": ["sleep", "30"], "pattern": "x", "take": "count", "equals": 0}
+    begun = time.monotonic()
+    verdict = gate.judged([slow, {**slow, "name": "after"}], "quick", str(tmp_path), 0.3)
+    assert time.monotonic() - begun < 10
+    assert not verdict["ok"]
+    assert [r["state"] for r in verdict["checks"]] == ["unknown", "unknown"]
+    assert verdict["checks"][1]["text"] == "no time was left for it"
 
 
 def test_output_without_proof_is_no_pass(gate: ModuleType) -> None:

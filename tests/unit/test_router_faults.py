@@ -62,10 +62,11 @@ class Faulty(Simulation):
         self.clock.advance(timedelta(seconds=seconds))
 
 
-def run(plane: Plane, seconds: int = 150) -> Faulty:
+def run(plane: Plane, seconds: int = 150, *, by_minute: bool = False) -> Faulty:
     """Run until something holds or ends it, and 5 s on, in which nothing may be said twice."""
-    s = Faulty(of=quick(), rate_per_s=80)
+    s = Faulty(of=quick(), rate_per_s=10 if by_minute else 80)
     s.plane = plane
+    s._writer.minutes = s.clock.now if by_minute else None
     s.begin()
 
     def is_settled() -> bool:
@@ -148,6 +149,24 @@ def test_a_router_that_keeps_half_on_the_source_at_100_percent_is_never_complete
     s = run(plane, 300)
     assert (s.rollout().phase, s.rollout().ended, s.rollout().hold_reason) == ("complete", "", "router.share")
     assert "the source still answers" in pages(s)[0]
+
+
+def test_a_router_that_counts_by_the_minute_and_late_is_waited_for_until_its_leak_shows() -> None:
+    s = run(one_hundred_to_0_gives_50_50, 400, by_minute=True)
+    assert (s.rollout().phase, s.bp(), s.rollout().hold_reason) == ("preflight", 0, "router.leaks")
+    assert len(pages(s)) == 1
+    assert s.target.applied == []
+
+
+def test_a_sound_router_that_counts_by_the_minute_costs_a_few_minutes() -> None:
+    s = Faulty(of=quick(), rate_per_s=10)
+    s.plane = lambda bp, draw: ("canary" if draw * 10_000 < bp else "baseline", False)
+    s._writer.minutes = s.clock.now
+    began = s.clock.now()
+    s.begin()
+    s.run(400, lambda: s.bp() > 0)
+    assert s.bp() == 1_000
+    assert timedelta(minutes=2) <= s.clock.now() - began <= timedelta(minutes=5)
 
 
 def test_weights_that_are_ignored_hold_the_first_step_and_page_once() -> None:

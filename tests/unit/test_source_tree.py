@@ -18,6 +18,8 @@ import pytest
 
 from fleetctl.adapters.source_tree import SourceTreeReader
 from fleetctl.adapters.source_tree.bounds import MIB, Bounds
+from fleetctl.assess import file_kinds
+from fleetctl.assess.text_rules import scopes_of
 from fleetctl.domain.portability import ElfFile, ImageFacts, ModelFile, Read, Skipped, TextFile
 from tests.cases.binaries import elf, fat_binary, onnx, safetensors, tar
 
@@ -370,3 +372,24 @@ def test_layouts_cannot_name_files_outside(tmp_path: Path) -> None:
     put(folder, **{"oci-layout": b"{}"})
     (folder / "index.json").write_text(json.dumps({"manifests": [{"digest": "sha256:../../secret"}]}))
     assert reasons(read(folder)) == ["image layout: it names no image that is there"]
+
+
+def test_reader_and_rules_have_one_list_of_kinds_of_files() -> None:
+    kinds = (*file_kinds.CUDA_SUFFIXES, *file_kinds.C_SUFFIXES, *file_kinds.OTHER_LANGUAGES)
+    looked_at = [f"a{s}" for s in (*kinds, *file_kinds.BUILD_SUFFIXES, *file_kinds.CONFIG_SUFFIXES, *file_kinds.CONTAINER_SUFFIXES)]
+    looked_at += [
+        *file_kinds.BUILD_NAMES,
+        *file_kinds.CONFIG_NAMES,
+        "Dockerfile.gpu",
+        ".env.local",
+        "a.py",
+        "config.pbtxt",
+        "requirements.in",
+    ]
+    assert [n for n in looked_at if not file_kinds.is_text_name(n.lower())] == []
+    sources = {f"a{s}" for s in kinds}
+    assert [n for n in looked_at if n not in sources and not scopes_of(n.lower())] == []
+    nobody = {s for s in file_kinds.TEXT_SUFFIXES if f"a{s}" not in sources and not scopes_of(f"a{s}")}
+    assert nobody == {".lua", ".gradle", ".kts", ".pbtxt", ".ipynb", ".txt", ".in", ".pip", ".lock", ".csproj"} - {
+        s for s in (".pip", ".csproj", ".lock") if scopes_of(f"a{s}")
+    }  # read for whole names (xmake.lua, config.pbtxt), or for what stands in them

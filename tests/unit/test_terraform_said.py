@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleetctl.adapters.terraform.said import Said, clean, read_lines
-from fleetctl.adapters.terraform.shown import changes_of, drift_of, has_resources, hosts_of, state_of
+from fleetctl.adapters.terraform.shown import changes_of, drift_of, has_resources, hosts_of, outputs_differ, state_of
 from fleetctl.domain.ids import PoolId
 from fleetctl.errors import PlanStale, ProvisionFailed
 
@@ -122,6 +122,14 @@ def test_a_change_of_another_shape_is_refused(item: object) -> None:
     with pytest.raises(ProvisionFailed) as refused:
         changes_of(json.dumps({"resource_changes": [item]}), POOL)
     assert refused.value.code == "provision.plan_failed"
+
+
+def test_outputs_differ_where_apply_would_write_others() -> None:
+    same, other = {"actions": ["no-op"]}, {"actions": ["update"]}
+    assert not outputs_differ("{}")
+    assert not outputs_differ(json.dumps({"output_changes": {"hosts": same}}))
+    assert outputs_differ(json.dumps({"output_changes": {"hosts": same, "pool": other}}))
+    assert outputs_differ(json.dumps({"output_changes": {"hosts": {"actions": ["create"]}}}))
 
 
 def test_the_state_gives_lineage_and_serial_only() -> None:

@@ -182,6 +182,8 @@ def _host(host: str, variables: Mapping[str, Any], groups: Mapping[str, list[str
     address = plain.get("ansible_host") or host
     values: dict[str, Scalar] = {"machine": short(host), "name": "_".join(short(host).split())}
     values["address"] = "_".join(short(str(address)).split())
+    if plain.get("ansible_port") not in (None, ""):
+        values["port"] = short(str(plain["ansible_port"]))
     values |= {_FACTS[k]: short(str(v)) for k, v in plain.items() if k in _FACTS and v != ""}
     values |= {k: v for k, v in tag_facts(plain).items() if k not in values}
     if groups.get(host):

@@ -156,13 +156,7 @@ class AwsLeftovers:
         except ClientError as e:
             if _is_missing(e):
                 return True
-            if _code(e) not in (
-                "DependencyViolation",
-                "InvalidIPAddress.InUse",
-                "IncorrectState",
-                "ResourceInUse",
-                "ScalingActivityInProgress",
-            ):
+            if _code(e) not in _IN_USE:
                 raise
             return False
         return not self._is_there(region, one)

@@ -46,6 +46,8 @@ class AzureCapacity:
             return SkuReading(sku=sku, region=region, offered=rows is None, read_at=self._now(), gaps=tuple(gaps))
         closed, closed_zones = _restrictions(row, region)
         usages = self._or_gap(gaps, "quota", lambda: self._quota(region)) or {}
+        if usages and _plain(str(row.family or "")) not in usages:
+            gaps.append(f"reading quota: {region} tells none of the family {row.family or 'of this size, which has no name'}")
         reserved = self._or_gap(gaps, "reservations", lambda: self._reserved(sku, region)) or ()
         return SkuReading(
             sku=sku,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -29,6 +30,9 @@ _VERSIONS = {
 }
 """API version for a plain GET or DELETE by id, by provider ("" for a resource group)."""
 _DISKS = "2024-03-02"
+_GROUP = re.compile(r"/subscriptions/[^/]+/resourcegroups/[^/]+\Z", re.IGNORECASE)
+_LETS_GO = ("virtualnetworks", "natgateways", "publicipaddresses", "networksecuritygroups")
+"""Networks are taken apart in this order: a gateway or a rule in use by a subnet is not deleted; the group goes last of all."""
 _GONE_S = 900.0
 _LOOK_S = 0.2
 
@@ -74,6 +78,8 @@ class AzureLeftovers:
         with told(f"removing {one.name}"):
             if one.kind == "machine":
                 self._tag_disk(one.id)
+            if _GROUP.match(one.id):
+                self._refuse_full(one)
             answer = self._send("DELETE", one.id, _version(one.id))
             if answer.status_code not in (200, 202, 204, 404):
                 answer.raise_for_status()
@@ -83,6 +89,19 @@ class AzureLeftovers:
                     text = f"{one.id} is still there after {self._wait_s:.0f} s."
                     raise CapacityUnavailable("capacity.leftover", text, hint=f"Delete it yourself: az resource delete --ids {one.id}")
                 time.sleep(_LOOK_S)
+
+    def _refuse_full(self, group: Leftover) -> None:
+        """Refuse to delete a group in which anything else stands: Azure would delete that too, whoever made it.
+
+        Raises:
+            CapacityUnavailable: capacity.leftover.
+        """
+        rows = self._listed(f"{group.id}/resources", RESOURCES_API)
+        ids = [str(row.get("id")) for row in rows if isinstance(row.get("id"), str)]
+        there = next((i for i in ids if self._send("GET", i, _version(i)).status_code != 404), None)  # the list may lag
+        if there is not None:
+            text = f"{group.name} holds {there[:200]}, which is not known to be ours; nothing of it was touched."
+            raise CapacityUnavailable("capacity.leftover", text, hint=f"Move or delete that, then: az group delete --name {group.name}")
 
     def _tag_disk(self, machine: str) -> None:
         """Give a machine's disk the machine's tags: Azure does not, and a disk whose machine is gone could not be found again."""
@@ -115,8 +134,13 @@ class AzureLeftovers:
 
     def _pages(self, path: str, version: str, tag: str) -> Iterator[Mapping[str, object]]:
         quoted = tag.replace("'", "''")
-        answer = self._send("GET", path, version, **{"$filter": f"tagName eq '{INTENT_TAG}' and tagValue eq '{quoted}'"})
+        return self._listed(path, version, **{"$filter": f"tagName eq '{INTENT_TAG}' and tagValue eq '{quoted}'"})
+
+    def _listed(self, path: str, version: str, **filters: str) -> Iterator[Mapping[str, object]]:
+        answer = self._send("GET", path, version, **filters)
         while True:
+            if answer.status_code == 404:  # the group itself is gone
+                return
             answer.raise_for_status()
             page = answer.json()
             yield from (row for row in page.get("value", []) if isinstance(row, dict))
@@ -140,7 +164,15 @@ def _leftover(row: Mapping[str, object]) -> Leftover | None:
         state=_state(row),
         region=region if isinstance(region, str) else "",
         pool=pool if isinstance(pool, str) else "",
+        rank=_rank(id_),
     )
+
+
+def _rank(id_: str) -> int:
+    if _GROUP.match(id_):
+        return len(_LETS_GO) + 1
+    kind = id_.rsplit("/", 2)[1].lower()
+    return _LETS_GO.index(kind) + 1 if kind in _LETS_GO else 0
 
 
 def _state(row: Mapping[str, object]) -> str:

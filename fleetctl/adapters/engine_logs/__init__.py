@@ -1,7 +1,8 @@
 """Evidence, adapter layer: hard faults that engines, runtimes and drivers write to their logs. Never counts requests, keeps no line.
 
 A thread per cell reads what is new while somebody reads the cell's evidence, so that a tick never waits for a log. A kind of fault that
-the baseline's logs show too is told and trips nothing. A log that cannot be read is told, and is no lost evidence: requests still are.
+the baseline's logs show too is told and trips nothing, and neither does what a user wrote and an engine printed. A log that cannot be
+read is told, and is no lost evidence: requests still are.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from fleetctl.adapters.engine_logs.places import LogCommand, LogFile, LogLine, Unreadable
+from fleetctl.analysis.engine_lines import OwnLines
 from fleetctl.analysis.faults import classify, is_hard
 from fleetctl.domain.evidence import ARMS, Arm, Counts, Cursor, Evidence, Series, Thresholds
 from fleetctl.domain.ids import CellId
@@ -36,6 +38,7 @@ class _Cell:
     places: tuple[Place, ...]
     found: list[_Fault] = field(default_factory=list)
     trouble: dict[str, str] = field(default_factory=dict)
+    own: dict[str, OwnLines] = field(default_factory=dict)
     asked_at: float = field(default_factory=time.monotonic)
     thread: threading.Thread | None = None
     stop: threading.Event = field(default_factory=threading.Event)
@@ -136,7 +139,8 @@ def _pump(cell: _Cell) -> None:
         for place in cell.places:
             try:
                 for line in place.new_lines():
-                    kind = classify(line.text)
+                    own = cell.own.setdefault(place.name, OwnLines())
+                    kind = classify("\n".join(own.own(part) for part in line.text.splitlines()))
                     if kind:
                         with cell.lock:
                             cell.found = [*cell.found[-MOST_FOUND + 1 :], _Fault(place, line, kind)]

@@ -67,6 +67,9 @@ class EngineDiscovery:
         first: dict[str, Scalar] = {"engine": engine_id(url), "address": base_of(url)[1]}
         kept = {k: v for k, v in values.items() if v is not None and v != ""}
         yield Facts(values={**first, **kept}, source=self.name, seen_at=self._now())
+        if "model" not in kept:
+            text = f"{kept['software']} answers, but does not say which model it serves"
+            yield Gap(scope=url, reason=text, source=self.name, code="inventory.engine")
 
     def _values(self, server: Server) -> dict[str, Scalar]:
         status, body = server.get("/metrics")
@@ -103,21 +106,20 @@ def _by_paths(server: Server) -> str:
         return "llama.cpp"
     if "extensions" in _mapping(server.json("/v2")):
         return "triton"
-    owners = {str(m.get("owned_by")) for m in _models(server)}
+    owners = {_text(m.get("owned_by")) for m in _models(server)}
     return next((e for e in ("vllm", "sglang", "llama.cpp") if e.replace(".", "") in {o.replace(".", "") for o in owners}), "")
 
 
 def _openai(server: Server) -> dict[str, Scalar]:
     """Return what the OpenAI list of models says: base model, adapter models (those with a parent), longest request."""
     models = _models(server)
-    base = [m for m in models if not m.get("parent")]
-    adapters = sorted(short(str(m.get("id"))) for m in models if m.get("parent"))
-    longest = base[0].get("max_model_len") if base else None
+    base = [m for m in models if not _text(m.get("parent")) and _text(m.get("id"))]
+    adapters = sorted({_text(m.get("id")) for m in models if _text(m.get("parent"))} - {""})
     return {
-        "model": short(str(base[0].get("root") or base[0].get("id"))) if base else None,
-        "served_as": short(" ".join(str(m.get("id")) for m in base)) if base else None,
-        "adapters": short(" ".join(adapters)) or None,
-        "context_tokens": longest if isinstance(longest, int) else None,
+        "model": _text(base[0].get("root")) or _text(base[0].get("id")) if base else None,
+        "served_as": short(" ".join(_text(m.get("id")) for m in base)),
+        "adapters": short(" ".join(adapters)),
+        "context_tokens": _whole(base[0].get("max_model_len")) if base else None,
     }
 
 
@@ -134,32 +136,31 @@ def _sglang(server: Server) -> dict[str, Scalar]:
 
 def _tgi(server: Server) -> dict[str, Scalar]:
     info = _mapping(server.json("/info"))
-    longest = info.get("max_total_tokens")
     return {
         "model": _text(info.get("model_id")),
         "precision": _text(info.get("model_dtype")),
         "engine_version": _text(info.get("version")),
-        "context_tokens": longest if isinstance(longest, int) else None,
+        "context_tokens": _whole(info.get("max_total_tokens")),
     }
 
 
 def _triton(server: Server) -> dict[str, Scalar]:
     listed = server.json("/v2/repository/index", "POST")
     ready = [m for m in listed if isinstance(m, dict) and m.get("state", "READY") == "READY"] if isinstance(listed, list) else []
-    names = " ".join(sorted(str(m.get("name")) for m in ready))
+    names = " ".join(sorted({_text(m.get("name")) for m in ready} - {""}))
     return {"model": short(names) or None, "engine_version": _text(_mapping(server.json("/v2")).get("version"))}
 
 
 def _llama(server: Server) -> dict[str, Scalar]:
     props = _mapping(server.json("/props"))
-    length = _mapping(props.get("default_generation_settings")).get("n_ctx")
+    length = _whole(_mapping(props.get("default_generation_settings")).get("n_ctx"))
     path = _text(props.get("model_path"))
     listed = _openai(server)
     return {
         **listed,
         "model": path.rsplit("/", 1)[-1] or listed["model"],
         "engine_version": _text(props.get("build_info")),
-        "context_tokens": length if isinstance(length, int) else None,
+        "context_tokens": length,
     }
 
 
@@ -179,6 +180,15 @@ def _models(server: Server) -> list[Mapping[str, Any]]:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+MOST_TOKENS = 10**12
+"""A longer context is a lie."""
+
+
+def _whole(value: Any) -> int | None:
+    """Return a number of tokens, None for what is none: true and false are no numbers."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST_TOKENS else None
 
 
 def _text(value: Any) -> str:

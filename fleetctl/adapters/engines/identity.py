@@ -64,12 +64,12 @@ def read_identity(api: Api) -> Identity | None:
 def _read(api: _Pages) -> Identity:
     listed = _mapping(api.get("GET", "/v1/models")).get("data")
     models = [m for m in listed if isinstance(m, dict)] if isinstance(listed, list) else []
-    base = next((m for m in models if not m.get("parent")), {})
+    base = next((m for m in models if not m.get("parent") and _text(m.get("id"))), {})
     props = _mapping(api.get("GET", "/props"))
     server = _mapping(api.get("GET", "/get_server_info")) if not props else {}
     info = _mapping(api.get("GET", "/info")) if not props and not server else {}
     version = _mapping(api.get("GET", "/version")) if not props and not info else {}
-    model = str(base.get("id", ""))[:200]
+    model = _text(base.get("id"))[:200]
     told = _flags(base, props, {**server, **info})
     return Identity(
         model=model,
@@ -77,7 +77,7 @@ def _read(api: _Pages) -> Identity:
         weights=_weights(base, props, server, info),
         tokenizer=_tokens(api, model, llama=bool(props)),
         chat_template=_template(api, model, props),
-        adapters=tuple(sorted((str(m.get("id"))[:200], _last(m.get("root"))) for m in models if m.get("parent"))),
+        adapters=tuple(sorted((_text(m.get("id"))[:200], _last(m.get("root"))) for m in models if m.get("parent") and _text(m.get("id")))),
         flags=_hash(told) if told else "",
         told=told,
         shown={k: str({**server, **info}[k])[:80] for k in MAY_DIFFER if k in {**server, **info}},
@@ -87,11 +87,11 @@ def _read(api: _Pages) -> Identity:
 def _engine(*pages: Mapping[str, Any]) -> str:
     base, props, server, info, version = pages
     if props:
-        return f"llama.cpp {props.get('build_info', '')}".strip()[:80]
+        return f"llama.cpp {_text(props.get('build_info'))}".strip()[:80]
     if info.get("model_id"):
-        return f"tgi {info.get('version', '')}".strip()[:80]
-    found = server.get("version") or version.get("version") or ""
-    return f"{base.get('owned_by', '')} {found}".strip()[:80]
+        return f"tgi {_text(info.get('version'))}".strip()[:80]
+    found = _text(server.get("version")) or _text(version.get("version"))
+    return f"{_text(base.get('owned_by'))} {found}".strip()[:80]
 
 
 def _weights(base: Mapping[str, Any], props: Mapping[str, Any], server: Mapping[str, Any], info: Mapping[str, Any]) -> str:
@@ -130,11 +130,17 @@ def _flags(base: Mapping[str, Any], props: Mapping[str, Any], server: Mapping[st
     if base.get("max_model_len") is not None:
         told["max_model_len"] = str(base["max_model_len"])
     settings = _mapping(props.get("default_generation_settings"))
+    if settings.get("n_ctx") is not None:
+        told["n_ctx"] = str(settings["n_ctx"])
     if settings:
-        told["n_ctx"] = str(settings.get("n_ctx"))
         params = _mapping(settings.get("params"))
         told |= {k: str(params[k]) for k in _SAMPLING if k in params}
     return told
+
+
+def _text(value: object) -> str:
+    """Return a text, "" for anything else: a null is no name."""
+    return value if isinstance(value, str) else ""
 
 
 def _last(path: object) -> str:

@@ -29,6 +29,10 @@ class Found(NamedTuple):
 Look = Callable[[], Found]
 
 
+MOST_STORE = 10 << 30
+"""Bytes of a store from which a person is told. Source: docs/explanation/durability.md, how a store grows."""
+
+
 def python() -> Found:
     """Look at the Python that runs this."""
     shown = ".".join(map(str, sys.version_info[:3]))
@@ -89,7 +93,11 @@ def store(file: Path) -> Found:
         return Found("missing", f"{file} cannot be read: {e}", "restore it from a backup; fleetctl fallback works without it")
     if said != "ok":
         return Found("missing", f"{file} is damaged: {said}", "restore it from a backup; fleetctl fallback works without it")
-    return Found("ok", f"{file.stat().st_size // 1024} KiB, checked by SQLite")
+    size = file.stat().st_size
+    if size >= MOST_STORE:
+        text = f"{size / 2**30:.1f} GiB, checked by SQLite: looks of cells that have stood at a step for long"
+        return Found("warn", text, "decide them, or archive the store while every cell is home: docs/explanation/durability.md")
+    return Found("ok", f"{size // 1024} KiB, checked by SQLite")
 
 
 def azure_credential(environment: Mapping[str, str], role: str) -> Found:

@@ -1,6 +1,7 @@
 """Evidence, adapter layer: users' recorded requests for a replay, read under the terms that they were kept. Never writes, never sends.
 
-A file that others can read, that nobody opted in to, that has expired or was recorded in another region than the cell allows is refused.
+A file that others can read, that is not encrypted, that nobody opted in to, that has expired or was recorded in another region than the
+cell allows is refused; requests of tenants who opted out are left out.
 """
 
 from __future__ import annotations
@@ -15,23 +16,24 @@ from fleetctl.adapters.paired.prompts import body_of
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.units import Instant
 from fleetctl.errors import ConfigInvalid
-from fleetctl.formats.replay import Replay, ReplayRequest, read_replay
+from fleetctl.formats.replay import Replay, ReplayRequest, opted_out, read_replay
 from fleetctl.formats.request_copy import asked_tokens
+from fleetctl.formats.sealed import key_of
 
 MOST_FILE = 64 << 20
 
 
-def load_replay(path: Path, cell: CellId, regions: Collection[str], now: Instant) -> Replay:
+def load_replay(path: Path, cell: CellId, regions: Collection[str], now: Instant, key: str, out: Path) -> Replay:
     """Read a recording that may be replayed for a cell now.
 
     Args:
-        regions: in which the cell's data may be served.
+        regions: in which the cell's data may be served; key: the secret's text; out: a file of tenants who opted out, which must be there.
 
     Raises:
         ConfigInvalid: config.replay, with what stands against it.
     """
     try:
-        replay = read_replay(_read(path).splitlines())
+        replay = read_replay(_read(path).splitlines(), key_of(key), read_opted_out(out))
     except (OSError, ValueError) as e:
         why = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
         raise ConfigInvalid("config.replay", f"{path} cannot be replayed: {why}.", hint="Read: docs/how-to/choose-evidence.md") from e
@@ -46,6 +48,19 @@ def load_replay(path: Path, cell: CellId, regions: Collection[str], now: Instant
     if against:
         raise ConfigInvalid("config.replay", f"{path} cannot be replayed: {against}.", hint="Record again, or choose another lane")
     return replay
+
+
+def read_opted_out(path: Path) -> frozenset[str]:
+    """Return who opted out.
+
+    Raises:
+        ValueError: the list cannot be read, so anybody might stand on it.
+    """
+    try:
+        return opted_out(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as e:
+        why = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
+        raise ValueError(f"the list of tenants who opted out, {path}, cannot be read: {why}") from e
 
 
 def _read(path: Path) -> bytes:

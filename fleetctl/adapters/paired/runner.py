@@ -42,7 +42,8 @@ class PairSpec:
         limit_s: longest wait for an answer; prompts: of the fleet file's own, () for the built-in ones.
         logprobs: ask for them.
         requests: users' recorded ones, sent in turn instead of prompts; until_s: epoch seconds after which nothing is sent any more,
-            since they have expired. models: names that may be asked for, adapter models among them; prompts ask each in turn.
+            since they have expired; opted_out: tenants whose requests are sent no more, asked for each pair (ValueError: nobody can tell).
+        models: names that may be asked for, adapter models among them; prompts ask each in turn.
     """
 
     sides: Mapping[Arm, tuple[Side, ...]]
@@ -56,14 +57,22 @@ class PairSpec:
     requests: Sequence[ReplayRequest] = ()
     models: Sequence[str] = ()
     until_s: float = inf
+    opted_out: Callable[[], frozenset[str]] = frozenset
 
-    def body(self, seed: int, index: int, *, logprobs: bool) -> tuple[Api, dict[str, Any]]:
-        """Return what a pair asks, and by which of the two interfaces."""
+    def body(self, seed: int, index: int, *, logprobs: bool) -> tuple[Api, dict[str, Any]] | None:
+        """Return what a pair asks, and by which of the two interfaces; None where nobody is left whose requests may be sent."""
         if not self.requests:
             prompt = pick(self.prompts, seed, index)
             model = self.models[index // _TURN % len(self.models)] if self.models else self.model
             return self.api, body_of(prompt, self.api, model=model, max_tokens=self.max_tokens, logprobs=logprobs)
-        r = self.requests[index % len(self.requests)]
+        try:
+            out = self.opted_out()
+        except ValueError:
+            return None
+        left = [r for r in self.requests if r.tenant not in out] if out else self.requests
+        if not left:
+            return None
+        r = left[index % len(left)]
         mark = f"[{seed}.{index}]"
         body = replay_body(r, mark, models=self.models, model=self.model, max_tokens=self.max_tokens, logprobs=logprobs)
         return "chat" if r.path == "chat/completions" else "completions", body
@@ -134,17 +143,25 @@ class PairedProbes:
                     running.stop.set()
                     return
                 due = max(due + 1 / spec.per_s, time.monotonic() - 1.0)
-                if not gate.acquire(blocking=False):
+                asked = spec.body(self._seed, index, logprobs=spec.logprobs and running.logprobs)
+                if asked is None or not gate.acquire(blocking=False):
                     running.left_out += 1
                     continue
                 running.sent += 1
-                self._pair(pool, gate, c, spec, index)
+                self._pair(pool, gate, c, spec, index, asked)
 
-    def _pair(self, pool: ThreadPoolExecutor, gate: threading.BoundedSemaphore, c: CellId, spec: PairSpec, index: int) -> None:
+    def _pair(
+        self,
+        pool: ThreadPoolExecutor,
+        gate: threading.BoundedSemaphore,
+        c: CellId,
+        spec: PairSpec,
+        index: int,
+        asked: tuple[Api, dict[str, Any]],
+    ) -> None:
         """Send both sides at once; the later one hands both records on."""
-        running = self._running[c]
-        has_logprobs = spec.logprobs and running.logprobs
-        api, body = spec.body(self._seed, index, logprobs=has_logprobs)
+        running, (api, body) = self._running[c], asked
+        has_logprobs = "logprobs" in body
         adapter = "" if body["model"] == spec.model else str(body["model"])
         both: dict[Arm, Answer] = {}
         lock = threading.Lock()

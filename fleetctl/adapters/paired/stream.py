@@ -85,7 +85,8 @@ def ask(side: Side, body: Mapping[str, Any], api: Api, *, limit_s: float) -> Ans
 def _read(response: http.client.HTTPResponse, side: Side, answer: Answer, began: float, end: float) -> None:
     if response.status != 200:
         text = response.read(_ERROR_KEPT).decode("utf-8", "replace")
-        answer.why, answer.fault = f"status {response.status}", classify(text)
+        answer.why = f"status {response.status}"
+        answer.fault = classify(text) if response.status >= 500 else ""  # a refusal quotes the request, and a request may quote a fault
         return
     server = response.getheader(side.server_header) or "" if side.server_header else ""
     if side.server_header and not server.startswith(side.server_starts):

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 CALL_LIMIT_S = 5.0
 """Nothing waits longer for the router. Source: contract of ports.traffic.Router."""
@@ -17,3 +22,31 @@ class Deadline:
     def left_s(self) -> float:
         """Return the seconds left, at least 0."""
         return max(0.0, self._end - time.monotonic())
+
+
+def within(deadline: Deadline, action: Callable[[], T]) -> T:
+    """Do it in a thread of its own and wait at most what is left: a client's own time-outs count each read, not the whole call.
+
+    Raises:
+        TimeoutError: it did not end in time; its thread ends by the client's own time-outs. What the action raises.
+    """
+    left_s = deadline.left_s()
+    if left_s <= 0:
+        raise TimeoutError("no time is left")
+    done: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            done.append(action())
+        except BaseException as why:  # it is raised again where somebody waits
+            failed.append(why)
+
+    worker = threading.Thread(target=run, name="call", daemon=True)
+    worker.start()
+    worker.join(left_s)
+    if failed:
+        raise failed[0]
+    if not done:
+        raise TimeoutError(f"no answer within {CALL_LIMIT_S:g} s")
+    return done[0]

@@ -197,8 +197,8 @@ def _complete(place: tuple[str, int], prefix: str, headers: Mapping[str, str], m
 def _listed_model(place: tuple[str, int], prefix: str, headers: Mapping[str, str], deadline: Deadline) -> str:
     _, _, answer = _call(place, "GET", f"{prefix}/v1/models", headers, None, deadline)
     listed = answer.get("data") if isinstance(answer, dict) else None
-    first = listed[0] if isinstance(listed, list) and listed else None
-    return str(first.get("id", "")) if isinstance(first, dict) else ""
+    names = [m.get("id") for m in listed if isinstance(m, dict)] if isinstance(listed, list) else []
+    return next((n for n in names if isinstance(n, str) and n), "")
 
 
 def _call(

@@ -16,7 +16,6 @@ import contextlib
 import json
 import os
 import signal
-import stat
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -26,13 +25,14 @@ from urllib.parse import urlsplit
 
 from fleetctl.adapters.shadow.copies import Copy, class_of, make_copy, read_choices
 from fleetctl.adapters.shadow.kept import KeepTerms, KeptRequests
+from fleetctl.adapters.shadow.own_files import read_own
 from fleetctl.adapters.shadow.wire import MOST_HEAD, BadMessage, Message, answer, post, read_message
 from fleetctl.analysis.shadow import compare
 from fleetctl.domain.canonical import canonical
 from fleetctl.domain.evidence import Pair
 from fleetctl.domain.ids import is_id
 from fleetctl.domain.quality import Choice
-from fleetctl.errors import ConfigInvalid, CredentialsMissing, FleetctlError
+from fleetctl.errors import ConfigInvalid, FleetctlError
 from fleetctl.formats.request_copy import Refused
 
 MOST_COPY = 16_384
@@ -60,7 +60,7 @@ class CollectorConfig:
         cells: those that may be compared, with whether their clients stream (copies never do).
         near_tie_nat: log-probability gap under which two tokens count as tied.
         queue: copies that may wait per cell; timeout_s: longest wait for one answer.
-        keep: terms under which requests of a cell are kept for a replay; nothing is kept of any other.
+        keep: terms under which requests of a cell are kept for a replay, encrypted; nothing is kept of any other.
     """
 
     port: int
@@ -106,21 +106,7 @@ def read_pin_key(path: str) -> str:
     Raises:
         CredentialsMissing: credentials.missing, credentials.open_file.
     """
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as e:
-        raise CredentialsMissing("credentials.missing", f"the pin key {path} cannot be read: {e.strerror}.") from e
-    try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_mode & 0o077 or found.st_uid != os.geteuid():
-            text = f"the pin key {path} can be used by others (mode {stat.S_IMODE(found.st_mode):04o})."
-            raise CredentialsMissing("credentials.open_file", text, hint=f"Run: chmod 600 {path}")
-        key = os.read(fd, 1024).decode("ascii", "replace").strip()
-    finally:
-        os.close(fd)
-    if not key or not all("!" <= ch <= "~" for ch in key):
-        raise CredentialsMissing("credentials.missing", f"{path} holds no key of printable characters.")
-    return key
+    return read_own(path, "the pin key")
 
 
 @dataclass(slots=True)

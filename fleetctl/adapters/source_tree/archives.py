@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 
 from fleetctl.adapters.source_tree.blob import Blob, MemoryBlob
 from fleetctl.adapters.source_tree.bounds import Bounds, OverBound, Spent
-from fleetctl.adapters.source_tree.classify import CLOSED, PACKAGE_LIST, TAR, TORCH, ZIP, classify, is_header_name, is_text_name
+from fleetctl.adapters.source_tree.classify import CLOSED, PACKAGE_LIST, TAR, TORCH, ZIP, classify, is_header_name
 from fleetctl.adapters.source_tree.elf import MAGIC, marks_elf
 from fleetctl.adapters.source_tree.packed import CHUNK, Member, Stream, members, safe_name
+from fleetctl.assess.file_kinds import is_text_name
 from fleetctl.domain.portability import ModelFile, Read, Skipped
 
 Wanted = Callable[[str], bool]

@@ -9,109 +9,11 @@ from fleetctl.adapters.source_tree.blob import Blob
 from fleetctl.adapters.source_tree.bounds import MIB, Bounds
 from fleetctl.adapters.source_tree.elf import MAGIC, NotElf, marks_elf, read_elf
 from fleetctl.adapters.source_tree.model_headers import BadHeader, read_gguf, read_onnx, read_safetensors
+from fleetctl.assess.file_kinds import TEXT_NAMES, is_text_name
 from fleetctl.assess.manifests import is_requirement_file
 from fleetctl.assess.models import CONFIG_NAMES
-from fleetctl.assess.other_languages import OTHER_LANGUAGES
-from fleetctl.assess.source import TEMPLATES
 from fleetctl.domain.portability import ModelFile, Read, Skipped, TextFile
 
-SOURCE = (
-    ".cu",
-    ".cuh",
-    *(f"{kind}{template}" for kind in (".cu", ".cuh") for template in TEMPLATES),
-    ".h",
-    ".hpp",
-    ".hh",
-    ".hxx",
-    ".inl",
-    ".inc",
-    ".ipp",
-    ".tpp",
-    ".c",
-    ".cc",
-    ".cpp",
-    ".cxx",
-    ".cppm",
-    ".ixx",
-    ".cl",
-    ".clh",
-    ".tcc",
-    ".txx",
-    ".c++",
-    ".h++",
-    ".py",
-    ".cmake",
-    ".mk",
-    ".bazel",
-    ".bzl",
-    ".gn",
-    *OTHER_LANGUAGES,
-)
-SETTINGS = (
-    ".txt",
-    ".ipynb",
-    ".pip",
-    ".lua",
-    ".bazelrc",
-    ".vcxproj",
-    ".csproj",
-    ".props",
-    ".gradle",
-    ".kts",
-    ".dockerfile",
-    ".containerfile",
-    ".def",
-    ".nomad",
-    ".sbatch",
-    ".slurm",
-    ".pbs",
-    ".lsf",
-    ".nix",
-    ".ksh",
-    ".fish",
-    ".in",
-    ".toml",
-    ".lock",
-    ".cfg",
-    ".ini",
-    ".yml",
-    ".yaml",
-    ".sh",
-    ".bash",
-    ".zsh",
-    ".service",
-    ".env",
-    ".conf",
-    ".tf",
-    ".hcl",
-    ".j2",
-    ".pbtxt",
-    ".json",
-)
-NAMES = frozenset(
-    {
-        "makefile",
-        "gnumakefile",
-        "pipfile",
-        "metadata",
-        "pkg-info",
-        "meson.build",
-        "meson.options",
-        "justfile",
-        "build",
-        "workspace",
-        "cmakelists.txt",
-        "os-release",
-        ".gitmodules",
-        "aptfile",
-        "sconstruct",
-        "sconscript",
-        "go.mod",
-        "pom.xml",
-        "procfile",
-        ".bazelrc",
-    }
-)
 TAR = re.compile(r"\.(?:tar|tar\.gz|tgz|tar\.bz2|tbz2?|tar\.xz|txz|tar\.zst|tzst|crate|nemo)\Z")
 ZIP = re.compile(r"\.(?:whl|zip|egg|conda|jar|nupkg|pyz)\Z")
 CLOSED = re.compile(
@@ -140,12 +42,6 @@ HEADERS = (
 )
 PACKAGE_LIST = re.compile(r"(?:^|[/!])(?:var/lib/dpkg/status(?:\.d/[^/]+)?|conda-meta/[^/]+\.json)\Z")
 INSTALLED = re.compile(r"(?:^|/)(?:site|dist)-packages/")
-
-
-def is_text_name(lower: str) -> bool:
-    """Tell whether a file of this name is worth reading as text."""
-    name = lower.rpartition("/")[2]
-    return name.endswith((*SOURCE, *SETTINGS)) or name in NAMES or name.startswith(("dockerfile", "containerfile", ".env", "makefile."))
 
 
 def is_header_name(lower: str) -> bool:
@@ -207,9 +103,8 @@ def _model(path: str, lower: str, head: bytes, blob: Blob) -> Read:
 
 
 def _text(path: str, lower: str, blob: Blob, bounds: Bounds, installed: bool, keep: bool) -> Iterator[Read]:
-    is_data = (
-        lower.endswith((".json", ".txt")) and not is_requirement_file(lower) and lower.rpartition("/")[2] not in {*CONFIG_NAMES, *NAMES}
-    )
+    name = lower.rpartition("/")[2]
+    is_data = lower.endswith((".json", ".txt")) and not is_requirement_file(lower) and name not in CONFIG_NAMES | TEXT_NAMES
     most = bounds.json if is_data else bounds.text
     if blob.size > most:
         if not is_data:

@@ -13,9 +13,10 @@ from pathlib import Path
 from fleetctl.adapters.source_tree.archives import read_archive
 from fleetctl.adapters.source_tree.blob import Blob, FdBlob, FileBlob, MemoryBlob
 from fleetctl.adapters.source_tree.bounds import Bounds, OverBound, Spent
-from fleetctl.adapters.source_tree.classify import CLOSED, TAR, TORCH, ZIP, classify, is_header_name, is_text_name
+from fleetctl.adapters.source_tree.classify import CLOSED, TAR, TORCH, ZIP, classify, is_header_name
 from fleetctl.adapters.source_tree.images import read_layout, read_saved
 from fleetctl.adapters.source_tree.packed import CHUNK, ZSTD, Stream, members, safe_name
+from fleetctl.assess.file_kinds import is_text_name
 from fleetctl.domain.portability import Read, Skipped
 
 NOT_LOOKED_INTO = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".tox", ".mypy_cache", ".ruff_cache", ".fleetctl"})

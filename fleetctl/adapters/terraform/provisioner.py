@@ -11,7 +11,7 @@ from fleetctl.adapters.terraform import folder as files
 from fleetctl.adapters.terraform.calls import FLAG, Answer, Calls
 from fleetctl.adapters.terraform.modules import Backend, check_backend
 from fleetctl.adapters.terraform.said import Complaint, Said, clean, read_lines
-from fleetctl.adapters.terraform.shown import changes_of, drift_of, has_resources, hosts_of, ids_of, is_tainted, state_of
+from fleetctl.adapters.terraform.shown import changes_of, drift_of, has_resources, hosts_of, ids_of, is_tainted, outputs_differ, state_of
 from fleetctl.adapters.terraform.stacks import check_variables
 from fleetctl.adapters.terraform.stream import Ended, follow
 from fleetctl.adapters.terraform.tool import Tool, with_environment
@@ -69,6 +69,7 @@ class TerraformProvisioner:
         run = files.private_folder(run.absolute())
         saved: list[files.SavedPlan] = []
         changes: list[ResourceChange] = []
+        outputs_change = False
         for spec in pools:
             if spec.stack not in ("", self._stack):
                 raise ProvisionFailed(
@@ -76,7 +77,8 @@ class TerraformProvisioner:
                 )
             plan, shown = self._plan_pool(spec, run)
             saved.append(plan)
-            changes.extend(shown)
+            changes.extend(changes_of(shown, spec.pool))
+            outputs_change = outputs_change or outputs_differ(shown)
         manifest = run / files.manifest_name(tuple(spec.pool for spec in pools))
         digest = files.write_manifest(manifest, self._stack, self._tool.label, tuple(saved))
         return ProvisionPlan(
@@ -88,6 +90,7 @@ class TerraformProvisioner:
             state_serial=max((plan.serial for plan in saved), default=0),
             stack=self._stack,
             tool=self._tool.label,
+            outputs_change=outputs_change,
         )
 
     def apply(self, p: ProvisionPlan, token: Token, on: Callable[[Progress], None]) -> Provisioned | ProvisionFailure:
@@ -223,7 +226,7 @@ class TerraformProvisioner:
     def _calls(self, folder: Path) -> Calls:
         return Calls(self._tool, folder, deadline_s=self._deadline_s)
 
-    def _plan_pool(self, spec: PoolSpec, run: Path) -> tuple[files.SavedPlan, tuple[ResourceChange, ...]]:
+    def _plan_pool(self, spec: PoolSpec, run: Path) -> tuple[files.SavedPlan, str]:
         pool, folder = spec.pool, self._folder(spec.pool)
         files.copy_stack(self._stack_folder, folder, pool, guarded=spec.hold or spec.serves, backend=self._backend)
         variables = self._variables(spec)
@@ -241,12 +244,12 @@ class TerraformProvisioner:
             files.copy_stack(self._stack_folder, folder, pool, guarded=False, backend=self._backend)
             self._init(pool)
             self._save(pool, file)
-        changes = changes_of(self._show(pool, file), pool)
+        shown = self._show(pool, file)
         pulled = self._calls(folder).run("state pull")
         if pulled.status != 0:
             raise _plan_failed(pool, "reading the state", pulled)
         lineage, serial = state_of(pulled.out)
-        return files.SavedPlan(pool=pool, file=file.name, sha256=files.file_digest(file), lineage=lineage, serial=serial), changes
+        return files.SavedPlan(pool=pool, file=file.name, sha256=files.file_digest(file), lineage=lineage, serial=serial), shown
 
     def _tainted(self, pool: PoolId) -> bool:
         pulled = self._calls(self._folder(pool)).run("state pull")
@@ -315,7 +318,7 @@ class TerraformProvisioner:
         what = f"applying pool {pool}"
         if ended.status is None:
             text = f"{what}: was asked to stop ({ended.why}), but process {ended.pid} still works and holds the state's lock"
-            return ProvisionFailure(code=f"provision.{ended.why}", text=text, made=made)
+            return ProvisionFailure(code=f"provision.{ended.why}", text=text, made=made, at_work=True)
         if ended.why == "interrupted":
             how = "was done before it could stop" if ended.status == 0 else "stopped"
             return ProvisionFailure(

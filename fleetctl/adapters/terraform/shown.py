@@ -43,6 +43,13 @@ def drift_of(shown: str, pool: PoolId) -> tuple[ResourceChange, ...]:
     return tuple(_change(item, pool) for item in _list(document, "resource_drift", "provision.plan_failed"))
 
 
+def outputs_differ(shown: str) -> bool:
+    """Tell whether apply would write other outputs than the state has, from the same document as `changes_of`."""
+    found = _document(shown, "a shown plan", "provision.plan_failed").get("output_changes")
+    rows = found.values() if isinstance(found, dict) else ()
+    return any(isinstance(row, dict) and row.get("actions") != ["no-op"] for row in rows)
+
+
 def has_resources(shown: str) -> bool:
     """Tell whether the state that the plan was made from holds any resource."""
     found: object = _document(shown, "a shown plan", "provision.plan_failed")

@@ -61,6 +61,7 @@ def command(
       fleetctl assess chat --waive R038="own kernels"   accept a finding
       fleetctl assess image.tar -o sarif --out a.sarif  what docker saved
     """
+    _check_target(target)
     if import_names is not None:
         _import_names(app, import_names)
         if not subjects:
@@ -74,7 +75,6 @@ def command(
         return
     from fleetctl.usecases.assess import assess, save
 
-    _check_target(target)
     subject = _subject(app, subjects, workload, target)
     found = assess(subject, ports, waivers=tuple(_waiver(text, ports) for text in waived))
     if workload is not None or (waived and found.workload and ports.records is not None):
@@ -94,12 +94,12 @@ def command(
 
 
 def _check_target(target: str) -> None:
-    import re
-
+    from fleetctl.domain.portability import TARGETS
     from fleetctl.errors import UsageError
 
-    if not re.fullmatch(r"gfx[0-9a-f]{3,4}", target):
-        raise UsageError("usage.target", f"{target[:40]!r} is no AMD architecture.", hint="Add: --target gfx942 (MI300X)")
+    if target not in TARGETS:
+        known = ", ".join(TARGETS)
+        raise UsageError("usage.target", f"{target[:40]!r} is none of AMD's architectures: {known}.", hint="Add: --target gfx942 (MI300X)")
 
 
 def _has_store(app: App) -> bool:

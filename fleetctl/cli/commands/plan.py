@@ -10,7 +10,7 @@ import click
 
 from fleetctl.cli.app import App
 from fleetctl.cli.options import dry_run_option, output_option, pass_app
-from fleetctl.errors import EXIT_CHANGES, EXIT_DONE, EXIT_FAILED
+from fleetctl.errors import EXIT_CHANGES, EXIT_DONE, FleetctlError
 
 if TYPE_CHECKING:
     from fleetctl.domain.plan import Plan
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command("plan")
 @click.option("--detailed-exitcode", is_flag=True, help="Exit 3 where something would move.")
-@click.option("--allow-dearer", is_flag=True, help="Move what can move even where staying is cheaper.")
+@click.option("--allow-dearer", is_flag=True, help="Move all that find room, also where staying costs less.")
 @click.option("--deadline", metavar="DATE", help="By when soaks should be over, such as 2027-01-31; says what will not fit.")
 @click.option("--explain", metavar="WORKLOAD", help="Only say why this workload or cell moves, stays or is blocked; saves nothing.")
 @click.option("--diff", "old", metavar="PLAN", help="Only say what a new plan would do otherwise than this saved one; saves nothing.")
@@ -48,6 +48,9 @@ def command(
       fleetctl plan --deadline 2027-01-31
       fleetctl plan --sensitivity
       fleetctl plan -o json
+
+    Exit codes: 0 planned, also where checks of it are not met; 1 where targets that the fleet file pins cannot all be had (the plan of the
+    others is saved, and may be approved); 3 with --detailed-exitcode where something would move.
     """
     from fleetctl.cli.commands.show import show_plan
     from fleetctl.errors import UsageError
@@ -71,11 +74,21 @@ def command(
         _what_if(app, made, options, output, save=not dry_run)
     else:
         show_plan(app, made, output, saved=not dry_run)
-    if made.is_stuck:
-        app.note("Lines of the fleet file cannot all hold (check conflict): change one of them, then run: fleetctl plan")
-        sys.exit(EXIT_FAILED)
+    _refuse_conflict(made, saved=not dry_run)
     moves = any(o.kind == "move" and not o.arrived for o in made.outcomes)
     sys.exit(EXIT_CHANGES if detailed_exitcode and moves else EXIT_DONE)
+
+
+def _refuse_conflict(made: Plan, *, saved: bool) -> None:
+    """Fail where lines of the fleet file cannot all hold, though the plan of what can move is made."""
+    conflict = next((c.detail for c in made.checks if c.name == "conflict" and not c.ok), None)
+    if conflict is None:
+        return
+    text = "targets that the fleet file pins cannot all be had."
+    hint = "Change one of the lines, then run: fleetctl plan"
+    if saved and not made.is_stuck:
+        hint += f"; or go on without the cells that are blocked: fleetctl approve {made.id}"
+    raise FleetctlError("plan.conflict", text, hint=hint, details=(conflict,))
 
 
 def _ports(app: App) -> PlanPorts:

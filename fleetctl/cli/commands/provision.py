@@ -84,7 +84,8 @@ def _run(app: App, plan: Plan, pools: tuple[str, ...], *, check: bool, dry_run: 
             nonlocal differs
             drift = w.provisioner(o.spec).drift(o.spec.pool) if check else ()
             told = notices.read(o.spec.pool) if notices is not None else ()
-            differs = differs or bool(drift or o.orphans or not o.shown.is_empty or any(s.severity == "critical" for s in told))
+            changes = not o.shown.is_empty or o.shown.outputs_change
+            differs = differs or bool(drift or o.orphans or changes or any(s.severity == "critical" for s in told))
             rows.append(outcome_row(o, drift, told))
             if output != "json":
                 for line in (

@@ -11,6 +11,7 @@ resource "aws_autoscaling_group" "pool" {
   health_check_type         = "EC2"
   wait_for_capacity_timeout = "10m"
   protect_from_scale_in     = true # the router drains a host first, then fleetctl takes it
+  force_delete              = true # only by a release: a group of protected hosts is never empty by itself
 
   launch_template {
     id      = aws_launch_template.pool.id

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fleetctl.adapters.routers.alb.wire import Elb
+from fleetctl.adapters.routers.deadline import Deadline
 from fleetctl.adapters.routers.marks import LONGEST_ANSWER_S, Mark, read_mark, read_token, still_open
 from fleetctl.adapters.routers.route import Backends
 from fleetctl.adapters.routers.splits import as_split, checked_cell, epoch_ms, natural, rounded
@@ -31,6 +32,8 @@ STEP_BP = 10
 """Smallest step of a weight. Source: a weight is a whole number from 0 to 999, and two of them share 1,000 (AWS ELB, forward actions)."""
 WEIGHT_MOST = 999
 MINUTE = timedelta(minutes=1)
+COUNTED_S = 300.0
+"""CloudWatch tells whole minutes, and some minutes late. Source: AWS, CloudWatch metrics for your Application Load Balancer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +80,9 @@ class AlbRouter:
 
     def capabilities(self) -> RouterCapabilities:
         """Tell what this router can do; `switch_ms` is the slowest of the last 20 sets, from the order to the read-back."""
-        return RouterCapabilities(switch_ms=max(self._took_ms, default=None), streaming=True, mirror=False, fence="single_writer")
+        return RouterCapabilities(
+            switch_ms=max(self._took_ms, default=None), streaming=True, mirror=False, fence="single_writer", served_s=COUNTED_S
+        )
 
     def read(self, c: CellId) -> Split:
         """Return what the rule forwards by now; a foreign weight above the cap is shown with the cap raised to it.
@@ -86,7 +91,7 @@ class AlbRouter:
             TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
         """
         cell = checked_cell(c)
-        return _shown(cell, self._standing(cell))
+        return _shown(cell, self._standing(cell, Deadline()))
 
     def fence(self, c: CellId, token: Token) -> Split | Stale:
         """Raise the floor to `token` and return what stands; Stale unless token > floor or this very fence was ours.
@@ -94,16 +99,16 @@ class AlbRouter:
         Raises:
             TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
         """
-        cell, wanted = checked_cell(c), natural("token", token)
-        standing = self._standing(cell)
+        cell, wanted, deadline = checked_cell(c), natural("token", token), Deadline()
+        standing = self._standing(cell, deadline)
         if wanted <= standing.mark.token:
             if wanted == standing.mark.token and self._fencing.get(cell) == wanted:
                 return _shown(cell, standing)
             self._fencing.pop(cell, None)
             return Stale(cell=cell, seen=Token(standing.mark.token))
-        self._elb.tag(self._arn(cell), TOKEN_TAG, str(wanted))
+        self._elb.tag(self._arn(cell), TOKEN_TAG, str(wanted), deadline)
         self._fencing[cell] = token
-        return _shown(cell, self._standing(cell))
+        return _shown(cell, self._standing(cell, deadline))
 
     def set(self, s: Split) -> Applied | Stale:
         """Set split, cap and lease, then read back. At 0 the load balancer's stickiness is off too, else it would keep clients there.
@@ -114,9 +119,9 @@ class AlbRouter:
         Raises:
             TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown, traffic.unrealisable.
         """
-        started = time.monotonic()
+        started, deadline = time.monotonic(), Deadline()
         cell = checked_cell(s.cell)
-        standing = self._standing(cell)
+        standing = self._standing(cell, deadline)
         if standing.mark.token != s.token:
             return Stale(cell=cell, seen=Token(standing.mark.token))
         if s.target_bp > standing.bp and standing.odd:
@@ -130,13 +135,13 @@ class AlbRouter:
         changed_ms = standing.mark.changed_ms if s.target_bp == standing.bp else epoch_ms(self._now())
         mark = Mark(cap_bp=s.cap_bp, token=standing.mark.token, lease_ms=epoch_ms(s.lease_until), changed_ms=changed_ms)
         if s.target_bp != standing.bp or standing.odd:
-            self._elb.forward(arn, self._actions(standing, s.target_bp))
+            self._elb.forward(arn, self._actions(standing, s.target_bp), deadline)
         if mark != standing.mark:
-            self._elb.tag(arn, TAG, str(mark))
-        shown = self._standing(cell)
+            self._elb.tag(arn, TAG, str(mark), deadline)
+        shown = self._standing(cell, deadline)
         if shown.mark.token > s.token:
             if shown.bp == s.target_bp > 0:  # somebody fenced us off in between, and our word came last: then the last word is home
-                self._elb.forward(arn, self._actions(shown, 0))
+                self._elb.forward(arn, self._actions(shown, 0), deadline)
             return Stale(cell=cell, seen=Token(shown.mark.token))
         if (shown.bp, shown.mark) != (s.target_bp, mark):
             text = (
@@ -153,7 +158,7 @@ class AlbRouter:
             TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.unknown_pool where the cell's source pool is not known.
         """
         cell = checked_cell(c)
-        standing = self._standing(cell)
+        standing = self._standing(cell, Deadline())
         if standing.mark.token != token:
             return Stale(cell=cell, seen=Token(standing.mark.token))
         if cell not in self._sources:
@@ -167,12 +172,12 @@ class AlbRouter:
         Raises:
             TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
         """
-        cell = checked_cell(c)
-        standing = self._standing(cell)
+        cell, deadline = checked_cell(c), Deadline()
+        standing = self._standing(cell, deadline)
         whole = since.since.replace(second=0, microsecond=0)
         start = whole if whole == since.since else whole + MINUTE
         end = self._now() + MINUTE
-        counts = {arn: self._elb.requests(arn, start, end) for arn in (standing.baseline, standing.canary)}
+        counts = {arn: self._elb.requests(arn, start, end, deadline) for arn in (standing.baseline, standing.canary)}
         canary = counts[standing.canary]
         last = max((at for at, n in canary.items() if n), default=None)
         return Served(
@@ -192,9 +197,9 @@ class AlbRouter:
             )
         return arn
 
-    def _standing(self, cell: CellId) -> _Standing:
+    def _standing(self, cell: CellId, deadline: Deadline) -> _Standing:
         arn = self._arn(cell)
-        actions = self._elb.actions(arn)
+        actions = self._elb.actions(arn, deadline)
         groups = _groups(actions)
         names = self._backends.get(cell)
         baseline = _pick(cell, groups, names.baseline if names else "", "-baseline")
@@ -204,7 +209,7 @@ class AlbRouter:
         total = sum(groups.values())
         odd = odd or ("" if total else "both weights are 0")
         bp = round(groups[canary] * FULL_BP / total) if total else 0
-        tags = self._elb.tags(arn)
+        tags = self._elb.tags(arn, deadline)
         mark = replace(read_mark(tags.get(TAG, "")), token=read_token(tags.get(TOKEN_TAG, "")))
         return _Standing(actions=actions, baseline=baseline, canary=canary, bp=bp, mark=mark, odd=odd)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from fleetctl.adapters.routers.deadline import Deadline, within
 from fleetctl.domain.units import Instant
 from fleetctl.errors import TrafficNotApplied
 
@@ -16,7 +17,7 @@ class Elb:
     """Listener rules, tags and request counts of one region.
 
     Args:
-        client: makes a client of a service ("elbv2", "cloudwatch"), with time-outs that keep a call under 5 s.
+        client: makes a client of a service ("elbv2", "cloudwatch"). Each call here ends when the deadline does, whatever its time-outs.
     """
 
     def __init__(self, client: Callable[[str], Any], router: str) -> None:
@@ -24,38 +25,37 @@ class Elb:
         self._clients: dict[str, Any] = {}
         self._router = router
 
-    def actions(self, arn: str) -> tuple[dict[str, Any], ...]:
+    def actions(self, arn: str, deadline: Deadline) -> tuple[dict[str, Any], ...]:
         """Return a rule's or listener's actions. Raises TrafficNotApplied."""
-        with self._translated():
-            if _is_rule(arn):
-                return tuple(self._of("elbv2").describe_rules(RuleArns=[arn])["Rules"][0]["Actions"])
-            return tuple(self._of("elbv2").describe_listeners(ListenerArns=[arn])["Listeners"][0]["DefaultActions"])
+        if _is_rule(arn):
+            found = self._ask(deadline, lambda: self._of("elbv2").describe_rules(RuleArns=[arn])["Rules"][0]["Actions"])
+        else:
+            found = self._ask(deadline, lambda: self._of("elbv2").describe_listeners(ListenerArns=[arn])["Listeners"][0]["DefaultActions"])
+        return tuple(found)
 
-    def forward(self, arn: str, actions: list[dict[str, Any]]) -> None:
+    def forward(self, arn: str, actions: list[dict[str, Any]], deadline: Deadline) -> None:
         """Replace a rule's or listener's actions. Raises TrafficNotApplied."""
-        with self._translated():
-            if _is_rule(arn):
-                self._of("elbv2").modify_rule(RuleArn=arn, Actions=actions)
-            else:
-                self._of("elbv2").modify_listener(ListenerArn=arn, DefaultActions=actions)
+        if _is_rule(arn):
+            self._ask(deadline, lambda: self._of("elbv2").modify_rule(RuleArn=arn, Actions=actions))
+        else:
+            self._ask(deadline, lambda: self._of("elbv2").modify_listener(ListenerArn=arn, DefaultActions=actions))
 
-    def tags(self, arn: str) -> dict[str, str]:
+    def tags(self, arn: str, deadline: Deadline) -> dict[str, str]:
         """Return the tags of a rule or listener. Raises TrafficNotApplied."""
-        with self._translated():
-            found = self._of("elbv2").describe_tags(ResourceArns=[arn])["TagDescriptions"]
-            return {tag["Key"]: tag.get("Value", "") for one in found for tag in one["Tags"]}
+        found = self._ask(deadline, lambda: self._of("elbv2").describe_tags(ResourceArns=[arn])["TagDescriptions"])
+        return {tag["Key"]: tag.get("Value", "") for one in found for tag in one["Tags"]}
 
-    def tag(self, arn: str, key: str, value: str) -> None:
+    def tag(self, arn: str, key: str, value: str, deadline: Deadline) -> None:
         """Set one tag. Raises TrafficNotApplied."""
-        with self._translated():
-            self._of("elbv2").add_tags(ResourceArns=[arn], Tags=[{"Key": key, "Value": value}])
+        self._ask(deadline, lambda: self._of("elbv2").add_tags(ResourceArns=[arn], Tags=[{"Key": key, "Value": value}]))
 
-    def requests(self, group: str, start: Instant, end: Instant) -> dict[Instant, int]:
+    def requests(self, group: str, start: Instant, end: Instant, deadline: Deadline) -> dict[Instant, int]:
         """Return the requests of a target group by minute. Raises TrafficNotApplied."""
         if start >= end:
             return {}
-        with self._translated():
-            points = self._of("cloudwatch").get_metric_statistics(
+        points = self._ask(
+            deadline,
+            lambda: self._of("cloudwatch").get_metric_statistics(
                 Namespace="AWS/ApplicationELB",
                 MetricName="RequestCount",
                 Dimensions=[
@@ -66,12 +66,17 @@ class Elb:
                 EndTime=end,
                 Period=60,
                 Statistics=["Sum"],
-            )["Datapoints"]
+            )["Datapoints"],
+        )
         return {point["Timestamp"]: round(point["Sum"]) for point in points}
 
     def _balancer(self, group: str) -> str:
         found = self._of("elbv2").describe_target_groups(TargetGroupArns=[group])["TargetGroups"][0]["LoadBalancerArns"]
         return str(found[0]).partition("loadbalancer/")[2] if found else ""
+
+    def _ask(self, deadline: Deadline, action: Callable[[], Any]) -> Any:
+        with self._translated():
+            return within(deadline, action)
 
     def _of(self, service: str) -> Any:
         if service not in self._clients:
@@ -92,7 +97,7 @@ class Elb:
                 raise TrafficNotApplied("traffic.unknown_cell", text, hint="Correct the ARN in the fleet file.") from e
             text = f"router {self._router}: AWS answers {code} ({e.operation_name}): {said}."
             raise TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor") from e
-        except (BotoCoreError, KeyError, IndexError, ValueError) as e:
+        except (BotoCoreError, TimeoutError, KeyError, IndexError, ValueError) as e:
             text = f"router {self._router}: AWS cannot be asked: {' '.join(str(e).split())[:200].rstrip('.')}."
             raise TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor") from e
 

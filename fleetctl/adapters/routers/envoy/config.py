@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fleetctl.adapters.routers.envoy import told_apart
 from fleetctl.adapters.routers.envoy.runtime import (
     RUNTIME_FILE,
     Standing,
@@ -49,6 +50,10 @@ _FIELDS = {
     "ac": "%UPSTREAM_REQUEST_ATTEMPT_COUNT%",
 }
 """The same line of JSON that every router of ours writes; `rf` and `ac` are Envoy's way to say how a request ended."""
+
+
+BODY_MOST = 32 << 20
+"""Longest body of a request where adapter models are told apart: Envoy reads it whole for that, and answers 413 to a longer one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +216,8 @@ def _file_layer(folder: Path) -> dict[str, Any]:
 
 
 def _listener(config: EnvoyConfig) -> dict[str, Any]:
-    line = "{" + ",".join(f'"{name}":{value}' for name, value in _FIELDS.items()) + "}\n"
+    fields = _FIELDS | told_apart.fields(config.cells)
+    line = "{" + ",".join(f'"{name}":{value}' for name, value in fields.items()) + "}\n"
     routes = [r for route in config.cells for r in _routes(config, route)]
     routes.append(_answer("/", 404, '{"error":{"message":"no such cell","type":"router","code":404}}'))
     manager = {
@@ -233,10 +239,15 @@ def _listener(config: EnvoyConfig) -> dict[str, Any]:
             "name": "fleetctl",
             "virtual_hosts": [{"name": "cells", "domains": ["*"], "routes": routes, "request_headers_to_remove": list(_STRIPPED)}],
         },
-        "http_filters": [{"name": "router", "typed_config": {"@type": TYPE + "filters.http.router.v3.Router"}}],
+        "http_filters": [
+            *told_apart.filters(config.cells),
+            {"name": "router", "typed_config": {"@type": TYPE + "filters.http.router.v3.Router"}},
+        ],
     }
+    whole = {"per_connection_buffer_limit_bytes": BODY_MOST} if any(route.adapters for route in config.cells) else {}
     return {
         "name": "fleetctl",
+        **whole,
         "address": _socket(f"{config.address}:{config.port}"),
         "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}],
     }

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.routers.deadline import Deadline, within
 from fleetctl.adapters.routers.httproute.wire import Conflict, Routes
 from fleetctl.adapters.routers.marks import LONGEST_ANSWER_S, Mark, read_mark, still_open
 from fleetctl.adapters.routers.route import Backends
@@ -33,6 +33,8 @@ TRIES = 5
 """A gateway's controller writes the status of the same object, so a write of ours may be refused a few times for that alone."""
 SEEN_S = 2.0
 """How long the gateway may take to say that it has seen our generation before that is reported."""
+READ_BACK_S = 1.0
+"""What is kept of a call's time to read back what was set."""
 _PLACE = re.compile(r"([a-z0-9][a-z0-9-]{0,62})/([a-z0-9][a-z0-9.-]{0,252})(?:#(\d{1,2}))?\Z")
 Counter = Callable[[CellId, Instant], Served]
 
@@ -91,7 +93,7 @@ class HttpRouteRouter:
             TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
         """
         cell = checked_cell(c)
-        return _shown(cell, self._standing(cell))
+        return _shown(cell, self._standing(cell, Deadline()))
 
     def fence(self, c: CellId, token: Token) -> Split | Stale:
         """Raise the floor to `token` and return what stands; Stale unless token > floor or this very fence was ours.
@@ -137,8 +139,8 @@ class HttpRouteRouter:
         done = self._change(cell, change, s.target_bp, deadline)
         if isinstance(done, Stale):
             return done
-        reported = self._until_seen(cell, done, min(self._seen_s, deadline.left_s()))
-        shown = self._standing(cell)
+        reported = self._until_seen(cell, done, min(self._seen_s, deadline.left_s() - READ_BACK_S), deadline)
+        shown = self._standing(cell, deadline)
         if shown.mark.token > s.token:
             return Stale(cell=cell, seen=Token(shown.mark.token))
         if shown.bp != s.target_bp:
@@ -156,7 +158,7 @@ class HttpRouteRouter:
             TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.unknown_pool where the cell's source pool is not known.
         """
         cell = checked_cell(c)
-        standing = self._standing(cell)
+        standing = self._standing(cell, Deadline())
         if standing.mark.token != token:
             return Stale(cell=cell, seen=Token(standing.mark.token))
         if cell not in self._sources:
@@ -174,7 +176,11 @@ class HttpRouteRouter:
         if self._count is None:
             text = f"router {self.name} has no settings prometheus, served.baseline and served.canary, so nobody can count who answered."
             raise TrafficNotApplied("traffic.not_shown", text, hint="Add them to the fleet file.")
-        return self._count(cell, since.since)
+        count = self._count
+        try:
+            return within(Deadline(), lambda: count(cell, since.since))
+        except TimeoutError as late:
+            raise TrafficNotApplied("traffic.not_shown", f"router {self.name}: who answered is not known: {late}.") from late
 
     def _place(self, cell: CellId) -> tuple[str, str, int]:
         text = self._settings.get(f"route.{cell}") or (self._settings.get("route", "") if cell in self._sources else "")
@@ -184,9 +190,9 @@ class HttpRouteRouter:
             raise TrafficNotApplied("traffic.unknown_cell", text, hint="Correct the fleet file.")
         return found[1], found[2], int(found[3] or 0)
 
-    def _standing(self, cell: CellId) -> _Standing:
+    def _standing(self, cell: CellId, deadline: Deadline) -> _Standing:
         namespace, name, at = self._place(cell)
-        whole = self._routes.read(namespace, name)
+        whole = self._routes.read(namespace, name, deadline)
         rules = (whole.get("spec") or {}).get("rules") or []
         if at >= len(rules):
             raise _odd(cell, f"HTTPRoute {namespace}/{name} has {len(rules)} rules")
@@ -208,7 +214,7 @@ class HttpRouteRouter:
         """Read, decide, replace what was read; again where somebody wrote in between."""
         namespace, name, _ = self._place(cell)
         for _attempt in range(TRIES):
-            standing = self._standing(cell)
+            standing = self._standing(cell, deadline)
             wanted = change(standing)
             if isinstance(wanted, Stale):
                 return wanted
@@ -223,20 +229,20 @@ class HttpRouteRouter:
             body["metadata"].setdefault("annotations", {})[MARK] = str(wanted)
             body.pop("status", None)
             try:
-                self._routes.replace(namespace, name, body)
+                self._routes.replace(namespace, name, body, deadline)
             except Conflict:
                 if deadline.left_s() <= 0:
                     break
                 continue
-            return replace(self._standing(cell), mark=wanted)
+            return replace(self._standing(cell, deadline), mark=wanted)
         text = f"router {self.name}: HTTPRoute {namespace}/{name} is written by somebody else all the time."
         raise TrafficNotApplied("traffic.not_shown", text, hint="Run: fleetctl doctor")
 
-    def _until_seen(self, cell: CellId, done: _Standing, limit_s: float) -> str:
+    def _until_seen(self, cell: CellId, done: _Standing, limit_s: float, whole: Deadline) -> str:
         """Wait until every gateway of the route has seen its generation; return what is missing, "" where nothing is."""
         deadline, wanted = Deadline(limit_s), int((done.whole.get("metadata") or {}).get("generation") or 0)
         while True:
-            late = _late_gateways(cell, self._standing(cell).whole, wanted)
+            late = _late_gateways(cell, self._standing(cell, whole).whole, wanted)
             if not late:
                 return ""
             if deadline.left_s() <= 0:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from fleetctl.adapters.routers.deadline import Deadline, within
 from fleetctl.errors import TrafficNotApplied
 
 GROUP, VERSION, PLURAL = "gateway.networking.k8s.io", "v1", "httproutes"
@@ -30,21 +31,26 @@ class Routes:
         self._custom = custom
         self._router = router
 
-    def read(self, namespace: str, name: str) -> dict[str, Any]:
+    def read(self, namespace: str, name: str, deadline: Deadline) -> dict[str, Any]:
         """Return an HTTPRoute. Raises TrafficNotApplied (traffic.router_down, traffic.unknown_cell)."""
         with self._translated(namespace, name):
             call = self._custom.get_namespaced_custom_object
-            answer = call(GROUP, VERSION, namespace, PLURAL, name, _request_timeout=CALL_S, _preload_content=False)
-            return dict(json.loads(answer.data))
+            limit = min(CALL_S, max(deadline.left_s(), 0.01))
+            answer = within(
+                deadline, lambda: call(GROUP, VERSION, namespace, PLURAL, name, _request_timeout=limit, _preload_content=False).data
+            )
+            return dict(json.loads(answer))
 
-    def replace(self, namespace: str, name: str, body: dict[str, Any]) -> None:
+    def replace(self, namespace: str, name: str, body: dict[str, Any], deadline: Deadline) -> None:
         """Replace an HTTPRoute as it was read. Raises Conflict where its resourceVersion has moved on; TrafficNotApplied."""
         from kubernetes.client.exceptions import ApiException
 
         with self._translated(namespace, name):
             try:
                 call = self._custom.replace_namespaced_custom_object
-                call(GROUP, VERSION, namespace, PLURAL, name, body, field_manager=MANAGER, _request_timeout=CALL_S, _preload_content=False)
+                limit = min(CALL_S, max(deadline.left_s(), 0.01))
+                more = {"field_manager": MANAGER, "_request_timeout": limit, "_preload_content": False}
+                within(deadline, lambda: call(GROUP, VERSION, namespace, PLURAL, name, body, **more))
             except ApiException as e:
                 if e.status == 409:
                     raise Conflict from e

@@ -24,6 +24,7 @@ short_description: Hold numbers that commands print against thresholds
 options:
   checks: {type: list, elements: dict, required: true}
   tier: {type: str, choices: [auto, quick, deep], default: auto}
+  quick_limit: {type: float, default: 120}
   records: {type: path, required: true}
 """
 
@@ -89,9 +90,13 @@ def run(argv: list[str], timeout: float) -> tuple[str, str]:
         process.stdout.close()
 
 
-def result_of(check: dict[str, Any]) -> dict[str, Any]:
-    """Run one check and return its row of the verdict."""
-    output, why = run([str(a) for a in check["argv"]], float(check.get("timeout", 60)))
+def result_of(check: dict[str, Any], left: float | None = None) -> dict[str, Any]:
+    """Run one check, for at most the seconds that are left, and return its row of the verdict."""
+    own = float(check.get("timeout", 60))
+    if left is not None and left <= 0:
+        output, why = "", "no time was left for it"
+    else:
+        output, why = run([str(a) for a in check["argv"]], own if left is None else min(own, left))
     if not why and "proof" in check and not re.search(check["proof"], output, re.MULTILINE):
         why = "the output does not show that it ran"
     number = None if why else number_of(output, check)
@@ -138,10 +143,13 @@ def good(rows: list[dict[str, Any]]) -> bool:
     return all(r["state"] == "ok" or (r["state"] == "unknown" and not r["required"]) for r in rows)
 
 
-def judged(checks: list[dict[str, Any]], tier: str, records: str) -> dict[str, Any]:
-    """Run the checks of a tier, the deep ones only once the quick ones are good; keep and return the verdict."""
+def judged(checks: list[dict[str, Any]], tier: str, records: str, quick_limit: float = 120) -> dict[str, Any]:
+    """Run the checks of a tier, the deep ones only once the quick ones are good; keep and return the verdict.
+
+    The quick ones together take at most `quick_limit` seconds: what has no answer by then is unknown.
+    """
     begun = time.monotonic()
-    rows = [result_of(c) for c in checks if c.get("tier", "quick") == "quick"]
+    rows = [result_of(c, begun + quick_limit - time.monotonic()) for c in checks if c.get("tier", "quick") == "quick"]
     if tier == "deep" and good(rows):
         rows += [result_of(c) for c in checks if c.get("tier") == "deep"]
     ok = good(rows)
@@ -164,6 +172,7 @@ def main() -> None:
         argument_spec={
             "checks": {"type": "list", "elements": "dict", "required": True},
             "tier": {"type": "str", "choices": ["auto", "quick", "deep"], "default": "auto"},
+            "quick_limit": {"type": "float", "default": 120},
             "records": {"type": "path", "required": True},
         },
         supports_check_mode=True,
@@ -173,7 +182,7 @@ def main() -> None:
         module.fail_json(msg="health.thresholds: " + "; ".join(wrong))
     if module.check_mode:
         module.exit_json(changed=False, ok=True, tier=chosen(tier, records), checks=[])
-    verdict = judged(checks, chosen(tier, records), records)
+    verdict = judged(checks, chosen(tier, records), records, module.params["quick_limit"])
     module.exit_json(changed=False, **verdict)
 
 

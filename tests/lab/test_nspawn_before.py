@@ -1,0 +1,143 @@
+"""Driver, kernel, disks and what was there before, on a real host. Emulated: modinfo, modprobe, blkid, the module's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fleetctl.domain.provision import HostResult
+from fleetctl.lab.standins import NEW, OLD
+from tests.lab import nspawn_bench as nb
+from tests.lab import nspawn_lab as nl
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(bool(nl.why_not()), reason=nl.why_not() or "it can"),
+]
+MODULE = "/run/standin/module"
+MODINFO = """\
+#!/bin/sh
+# STAND-IN for modinfo: the module is what the stand-in package says.
+case "$2" in
+  filename) echo /lib/modules/standin/updates/dkms/amdgpu.ko ;;
+  srcversion) dpkg-query -W -f '${Version}\\n' amdgpu-dkms ;;
+esac
+"""
+MODPROBE = f"""\
+#!/bin/sh
+# STAND-IN for modprobe: a folder is the loaded module.
+if [ "$1" = --remove ]; then
+  [ "$2" = amdgpu ] || exit 1
+  [ ! -e /run/standin/held ] || {{ echo "Module amdgpu is in use." >&2; exit 1; }}
+  exec rm -r {MODULE}
+fi
+mkdir -p {MODULE} /run/standin/dev && touch /run/standin/dev/kfd && modinfo --field srcversion amdgpu > {MODULE}/srcversion
+"""
+BLKID = """\
+#!/bin/sh
+# STAND-IN for blkid: the second disk holds a file system.
+for disk; do :; done
+[ "$disk" = /dev/standin1 ] && echo ext4 && exit 0
+exit 2
+"""
+LOADED = {
+    "amdgpu_driver_load": True,
+    "amdgpu_driver_accelerators": 0,
+    "amdgpu_driver_settle": 0,
+    "amdgpu_driver_module": MODULE,
+    "amdgpu_driver_devices": "/run/standin/dev",
+}
+TAGS = ("apt_ready", "amdgpu_driver")
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[nb.Bench]:
+    with nb.bench(1) as made:
+        for name, text in (("modinfo", MODINFO), ("modprobe", MODPROBE), ("blkid", BLKID)):
+            path = made.lab.hosts[0].root / "usr/local/sbin" / name
+            path.write_text(text)
+            path.chmod(0o755)
+        yield made
+
+
+def run(bench: nb.Bench, play: str, version: str, tags: tuple[str, ...] = TAGS) -> HostResult:
+    (result,) = bench.run(play, bench.repository.variables(version) | LOADED, tags=tags)
+    return result
+
+
+def loaded(h: nl.RealHost) -> str:
+    return h.ssh("cat", f"{MODULE}/srcversion").stdout.strip()
+
+
+def test_the_module_that_runs_is_the_one_that_is_installed_or_the_run_says_why_not(bench: nb.Bench) -> None:
+    h = bench.lab.hosts[0]
+    packages = nb.packages(h)
+    for changed in (True, False):
+        result = run(bench, "rocm_node", OLD)
+        assert (result.state, result.detail, bool(result.changed)) == ("ok", "", changed), bench.changed_roles()
+        assert loaded(h) == OLD
+
+    h.ssh("sudo", "touch", "/run/standin/held")  # as a model server does that has the device open
+    refused = run(bench, "rocm_node", NEW)
+    assert refused.state == "failed"
+    assert "configure.driver" in refused.detail
+    assert "--play upgrade" in refused.detail
+    assert loaded(h) == OLD
+    h.ssh("sudo", "rm", "/run/standin/held")
+
+    upgraded = run(bench, "upgrade", NEW)
+    assert (upgraded.state, upgraded.detail) == ("ok", "")
+    assert loaded(h) == NEW
+    assert run(bench, "rocm_node", NEW).changed == 0
+
+    assert run(bench, "uninstall", NEW, ()).state == "ok"
+    assert loaded(h) == ""
+    assert nb.packages(h) == packages
+
+
+def test_a_kernel_without_headers_is_refused(bench: nb.Bench) -> None:
+    variables = bench.repository.variables() | {"kernel_pin_headers": True}
+    (refused,) = bench.run("rocm_node", variables, tags=("apt_ready", "kernel_pin"))
+    assert refused.state == "failed"
+    assert "configure.kernel" in refused.detail
+    assert bench.run("uninstall", variables)[0].state == "ok"
+
+
+def test_a_disk_that_holds_something_is_refused_before_a_change(bench: nb.Bench) -> None:
+    h = bench.lab.hosts[0]
+    packages = nb.packages(h)
+    variables = bench.repository.variables() | {"nvme_raid_devices": ["/dev/standin0", "/dev/standin1"]}
+    (refused,) = bench.run("rocm_node", variables, tags=["nvme_raid"])
+    assert refused.state == "failed"
+    assert "configure.disk: nothing was changed, because /dev/standin1 " in refused.detail
+    assert nb.packages(h) == packages
+    assert bench.run("uninstall", bench.repository.variables())[0].state == "ok"
+
+
+def test_uninstalling_twice_takes_nothing_that_was_there_before(bench: nb.Bench) -> None:
+    h = bench.lab.hosts[0]
+    h.ssh("sudo", "apt-mark", "hold", "udev")
+    packages = nb.packages(h)
+    variables = bench.repository.variables() | {"container_engine_packages": [{"name": "kmod"}, {"name": "udev"}]}
+    (made,) = bench.run("rocm_node", variables, tags=["container_engine"])
+    assert (made.state, made.detail) == ("ok", "")
+    assert h.ssh("apt-mark", "showhold").stdout == "kmod\nudev\n"
+    for _ in range(2):
+        (undone,) = bench.run("uninstall", variables)
+        assert (undone.state, undone.detail) == ("ok", "")
+        assert nb.packages(h) == packages
+
+
+def test_a_cache_that_is_a_file_system_of_its_own_stays(bench: nb.Bench) -> None:
+    h = bench.lab.hosts[0]
+    assert h.ssh("sudo", "mkdir", "/srv/models").returncode == 0
+    assert h.ssh("sudo", "mount", "-t", "tmpfs", "tmpfs", "/srv/models").returncode == 0
+    variables = bench.repository.variables() | {"model_store_folder": "/srv/models"}
+    (made,) = bench.run("rocm_node", variables, tags=["model_store"])
+    assert (made.state, made.detail) == ("ok", "")
+    (undone,) = bench.run("uninstall", variables)
+    assert (undone.state, undone.detail) == ("ok", "")
+    assert h.ssh("ls", "/srv/models/m").stdout == "weights.bin\n"
