@@ -207,10 +207,10 @@ def _cluster(kind: str, plural: str, field: str) -> Iterator[Rig]:
         yield Rig(
             joined(DeploymentHands(lambda: objects, POOL, "serving/chat")),
             minimum,
-            lambda n: api.write(plural, "chat", "argocd-controller", **{field: n}),
+            lambda n: api.write(plural, "chat", "argocd-controller", {field: n}),
             lambda: api.forbids.update({plural: ("update",)}),
             lambda: setattr(api, "silent", True),
-            lambda: api.objects.pop((plural, "serving", "chat")) and None,
+            lambda: api.drop(plural, "chat"),
             "Argo CD serving",
             "argocd-controller",
         )
@@ -415,9 +415,9 @@ def test_a_routes_owner_and_last_writer_are_named_and_a_cluster_without_the_kind
         assert DeploymentHands(lambda: objects, POOL, "serving/chat").find() == (), "no HPA, no KEDA in this cluster: nobody"
         marks = RouteMarks(lambda: objects, CELL, "serving/chat#1")
         assert [o.name for o in marks.find() if isinstance(o, Owner)] == ["Flux apps"]
-        api.write("httproutes", "chat", "fleetctl", rules=[1])
+        api.write("httproutes", "chat", "fleetctl", {"rules": [1]})
         assert marks.writer() == "", "our own writes are no foreign hand"
-        api.write("httproutes", "chat", "kustomize-controller", rules=[2])
+        api.write("httproutes", "chat", "kustomize-controller", {"rules": [2]})
         assert marks.writer() == "kustomize-controller"
         hands = JoinedHands({}, lambda _: (marks,), {})
         assert hands.writer(CELL) == "kustomize-controller"

@@ -51,12 +51,17 @@ class KubeObjects:
         meta = {"name": name, "namespace": namespace, "resourceVersion": "1", "managedFields": [], **metadata}
         self.objects[plural, namespace, name] = {"metadata": meta, "spec": spec}
 
-    def write(self, plural: str, name: str, manager: str, *, namespace: str = "serving", **fields: Any) -> None:
+    def write(self, plural: str, name: str, manager: str, fields: dict[str, Any], *, namespace: str = "serving") -> None:
         """Let somebody else write fields of an object's spec."""
         with self.lock:
             found = self.objects[plural, namespace, name]
             found["spec"].update(fields)
             _note(found, manager, fields)
+
+    def drop(self, plural: str, name: str, *, namespace: str = "serving") -> None:
+        """Let somebody delete an object."""
+        with self.lock:
+            self.objects.pop((plural, namespace, name))
 
     def spec(self, plural: str, name: str, namespace: str = "serving") -> dict[str, Any]:
         """Return an object's spec as it stands."""
@@ -88,7 +93,7 @@ class KubeObjects:
 
 
 def _note(found: dict[str, Any], manager: str, fields: dict[str, Any]) -> None:
-    owned = {"f:spec": {f"f:{k}": {} for k in fields}}
+    owned: dict[str, Any] = {"f:spec": {f"f:{k}": {} for k in fields}}
     at = f"2026-11-30T12:00:{len(found['metadata']['managedFields']):02}Z"
     for entry in found["metadata"]["managedFields"]:
         for k in fields:

@@ -25,13 +25,13 @@ from tests.rollouts import CELL, PERSON
 from tests.simulator import SOURCE, Simulation, quick
 
 
-def fleet(words: str | None, *, by: str = "existing", clusters: int = 1, **settings: str) -> Fleet:
+def fleet(words: str | None, *, by: str = "existing", clusters: int = 1, settings: dict[str, str] | None = None) -> Fleet:
     """Return a fleet of one pool, SOURCE, whose owners are named so."""
     made = lab_fleet()
     pool = replace(made.pools[0], id=SOURCE, provisioned_by=by, region="us-east-1")
     sources = tuple(Connection(name=f"c{n}", kind="kubernetes", settings={}) for n in range(clusters))
     named = {} if words is None else {f"pool.{SOURCE}.owners": words}
-    return replace(made, pools=(pool,), settings={**named, **settings}, sources=sources, cells=(), workloads=())
+    return replace(made, pools=(pool,), settings={**named, **(settings or {})}, sources=sources, cells=(), workloads=())
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def fleet(words: str | None, *, by: str = "existing", clusters: int = 1, **setti
     ],
 )
 def test_the_fleet_file_says_who_is_asked(words: str | None, by: str, said: tuple[str, ...], tmp_path: Path) -> None:
-    given = fleet(words, by=by, **{"azure.subscription_id": "11111111-2222-3333-4444-555555555555"})
+    given = fleet(words, by=by, settings={"azure.subscription_id": "11111111-2222-3333-4444-555555555555"})
     hands = hands_of(given, tmp_path, lambda _: ())
     assert asked(given)[SOURCE] == said
     if not said:
@@ -89,9 +89,9 @@ def test_a_pool_of_others_that_names_nobody_is_a_gap_and_doctor_warns(tmp_path: 
 def test_a_state_that_lists_the_group_is_its_owner(tmp_path: Path) -> None:
     text = '{"version": 4, "resources": [{"mode": "managed", "type": "aws_autoscaling_group", "name": "g", "instances": [%s]}]}'
     (tmp_path / "prod.tfstate").write_text(text % '{"attributes": {"name": "h100", "id": "h100"}}')
-    hands = hands_of(fleet("no", **{"owners.terraform": "prod.tfstate"}), tmp_path, lambda _: ())
+    hands = hands_of(fleet("no", settings={"owners.terraform": "prod.tfstate"}), tmp_path, lambda _: ())
     assert hands.of_pool(SOURCE) == (), "this pool has no name that a state could list"
-    named = hands_of(fleet("kubernetes:serving/h100", **{"owners.terraform": "prod.tfstate"}), tmp_path, lambda _: ())
+    named = hands_of(fleet("kubernetes:serving/h100", settings={"owners.terraform": "prod.tfstate"}), tmp_path, lambda _: ())
     assert [o.name for o in named._scalers[SOURCE][1].find()] == ["Terraform prod.tfstate (aws_autoscaling_group.g)"]  # type: ignore[union-attr]
 
 
