@@ -48,6 +48,7 @@ class RolloutSpec:
         group: the cells whose evidence counts together with this one's (lane pooled), itself among them.
         other_lane: what would fit where a step comes to no verdict, for a person to read.
         checks: of both arms, which must stand before the weight is raised.
+        part: of a cohort: which requests of which cell it serves, for a person to read.
     """
 
     source: PoolId
@@ -64,6 +65,7 @@ class RolloutSpec:
     group: tuple[CellId, ...] = field(default=(), metadata=LATER)
     other_lane: str = field(default="", metadata=LATER)
     checks: tuple[CheckSpec, ...] = field(default=(), metadata=LATER)
+    part: str = field(default="", metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,4 +39,5 @@ def spec_for(plan: Plan, fleet: Fleet, cell: CellId) -> RolloutSpec:
         step_deadline=policy.step_deadline,
         shadow=workload.shadow,
         checks=workload.checks,
+        part="" if (c := declared.cohort) is None else f"{c.header} {' '.join(c.values)} of {c.of}",
     )

@@ -319,6 +319,7 @@ class Traffic(Base):
             baseline_backend=cell.router.baseline_backend,
             canary_backend=cell.router.canary_backend,
             endpoints=() if connection.kind in PINNING else cell.router.baseline_endpoints,
+            part_of=() if cell.cohort is None else (cell.cohort.of, self.fleet.cell(cell.cohort.of).workload),
         )
 
     def home_ports(self) -> HomePorts:

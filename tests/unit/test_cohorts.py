@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,19 @@ from fleetctl.adapters.routers.envoy.config import render as render_envoy
 from fleetctl.adapters.routers.haproxy.config import RouterConfig, render
 from fleetctl.adapters.routers.route import CellRoute, problems
 from fleetctl.domain.canonical import decode, digest, plain
-from fleetctl.domain.fleet import Fleet
-from fleetctl.domain.ids import CellId, PoolId, WorkloadId
+from fleetctl.domain.fleet import Connection, Fleet
+from fleetctl.domain.home import WayHome
+from fleetctl.domain.ids import CellId, PlanId, PoolId, WorkloadId
+from fleetctl.domain.rollout import Rollout
 from fleetctl.domain.workload import AffinityKey, Cohort, Lane
+from fleetctl.errors import UnsafeFallback
 from fleetctl.formats.fleet_file import parse_fleet
+from fleetctl.planning.rollout_spec import spec_for
+from fleetctl.rollout.decide import decide
+from fleetctl.usecases.home import choose
 from fleetctl.views.plan import render_plan
 from tests.cases.planning_fleet import ANA, lab_fleet, plan_of
+from tests.rollouts import JUDGE_STATE, T0, all_pass, evidence, seeing
 from tests.unit.test_fleet_file import SMALL, mistakes
 
 FREE = """\
@@ -120,6 +128,41 @@ def test_a_split_that_stays_is_the_plans_end_and_is_no_reason_to_rebalance() -> 
     there = replace(fleet, cells=cells, pools=pools)
     again = plan_of(there)
     assert {o.cell: o.kind for o in again.outcomes}[CellId("chat-lab")] == "stay", "the rest is not drawn after its cohort"
+
+
+def test_its_rollout_and_so_the_status_say_which_requests_are_there() -> None:
+    fleet = planned(stays=True)
+    of = spec_for(plan_of(fleet), fleet, CellId("summary-lab"))
+    assert of.part == "x-tier free internal of chat-lab"
+    last = Rollout(cell=CellId("summary-lab"), plan=PlanId("p0123456789a"), spec=of, judge=JUDGE_STATE, step=len(of.phases) - 1)
+    last = replace(last, weight_bp=10_000, settled_at=T0, until="complete")
+    d = decide(last, seeing(T0, 10_000, all_pass(), evidence(T0, baseline=1, canary=999)), T0 + timedelta(hours=1))
+    assert (d.next.ended, d.why.text) == ("complete", "all of summary-lab (x-tier free internal of chat-lab) is on mi300x-lab")
+
+
+def test_the_name_of_the_whole_brings_its_cohorts_home_too() -> None:
+    free = replace(way_home(), cell=CellId("chat-free"), workload=WorkloadId("chat-free"), part_of=("chat-lab", "chat"))
+    other = replace(way_home(), cell=CellId("code-lab"), workload=WorkloadId("code"))
+    for name in ("chat", "chat-lab", "chat-free"):
+        assert [w.cell for w in choose((free, other), [name])] == ["chat-free"], name
+    with pytest.raises(UnsafeFallback):
+        choose((free, other), ["chat-lob"])
+
+
+def way_home() -> WayHome:
+    return WayHome(
+        fleet="f",
+        cell=CellId("a"),
+        workload=WorkloadId("a"),
+        region="lab",
+        tenant="",
+        klass="online",
+        router=Connection(name="edge", kind="haproxy"),
+        source=PoolId("nvidia-lab"),
+        cap_bp=10_000,
+        paper=(),
+        made_at=T0,
+    )
 
 
 def routes() -> tuple[CellRoute, ...]:
