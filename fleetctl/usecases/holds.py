@@ -17,6 +17,7 @@ from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.people import Gap
 from fleetctl.domain.provision import Owner
 from fleetctl.domain.rollout import Rollout
+from fleetctl.domain.split import Split
 from fleetctl.domain.units import Instant
 from fleetctl.errors import CredentialsMissing, FleetctlError, LeaseHeld, StoreUnavailable
 from fleetctl.ports.hands import Hands
@@ -264,6 +265,14 @@ def give_back(r: Rollout, pool: PoolId, token: Token, holds: Holds) -> tuple[Sai
         return holds.restore(pool, token, r.cell)
     except LeaseHeld:
         return ()
+
+
+def theirs(r: Rollout, split: Split, holds: Holds, now: Instant) -> dict[str, str]:
+    """Say what others wrote since, for an observation: to the source's minimum, and who wrote the weight where it is not ours."""
+    if r.ended or r.settled_at is None or r.direction == "home":
+        return {}
+    is_ours = split.target_bp == r.weight_bp or split.lease_until <= now
+    return {"foreign_write": holds.watch(r.spec.source, r.cell), "writer": "" if is_ours else holds.writer(r.cell)}
 
 
 def said_of(found: Sequence[Owner | Gap]) -> tuple[Said, ...]:

@@ -46,7 +46,7 @@ from fleetctl.ports.traffic import Checks, EvidenceSource, Holds, IdentitySource
 from fleetctl.rollout.decide import PROVIDER, STALE, decide
 from fleetctl.rollout.notices import LOOK, TARGET, leaving
 from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL
-from fleetctl.usecases.holds import give_back, hold
+from fleetctl.usecases.holds import give_back, hold, theirs
 
 FOR_GOOD = timedelta(days=36_500)
 """Lease of a weight whose migration is complete: nobody needs to tick it any more."""
@@ -164,8 +164,9 @@ def _is_told(r: Rollout, ports: TickPorts) -> bool:
 
 def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, settings: TickSettings) -> TickResult:
     now = ports.clock.now()
-    before, r = r, _with_thresholds(r, ports)
-    seen = observe(r, split, ports, settings, now)
+    before = r
+    r, wrong = _with_thresholds(r, ports)
+    seen = replace(observe(r, split, ports, settings, now), wrong_series=wrong)
     decision = decide(r, seen, now)
     if seen.source_ready is None and (_goes_home(decision, split) or _raises(decision, split)):
         proof = seen.evidence if _goes_home(decision, split) else None  # a raise must be able to come home: every replica is asked
@@ -264,16 +265,8 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         calm=calm,
         both_failing=ports.store.holding(BOTH_FAIL, ALL_FAIL) if r.hold_reason in (BOTH_FAIL, ALL_FAIL) else 0,
         is_all_paged=r.hold_reason in (BOTH_FAIL, ALL_FAIL) and ports.store.holding(ALL_FAIL) > 0,
-        **_theirs(r, split, ports, now),
+        **theirs(r, split, ports.holds, now),
     )
-
-
-def _theirs(r: Rollout, split: Split, ports: TickPorts, now: Instant) -> dict[str, str]:
-    """Say what others wrote since: to the source's minimum, and who wrote the weight where it is not ours."""
-    if r.ended or r.settled_at is None or r.direction == "home":
-        return {}
-    is_ours = split.target_bp == r.weight_bp or split.lease_until <= now
-    return {"foreign_write": ports.holds.watch(r.spec.source, r.cell), "writer": "" if is_ours else ports.holds.writer(r.cell)}
 
 
 def _served(r: Rollout, ports: TickPorts, now: Instant) -> Served | None:
@@ -349,15 +342,17 @@ def _read(r: Rollout, ports: TickPorts) -> Evidence | None:
         return None
 
 
-def _with_thresholds(r: Rollout, ports: TickPorts) -> Rollout:
-    """Freeze the baseline's latency quantiles during preflight, once, before any customer is on the target."""
+def _with_thresholds(r: Rollout, ports: TickPorts) -> tuple[Rollout, str]:
+    """Freeze the baseline's latency quantiles during preflight, once, before any customer is on the target; and say what is wrong there."""
     if r.phase != "preflight" or r.since is None or r.since.thresholds is not None:
-        return r
+        return r, ""
     try:
         frozen = ports.evidence(r.cell).freeze(r.cell, scales_of(r.spec), THRESHOLD_LEAST)
-    except (EvidenceUnavailable, ConfigInvalid):
-        return r
-    return r if frozen is None else replace(r, since=replace(r.since, thresholds=frozen))
+    except EvidenceUnavailable:
+        return r, ""
+    except ConfigInvalid as e:  # a mistyped series would be silent for ever, and silence of events passes
+        return r, e.message
+    return (r if frozen is None else replace(r, since=replace(r.since, thresholds=frozen))), ""
 
 
 def scales_of(spec: RolloutSpec) -> tuple[float, ...]:
