@@ -180,7 +180,7 @@ def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
             lower = [i for i in range(r.step) if 0 < r.spec.phases[i].weight_bp < r.weight_bp]
             if not lower:
                 return replace(r, direction="home", home_for="abort")
-            return _enter(replace(r, step_done=False, until=r.spec.phases[lower[-1]].phase), lower[-1], now)
+            return _enter(replace(resumed(r), step_done=False, paused=r.paused, until=r.spec.phases[lower[-1]].phase), lower[-1], now)
         case "pause":
             return replace(r, paused=True)
         case "resume":

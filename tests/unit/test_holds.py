@@ -281,6 +281,19 @@ def test_a_weight_that_a_tool_puts_back_each_time_is_set_back_three_times_at_mos
     assert (s.bp(), s.rollout().ended) == (0, "aborted"), "going home is never counted"
 
 
+def test_a_persons_rollback_is_obeyed_though_somebody_else_wrote() -> None:
+    s, hands = world()
+    s.begin()
+    s.at("ramp")
+    s.target.splits[CELL] = replace(s.target.splits[CELL], target_bp=2_000)
+    s.run(3)
+    assert s.rollout().hold_reason == "foreign_write"
+    s.store.order(CELL, Order(kind="rollback", actor=PERSON, at=s.clock.now()))
+    s.run(5)
+    assert (s.rollout().phase, s.bp(), s.rollout().foreign) == ("canary", 1_000, "")
+    assert hands.minimum == {"asg": 8}
+
+
 def test_a_raise_of_ours_that_was_killed_before_it_was_recorded_is_no_foreign_write_but_only_once() -> None:
     s, _ = world()
     s.begin()
