@@ -68,12 +68,18 @@ def no_place(pool: PoolId, last: Trouble, tried: int, details: tuple[str, ...]) 
     if last.action is Action.RAISE_QUOTA:
         gap = last.quota
         ask = f" Raise {gap.name or 'it'} to at least {gap.least}." if gap is not None and gap.least > 0 else ""
-        text = f"pool {pool}: the quota of the subscription does not allow it.{ask}"
-        hint = "Ask for more quota at the cloud (days, not minutes), then run: fleetctl provision"
-        return CapacityUnavailable("capacity.quota", text, hint=hint, details=details)
-    text = f"pool {pool}: every allowed place refused ({tried} tried); no machine was left behind."
-    hint = "Reserve capacity, allow more places, or wait. Run: fleetctl capacity"
-    return CapacityUnavailable("capacity.exhausted", text, hint=hint, details=details)
+        return CapacityUnavailable(
+            "capacity.quota",
+            f"pool {pool}: the quota of the subscription does not allow it.{ask}",
+            hint="Ask for more quota at the cloud (days, not minutes), then run: fleetctl provision",
+            details=details,
+        )
+    return CapacityUnavailable(
+        "capacity.exhausted",
+        f"pool {pool}: every allowed place refused ({tried} tried); no machine was left behind.",
+        hint="Reserve capacity, allow more places, or wait. Run: fleetctl capacity",
+        details=details,
+    )
 
 
 def explained(e: ProvisionFailed) -> FleetctlError:

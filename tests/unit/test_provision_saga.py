@@ -712,7 +712,12 @@ def test_a_terraform_that_was_left_at_work_is_waited_for_before_anything_is_clea
             w.run()
     seen: list[Progress] = []
     cleared_at: list[str] = []
-    monkeypatch.setattr(w.cloud, "remove", lambda one: (cleared_at.append(w.provisioner.locked_by), w.cloud.things.pop(one.id)))
+
+    def remove(one: Leftover) -> None:
+        cleared_at.append(w.provisioner.locked_by)
+        del w.cloud.things[one.id]
+
+    monkeypatch.setattr(w.cloud, "remove", remove)
 
     def on_step(_: object) -> None:
         w.provisioner.locked_by = ""
