@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fleetctl.ports.hands import Marks, Scaler
 
 NO = "no"
-HINT = "Set: aws[:GROUP], azure:RESOURCE-GROUP/SCALE-SET, kubernetes[/CLUSTER]:NAMESPACE/DEPLOYMENT, or \"no\" in quotes"
+HINT = 'Set: aws[:GROUP], azure:RESOURCE-GROUP/SCALE-SET, kubernetes[/CLUSTER]:NAMESPACE/DEPLOYMENT, or "no" in quotes'
 UNNAMED = "nobody is named who could tell; set pool.{pool}.owners in the fleet file"
 BLIND = "it tells nobody who writes its files; a weight of theirs is noticed at the next look"
 CALL_S = 2
