@@ -143,6 +143,14 @@ def only_detects(e: Evidence, metric: str) -> bool:
     return own is not None and own.edges_only
 
 
+def tells_slo(e: Evidence) -> bool:
+    """Tell whether SLO misses are what was promised: buckets tell them only where one of their bounds is the promised latency."""
+    frozen = e.cursor.thresholds
+    own = frozen.quantiles("latency") if frozen is not None else None
+    has_records = frozen is None or (own is not None and not own.edges_only)
+    return has_records or all("slo_misses" in c.shares for c in e.arms.values())
+
+
 def can_pass(e: Evidence, spec: GuardrailSpec) -> bool:
     """Tell whether the source counts ladders that a PASS at these margins can use, every rung."""
     scales = {1 + spec.rung_margin(i) for i in range(len(LADDER))}

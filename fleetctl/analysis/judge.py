@@ -228,6 +228,8 @@ def _one(
         return replace(base, detail="buckets can show a regression and no percentage: a PASS needs records of requests")
     if is_ladder and not guardrails.can_pass(e, spec):
         return replace(base, detail=f"the source does not count the ladder at x{1 + spec.margin:g}")
+    if spec.name == "slo_misses" and not guardrails.tells_slo(e):
+        return replace(base, detail="no bound of the buckets is the promised latency: a PASS needs one, or records of requests")
     if base.confounded:
         return replace(base, detail=guardrails.cache_text(e))
     effect = clusters.design_effect(memory.clusters) if clusters.is_clustered(spec.name) else 1.0

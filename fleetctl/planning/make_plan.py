@@ -32,7 +32,7 @@ from fleetctl.planning.check_barriers import BarrierCheck
 from fleetctl.planning.check_facts import Ground
 from fleetctl.planning.checker import check_plan
 from fleetctl.planning.checks import asked_check, make_checks, payback_check, stages_check
-from fleetctl.planning.conflict import Limit, conflict, conflict_check, limits_today
+from fleetctl.planning.conflict import Limit, apart_conflict, conflict, conflict_check, limits_today
 from fleetctl.planning.cost import Cost, fleet_cost, share, stage_costs
 from fleetctl.planning.deadline import least_wave_cells
 from fleetctl.planning.evidence_need import (
@@ -217,7 +217,13 @@ def _conflicts(given: Inputs, outcomes: Mapping[CellId, Outcome]) -> tuple[Check
     for cell in given.fleet.cells:
         w = given.workloads[cell.workload]
         base[given.index[cell.source]] += w.replicas * w.accelerators_per_replica
-    return conflict_check(conflict(given.sites, base, given.pins, _limits(given)), given.pins)
+    found = conflict(given.sites, base, given.pins, _limits(given))
+    if found is None:
+        refused = [c for c in given.pins if outcomes[c].reason.code == "apart"]
+        stands = {c: given.index[o.target if o.kind == "move" and o.target else o.source] for c, o in outcomes.items()}
+        works = {c.id: given.workloads[c.workload] for c in given.fleet.cells}
+        found = apart_conflict(given.sites, given.pins, stands, works, refused)
+    return conflict_check(found, given.pins)
 
 
 def _limits(given: Inputs) -> tuple[Limit, ...]:

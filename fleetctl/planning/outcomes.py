@@ -23,7 +23,7 @@ from fleetctl.planning.placement import SPREAD
 if TYPE_CHECKING:
     from fleetctl.planning.rooms import Rooms
 
-ASK = "or pin its target in the fleet file: it moves then though dearer (fleetctl plan --allow-dearer asks that of every cell)."
+ASK = "or pin its target: it then moves though dearer."
 LICENCE_RULE = "R068"
 """The finding that a route waits for a licence."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from fleetctl.domain.canonical import digest
@@ -105,6 +106,27 @@ def check_nodes(nodes: Nodes, matrix: Matrix, today: date) -> tuple[Matrix, tupl
             details=tuple(f"{d.path}: {d.text}" for d in errors),
         )
     return pinned, tuple(d for d in found if d.severity == "warning")
+
+
+def refuse_unknown(nodes: Nodes, known: Collection[str]) -> None:
+    """Refuse variables that no role has: a mistyped one would silently do nothing.
+
+    Raises:
+        ConfigInvalid: config.variable, with the nearest name.
+    """
+    places = {"roles": nodes.roles} | {f"hosts.{h}.roles": row for h, row in nodes.by_host.items()}
+    details = []
+    for place, row in places.items():
+        for name in sorted(set(row) - set(known)):
+            near = get_close_matches(name, known, n=1)
+            details.append(f"{place}.{name} is no variable of a role" + (f"; the nearest is {near[0]}" if near else ""))
+    if details:
+        raise ConfigInvalid(
+            "config.variable",
+            f"pool {nodes.pool} has {len(details)} unknown variables; nothing was changed.",
+            hint="Mend the nodes file; the pages of the roles are in docs/reference/roles.",
+            details=tuple(details),
+        )
 
 
 def variables_of(nodes: Nodes, pinned: Matrix, commit: str) -> dict[str, object]:

@@ -91,7 +91,7 @@ def _payback(plan: Plan, calendar: Calendar) -> str:
     saving = plan.cost_now.amount - plan.cost_then.amount
     if not calendar.payback_hours:
         return f"nothing comes on top of today's bill, so each hour saves from the first release on: {saving:,.2f} USD once all is over"
-    by = f", that is by {_at(calendar.payback_at)}" if calendar.payback_at is not None else ""
+    by = f"; if begun now, by {_at(calendar.payback_at)}" if calendar.payback_at is not None else ""
     names = dict.fromkeys(name for d in calendar.waves for name in d.waits)
     waits = f" (what waiting for {', '.join(clean(n) for n in names)} costs is in it)" if names else ""
     return f"paid back in {duration(calendar.payback_hours * 3600)} of the saving of {saving:,.2f} USD an hour{by}{waits}"
@@ -147,7 +147,7 @@ def _blocked_for_now(plan: Plan, width: int) -> Iterator[str]:
     )
     if held:
         said = ", ".join(f"{code} {n:,}" for code, n in held.most_common())
-        yield from wrapped(f"blocked while both sides are up, because: {said}", width, "  ")
+        yield from wrapped(f"blocked, because: {said}", width, "  ")
     yield from (line for c in plan.checks if c.name == "stages" for line in wrapped(clean(c.detail), width, "  "))
 
 

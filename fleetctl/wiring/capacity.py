@@ -150,6 +150,12 @@ class Capacity(See, Traffic):
             whole.update(f"{path.relative_to(root)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
         return whole.hexdigest()[:16]
 
+    def role_variables(self) -> frozenset[str]:
+        """Return the names of variables that the shipped roles and plays know."""
+        from fleetctl.formats.role_variables import role_variables
+
+        return role_variables(shipped("playbooks"))
+
     def node_facts(self) -> tuple[Facts, ...]:
         """Return what nodes said of themselves when they were made; () where there is no store yet."""
         from fleetctl.usecases.configure_nodes import node_facts

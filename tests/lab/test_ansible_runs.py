@@ -141,6 +141,39 @@ def test_an_answer_without_a_token_does_not_pass_the_gate(served: Served) -> Non
     assert not [p for p in (served.folder / "run").rglob("*") if p.is_file() and SECRET.encode() in p.read_bytes()]
 
 
+WAVES = """\
+---
+- name: Waves
+  hosts: all
+  gather_facts: false
+  serial: "{{ node_serial | default('100%') }}"
+  max_fail_percentage: "{{ node_max_fail | default(0) }}"
+  tasks:
+    - name: Fail on the first host
+      ansible.builtin.assert:
+        that: inventory_hostname != 'host-1'
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "reached"),
+    [
+        ({"node_serial": [2, "100%"]}, ["host-1", "host-2"]),
+        ({"node_serial": 2, "node_max_fail": 50}, ["host-1", "host-2", "host-3"]),
+    ],
+    ids=str,
+)
+def test_hosts_are_made_in_the_waves_that_are_asked_for(tmp_path: Path, asked: dict[str, object], reached: list[str]) -> None:
+    books = world.slow_playbooks(tmp_path / "books")
+    (books / "waves.yml").write_text(WAVES)
+    hosts = [world.local_host(tmp_path / "hosts", f"host-{n}") for n in (1, 2, 3)]
+    seen: list[Progress] = []
+    made = AnsibleConfigurator(books, tmp_path / "run", sys.executable, timeout_s=60)
+    results = made.run("waves", hosts, asked, Token(1), seen.append)
+    assert sorted({p.subject for p in seen if p.state == "started"}) == reached
+    assert [r.state for r in results if r.host == "host-1"] == ["failed"]
+
+
 def _slow(folder: Path, seconds: Callable[[], float] = time.monotonic) -> tuple[AnsibleConfigurator, Host]:
     books = world.slow_playbooks(folder / "books")
     made = AnsibleConfigurator(books, folder / "run", sys.executable, timeout_s=60, seconds=seconds)

@@ -197,6 +197,11 @@ def test_the_program_refuses_unknown_releases_shows_progress_and_resumes(bench: 
     assert "error[config.matrix]" in unknown.stderr
     assert f"standin-{OLD}" in unknown.stderr
 
+    mistyped = bench.repository.variables() | {"rocm_acelerators": 8}
+    refused = fleetctl(bench, "configure", "--nodes", str(nodes_file(bench, f"standin-{OLD}", mistyped)))
+    assert refused.returncode == 2
+    assert "rocm_acelerators is no variable of a role; the nearest is rocm_accelerators" in refused.stderr
+
     path = str(nodes_file(bench, f"standin-{OLD}"))
     tags = ("--tags", "apt_ready,amdgpu_driver")
     checked = fleetctl(bench, "configure", "--nodes", path, "--check", "--diff", *tags)

@@ -20,6 +20,7 @@ from fleetctl.domain.pool import Host
 from fleetctl.domain.provision import HostResult, Progress
 from fleetctl.errors import ConfigInvalid, ConfigureFailed
 from fleetctl.formats.nodes_file import NodesFile, read_nodes
+from fleetctl.formats.role_variables import role_variables
 from fleetctl.usecases.capacity import CapacityPorts
 from fleetctl.usecases.configure_nodes import (
     PLAYS,
@@ -31,9 +32,11 @@ from fleetctl.usecases.configure_nodes import (
     configure_nodes,
     node_facts,
     on_provisioned,
+    refuse_unknown,
     variables_of,
 )
 from fleetctl.usecases.ready_time import Stopwatch, TimeToReady, ready_times
+from tests.fakes.ansible_world import PLAYBOOKS, ROOT
 from tests.fakes.configurator import FakeConfigurator
 
 TODAY = date(2026, 11, 30)
@@ -110,6 +113,30 @@ def run(
     pinned, _ = check_nodes(nodes, load_matrix(), TODAY)
     variables = variables_of(nodes, pinned, "c0ffee")
     return tuple(r.host for r in configure_nodes(nodes, play, variables, ports, ignore, limit=limit, resume=resume, check=check, tags=tags))
+
+
+def test_a_mistyped_variable_is_refused_with_the_nearest_name(nodes: Nodes) -> None:
+    known = role_variables(PLAYBOOKS)
+    refuse_unknown(nodes, known)
+    wrong = replace(nodes, roles={"rocm_acelerators": 8, "node_serial": 1}, by_host={"node-1": {"nvme_raid_device": []}})
+    with pytest.raises(ConfigInvalid) as refused:
+        refuse_unknown(wrong, known)
+    assert refused.value.code == "config.variable"
+    assert refused.value.details == (
+        "roles.rocm_acelerators is no variable of a role; the nearest is rocm_accelerators",
+        "hosts.node-1.roles.nvme_raid_device is no variable of a role; the nearest is nvme_raid_devices",
+    )
+
+
+def test_the_example_of_the_how_to_has_no_unknown_variable(tmp_path: Path) -> None:
+    text = (ROOT / "docs/how-to/make-rocm-nodes.md").read_text("utf-8")
+    example = text.partition("```yaml\n")[2].partition("```")[0]
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys/amd-rocm.asc").write_text("-----BEGIN PGP PUBLIC KEY BLOCK-----\n")
+    (tmp_path / "nodes.yaml").write_text(example)
+    file = nodes_of(read_nodes(tmp_path / "nodes.yaml"))
+    assert len(file.roles) >= 6
+    refuse_unknown(file, role_variables(PLAYBOOKS))
 
 
 def test_a_run_gets_the_releases_variables_and_each_host_its_own(nodes: Nodes, ports: CapacityPorts, fake: FakeConfigurator) -> None:

@@ -77,7 +77,7 @@ def test_source_vms_are_given_back_wave_by_wave_and_cost_until_then() -> None:
     assert calendar.payback_hours == pytest.approx(2 * 50 * 28 / 100)
     assert calendar.payback_at == NOW + 32 * H + 28 * H
     said = " ".join(render_plan(plan, fleet_of()).split())
-    assert "paid back in 28.0 h of the saving of 100.00 USD an hour, that is by 2026-12-03 00:00" in said
+    assert "paid back in 28.0 h of the saving of 100.00 USD an hour; if begun now, by 2026-12-03 00:00" in said
 
 
 def test_new_vms_cost_on_top_until_the_source_is_given_back_not_until_their_own_soak_is_over() -> None:

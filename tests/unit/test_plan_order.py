@@ -112,8 +112,22 @@ def test_where_the_proof_does_not_know_of_groups_the_gap_says_so(monkeypatch: py
 def test_pins_into_one_pool_do_not_break_a_group() -> None:
     fleet = fleet_of(eight("a", apart="x"), eight("b", apart="x"), eight("c"))
     fleet = replace(fleet, cells=tuple(replace(c, target=PoolId("m0")) for c in fleet.cells))
-    assert [(o.kind, o.reason.code) for o in plan_of(fleet).outcomes] == [
+    plan = plan_of(fleet)
+    assert [(o.kind, o.reason.code) for o in plan.outcomes] == [
         ("move", "move.cheaper"),
         ("infeasible", "apart"),
         ("move", "move.cheaper"),
     ]
+    (bad,) = [c for c in plan.checks if not c.ok]
+    assert bad.name == "conflict"
+    lines = "workloads.a.apart: x; workloads.b.apart: x; cells.a-lab.target (8 GPUs), cells.b-lab.target (8 GPUs)."
+    assert f"these lines cannot all hold while both sides are up: {lines}" in bad.detail
+
+
+def test_a_pin_beside_one_of_its_group_that_stays_names_where_that_stands() -> None:
+    fleet = fleet_of(eight("a", apart="x"), eight("b", apart="x"))
+    there = replace(fleet.pools[1], count=1, price_usd_per_hour=Decimal(1))
+    cells = (replace(fleet.cells[0], source=PoolId("m0")), replace(fleet.cells[1], target=PoolId("m0")))
+    plan = plan_of(replace(fleet, pools=(fleet.pools[0], there), cells=cells))
+    (bad,) = [c for c in plan.checks if not c.ok]
+    assert "workloads.a.apart: x; workloads.b.apart: x; cells.a-lab.source: m0; cells.b-lab.target (8 GPUs)." in bad.detail

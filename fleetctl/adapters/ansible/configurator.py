@@ -24,6 +24,7 @@ from fleetctl.adapters.ansible.settings import (
     write_private,
     write_settings,
 )
+from fleetctl.adapters.ansible.waves import wave_arguments
 from fleetctl.domain.ids import HostId, PoolId, Token, is_id
 from fleetctl.domain.pool import Host, Vendor
 from fleetctl.domain.provision import HostResult, Progress
@@ -110,6 +111,7 @@ class AnsibleConfigurator:
         folder = self._new_folder()
         inventory = folder / "inventory.yml"
         by_host, folders = self._host_variables(hosts, variables)
+        waves = wave_arguments(folder, variables, by_host)
         common = {k: v for k, v in variables.items() if k != "by_host"} | {"lab_serving_token": int(token)}
         copies = self._run_folder / COPIES
         copies.mkdir(mode=0o700, exist_ok=True)
@@ -120,7 +122,7 @@ class AnsibleConfigurator:
         control = Path(tempfile.mkdtemp(prefix="fl-ssh-")) if any(h.connection == "ssh" for h in hosts) else None
         settings = write_settings(folder, self._playbooks, forks=self._forks, ssh=self._ssh, control=control)
         events = folder / "events.jsonl"
-        argv = [str(program), "--inventory", str(inventory), *self._flags, str(book)]
+        argv = [str(program), "--inventory", str(inventory), *self._flags, *waves, str(book)]
         env = environment(settings, events, os.environ)
         self._cancelled = False
         outcome = Outcome()

@@ -139,7 +139,7 @@ def _nodes(app: App, path: Path, how: _How, provisioned: Sequence[Host] = ()) ->
     """Prepare the hosts of a nodes file, or those that were provisioned for its pool as it says."""
     from fleetctl.catalog.matrix import load_matrix, parse_matrix
     from fleetctl.formats.nodes_file import read_nodes
-    from fleetctl.usecases.configure_nodes import Nodes, check_nodes, configure_nodes, on_provisioned, variables_of
+    from fleetctl.usecases.configure_nodes import Nodes, check_nodes, configure_nodes, on_provisioned, refuse_unknown, variables_of
     from fleetctl.views.progress import ProgressView
 
     w = app.wiring
@@ -158,6 +158,7 @@ def _nodes(app: App, path: Path, how: _How, provisioned: Sequence[Host] = ()) ->
     )
     if provisioned:
         nodes = on_provisioned(nodes, provisioned)
+    refuse_unknown(nodes, w.role_variables())
     pinned, warnings = check_nodes(nodes, matrix, w.clock.now().date())
     for d in warnings:
         app.note(f"warning[{d.code}]: {d.path}: {d.text}")
