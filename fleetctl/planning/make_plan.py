@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fleetctl.domain.calendar import Calendar
 from fleetctl.domain.canonical import digest
 from fleetctl.domain.catalog import Catalog
-from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.fleet import Fleet, Policy
 from fleetctl.domain.ids import CellId, PlanId, PoolId, Sha256
 from fleetctl.domain.people import Reason
 from fleetctl.domain.plan import Assessment, Check, Outcome, Plan, StepNeed, Wave
@@ -173,12 +173,17 @@ def _worked(given: Inputs, fleet_digest: Sha256, verdicts: tuple[CapacityVerdict
     saving = cost.now.amount - cost.then.amount
     costs = stage_costs(everywhere, vms)
 
-    def dated(size: int) -> tuple[tuple[Wave, ...], tuple[Calendar | None, Money, Money]]:
+    def dated(size: int, begin: Instant = now) -> tuple[tuple[Wave, ...], tuple[Calendar | None, Money, Money]]:
         made = make_waves(fleet, moving, needs, groups, placed.stage_of, size=size)
         freeze, until = fleet.policy.freeze, options.deadline
-        return made, make_calendar(made, outcomes, needs, costs, freeze, now, saving=saving, deadline=until, ready=options.ready)
+        return made, make_calendar(made, outcomes, needs, costs, freeze, begin, saving=saving, deadline=until, ready=options.ready)
 
     waves, times = dated(fleet.policy.wave_cells)
+    thawed = _after_freeze(times[0], fleet.policy)
+    if times[0] is not None and thawed is not None:
+        extra = dated(fleet.policy.wave_cells, thawed)[1][2]
+        if extra.amount < times[2].amount:
+            times = (replace(times[0], after_freeze=thawed, extra_then=extra), *times[1:])
     if times[0] is not None and times[0].late:
         least = least_wave_cells(lambda n: _is_late(dated(n)[1][0]), fleet.policy.wave_cells, len(moving))
         times = (replace(times[0], wave_cells=least), *times[1:])
@@ -203,6 +208,12 @@ def _worked(given: Inputs, fleet_digest: Sha256, verdicts: tuple[CapacityVerdict
         kw=given.kw,
         any_cost=options.allow_dearer,
     )
+
+
+def _after_freeze(calendar: Calendar | None, policy: Policy) -> Instant | None:
+    """Return when the last freeze window is over that a wave waits for, None where none waits."""
+    names = {name for d in calendar.waves for name in d.waits} if calendar is not None else set()
+    return max((w.end for w in policy.freeze if w.name in names and calendar is not None and w.start < calendar.end), default=None)
 
 
 def _is_late(calendar: Calendar | None) -> bool:

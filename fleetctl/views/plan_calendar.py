@@ -83,6 +83,9 @@ def _double_run(plan: Plan, width: int) -> Iterator[str]:
     yield from wrapped(text, width, "  ")
     if calendar.payback_hours is not None:
         yield from wrapped(_payback(plan, calendar), width, "  ")
+        if calendar.after_freeze is not None and calendar.extra_then is not None:
+            text = f"begun after that, on {_at(calendar.after_freeze)}: {_usd(calendar.extra_then)} on top of today's bill instead"
+            yield from wrapped(text, width, "  ")
     else:
         yield from wrapped("never paid back: the plan saves nothing an hour", width, "  ")
 

@@ -13,7 +13,7 @@ from fleetctl.domain.plan import Plan
 from fleetctl.domain.workload import Workload
 from fleetctl.errors import ConfigInvalid
 from fleetctl.formats.fleet_file import parse_fleet
-from fleetctl.planning import solve
+from fleetctl.planning import apart, solve
 from fleetctl.views.plan import render_plan
 from tests.cases.planning_fleet import cell, lab_fleet, plan_of, pool, workload
 
@@ -107,6 +107,16 @@ def test_where_the_proof_does_not_know_of_groups_the_gap_says_so(monkeypatch: py
     assert c.apart.amount == c.cost.amount - free.cost.amount
     assert f"keeping groups apart makes {c.apart.amount} an hour of that gap" in " ".join(render_plan(both, fleet).split())
     assert (free.apart, small.apart) == (None, None)
+
+
+def test_with_few_rounds_those_that_still_clash_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six of a group, five targets at five prices: each round sends one more to the next pool, and two rounds are all."""
+    monkeypatch.setattr(solve, "EXACT_CHOICES", 0)
+    monkeypatch.setattr(apart, "ROUND_CELLS", 0)
+    plan = plan_of(fleet_of(*(eight(f"w{i}", apart="bank") for i in range(6)), limits=(9,) * 5))
+    targets = [o.target for o in plan.outcomes if o.kind == "move"]
+    assert 1 <= len(targets) == len(set(targets)) < 5
+    assert all(c.ok for c in plan.checks)
 
 
 def test_pins_into_one_pool_do_not_break_a_group() -> None:
