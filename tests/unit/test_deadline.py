@@ -13,8 +13,9 @@ from fleetctl.adapters.routers.deadline import MOST_WAITING, Deadline, within
 
 def test_a_call_gives_what_it_came_to_or_what_it_raised() -> None:
     assert within(Deadline(), lambda: 7) == 7
+    empty: dict[str, int] = {}
     with pytest.raises(KeyError):
-        within(Deadline(), lambda: {}["nothing"])
+        within(Deadline(), lambda: empty["nothing"])
 
 
 def test_a_call_that_does_not_end_is_left_alone_and_so_many_are_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
