@@ -148,7 +148,10 @@ class Shadow(Protocol):
     """Compares answers of both arms to copies of real requests, never in a client's path."""
 
     def start(self, c: CellId, sample_per_s: float, token: Token) -> None:
-        """Begin, or go on, comparing at most `sample_per_s` copies a second; idempotent."""
+        """Begin, or go on, comparing at most `sample_per_s` copies a second; idempotent.
+
+        Raises TrafficNotApplied (traffic.copies_forbidden) where copies would leave the regions in which the cell's data may be served.
+        """
         ...
 
     def stop(self, c: CellId) -> None:

@@ -104,7 +104,8 @@ def test_a_quota_is_found_before_anything_is_made(make: Callable[..., AzureBench
     place = json.loads(out)["items"][0]["places"][0]
     assert place["kind"] == "no"
     assert "standardNDISv5MI300XFamily" in place["reason"]
-    bench.ok("plan")
+    status, _, err = bench.run("plan")
+    assert (status, "plan.conflict" in err) == (1, True), "the fleet file pins a target that cannot be had"
     assert "Nothing to make" in bench.ok("provision"), "a plan made now does not count on that pool"
 
 
