@@ -64,7 +64,7 @@ def test_workloads_are_the_sum_of_their_cells_the_most_expensive_first() -> None
     inventory = list_inventory(replace(FLEET, cells=tuple(cells)), price)
     rows = by_workload(inventory)
     assert [(r.workload, r.cells, r.usd_per_hour) for r in rows] == [("summaries", 2, 8), ("assistant", 1, 5), ("code-complete", 1, None)]
-    assert (rows[0].regions, rows[0].requests_per_s, rows[0].klass, rows[1].gpus) == ("eastus2, westus3", 8, "batch", 16)
+    assert (rows[0].regions, rows[0].requests_per_s, rows[0].klass, rows[1].gpus) == ("eastus2, westus3", 8, "batch", 24)
     assert "3 workloads, 13.00 USD an hour (1 cell without a known price)" in fits(workloads_table(rows, inventory))
 
 
