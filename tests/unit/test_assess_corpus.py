@@ -350,6 +350,7 @@ ADVERSARY["utf16"] = {"k.cu": KERNEL.encode("utf-16")}
 LAYERS: dict[str, tuple[str, bytes]] = {
     "app-in-usr-src": ("usr/src/app/main.py", b"import tensorrt_llm\n"),
     "program-in-usr-bin": ("usr/bin/server", elf({}, ["libcudart.so.12"])),
+    "own-library-in-usr-lib": ("usr/lib/libapp.so.1", elf({}, ["libcudart.so.12"])),
     "library-of-tensorrt": ("usr/lib/x86_64-linux-gnu/libnvinfer.so.10", elf({})),
     "conda-package": ("opt/conda/conda-meta/cuml-24.10.json", b'{"name": "cuml"}'),
     "virtual-environment": ("opt/venv/lib/python3.12/site-packages/a.dist-info/METADATA", b"Name: tensorrt_llm\nVersion: 1\n"),
