@@ -67,6 +67,8 @@ def test_a_backend_has_a_key_per_pool_and_no_secret() -> None:
     lock = {"terraform.backend.use_lockfile": "true"}
     made = backend_from({"terraform.backend": "s3", "terraform.backend.bucket": "b", "terraform.backend.prefix": "x/", **lock}, "prod")
     assert made == Backend(kind="s3", settings={"bucket": "b", "use_lockfile": "true"}, prefix="x/")
+    switch = {"terraform.backend": "s3", "terraform.backend.skip_credentials_validation": "true", **lock}
+    assert backend_from(switch, "prod") is not None, "a switch is no secret, whatever its name"
     assert backend_from({"terraform.backend": "azurerm"}, "prod") == Backend(kind="azurerm", prefix="fleetctl/prod/")
 
 
