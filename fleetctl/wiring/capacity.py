@@ -116,6 +116,18 @@ class Capacity(See, Traffic):
             self._sources[stack] = source_of(stack, self.fleet.settings, self.clock.now)
         return self._sources[stack]
 
+    def pool_source(self, spec: PoolSpec) -> CapacitySource | None:
+        """Return the same for one pool: only reserved places that it can use count."""
+        return self._usable(self._stack(spec), (spec.pool,))
+
+    def _usable(self, stack: str, pools: Sequence[PoolId]) -> CapacitySource | None:
+        from fleetctl.adapters.terraform.stacks import reservations_of
+        from fleetctl.wiring.clouds import UsableSource
+
+        source = self.capacity_source(stack)
+        named = {p: reservations_of(p, stack, self.fleet.settings) for p in pools}
+        return None if source is None else UsableSource(source, named)
+
     def places(self, spec: PoolSpec) -> tuple[Candidate, ...]:
         """Return where a pool may be made, by the fleet file's settings; what was asked for first."""
         from fleetctl.adapters.terraform.stacks import places_from
@@ -127,10 +139,10 @@ class Capacity(See, Traffic):
         """Return what says where capacity is to be had."""
         from fleetctl.usecases.oracle import Oracle
 
-        stacks = {(p.sku, p.region): p.provisioned_by for p in self.fleet.pools}
-
         def source(sku: str, region: str) -> CapacitySource | None:
-            return self.capacity_source(stacks.get((sku, region), "existing"))
+            pools = [p for p in self.fleet.pools if (p.sku, p.region) == (sku, region)]
+            stack = pools[-1].provisioned_by if pools else "existing"
+            return self._usable(stack, [p.id for p in pools if p.provisioned_by == stack])
 
         return Oracle(source=source, records=self.store, now=self.clock.now)
 
@@ -214,7 +226,7 @@ class Capacity(See, Traffic):
             holder=self.holder,
             actor=self.actor,
             leftovers=self.leftovers,
-            source=lambda spec: self.capacity_source(self._stack(spec)),
+            source=self.pool_source,
             places=self.places,
             keeps=lambda spec: self.fleet.settings.get(f"pool.{spec.pool}.partial", "keep") != "move",
             price=lambda place: list_price(place, self.catalog_of("list")),
