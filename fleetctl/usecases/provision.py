@@ -42,7 +42,7 @@ _LOOK = timedelta(seconds=1)
 _EXISTS = re.compile(r'ID\s+"([^"]{1,600})"\s+already exists', re.IGNORECASE)
 _ADDRESS = re.compile(r"[A-Za-z_][\w.\[\]\"-]{1,500}\Z")
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")
-_ELSEWHERE = frozenset({Action.OTHER_PLACE, Action.CLEAN_OTHER_REGION, Action.OTHER_ZONE, Action.RELAX, Action.RAISE_QUOTA})
+_ELSEWHERE = frozenset({Action.OTHER_PLACE, Action.CLEAN_OTHER_REGION, Action.OTHER_ZONE, Action.RAISE_QUOTA})
 
 
 @dataclass(slots=True, kw_only=True)

@@ -201,6 +201,15 @@ def test_every_place_refused_ends_with_every_try_and_nothing_left(world: Callabl
     assert w.intent.step == "failed"
 
 
+def test_what_an_overconstrained_request_blames_is_told_and_given_up_by_nobody_but_its_owner(world: Callable[..., World]) -> None:
+    w = world(TEXT["OverconstrainedAllocationRequest"], places=(FIRST,))
+    with pytest.raises(CapacityUnavailable) as caught:
+        w.run()
+    assert caught.value.code == "capacity.exhausted"
+    assert caught.value.details[0].startswith("the cloud blames pool.mi300x-a.os_disk, pool.mi300x-a.sizes: change these")
+    assert {(s.sku, s.zone) for s in w.provisioner.tried} == {(FIRST.sku, FIRST.zone)}
+
+
 def test_a_quota_is_named_with_the_number_to_ask_for(world: Callable[..., World]) -> None:
     w = world(TEXT["OperationNotAllowed"], places=(FIRST, SECOND))
     with pytest.raises(CapacityUnavailable) as caught:
