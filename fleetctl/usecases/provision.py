@@ -21,7 +21,7 @@ from fleetctl.domain.people import Diagnostic
 from fleetctl.domain.plan import Plan
 from fleetctl.domain.pool import Host, PoolSpec
 from fleetctl.domain.provision import Progress, Provisioned, ProvisionFailure, ProvisionPlan
-from fleetctl.errors import CapacityUnavailable, CredentialsMissing, FleetctlError, LeaseHeld, ProvisionFailed
+from fleetctl.errors import CapacityUnavailable, CredentialsMissing, FleetctlError, Interrupted, ProvisionFailed
 from fleetctl.planning.capacity import ranked, still_open
 from fleetctl.planning.check_delta import ALLOWED, check_delta, cost_of_delta
 from fleetctl.planning.check_provision import LAB_TYPES, check_provision
@@ -31,7 +31,7 @@ from fleetctl.ports.capacity import Leftovers, Provisioner
 from fleetctl.ports.state import Lease
 from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, ProvisionOutcome, held_pools, note, still_held, take
 from fleetctl.usecases.leftovers import beside, failed_since, in_use, remove
-from fleetctl.usecases.provision_causes import explained, given_up, no_place, of_disk, standing
+from fleetctl.usecases.provision_causes import all_of, explained, given_up, guarded, no_place, of_disk, standing, stopped
 
 MOST_TRIES = 12
 MOST_WAITS = 3
@@ -81,7 +81,7 @@ def provision(
 ) -> tuple[ProvisionOutcome, ...]:
     """Plan, show, check and apply each of the plan's pools; a rerun goes on where the last one stopped.
 
-    A pool that fails does not keep the others from being made; its error is raised when they are done.
+    A pool that fails does not keep the others from being made; its error is raised when they are done, or when somebody stops the run.
 
     Args:
         run: folder for the saved plan files.
@@ -91,7 +91,8 @@ def provision(
     Raises:
         ProvisionFailed: provision.refused with every finding, provision.disk_full, provision.provider_missing, provision.exists,
             provision.several, or what Terraform said; CapacityUnavailable: capacity.no, capacity.quota, capacity.exhausted;
-            CredentialsMissing: credentials.refused; LeaseHeld: lease.held, lease.lost; Interrupted: provision.interrupted.
+            CredentialsMissing: credentials.refused; LeaseHeld: lease.held, lease.lost; PlanStale: provision.stale;
+            Interrupted: provision.interrupted, with the pools that had failed before.
     """
     outcomes: list[ProvisionOutcome] = []
     failed: list[tuple[PoolId, FleetctlError]] = []
@@ -101,15 +102,14 @@ def provision(
         try:
             outcomes.append(_pool(spec, plan, fleet, run, ports, on, (apply, refuse)))
             done(outcomes[-1])
-        except (ProvisionFailed, CapacityUnavailable, CredentialsMissing, LeaseHeld) as e:
+        except (Interrupted, KeyboardInterrupt) as e:
+            if not failed:
+                raise
+            raise stopped(spec.pool, e, failed) from None
+        except FleetctlError as e:
             failed.append((spec.pool, e))
-    if len(failed) == 1:
-        raise failed[0][1]
     if failed:
-        lines = tuple(line for pool, e in failed for line in (f"{pool}: {e}", *(f"  {d}" for d in e.details)))
-        raise ProvisionFailed(
-            "provision.several", f"{len(failed)} pools failed.", hint="Mend the causes, then run: fleetctl provision", details=lines
-        )
+        raise all_of(failed)
     return tuple(outcomes)
 
 
@@ -171,7 +171,12 @@ def _intent(spec: PoolSpec, fleet: Fleet, lease: Lease, ports: CapacityPorts, pr
 
 
 def _preview(s: _Saga, refuse: bool) -> ProvisionOutcome:
-    shown, findings = _planned(s, s.intent.place, refuse=refuse)
+    try:
+        shown, findings = _planned(s, s.intent.place, refuse=refuse)
+    except ProvisionFailed as e:
+        if refuse or e.code != "provision.refused":
+            raise
+        shown, findings = guarded(s.spec, e)
     return ProvisionOutcome(
         spec=_at(s, s.intent.place),
         shown=shown,

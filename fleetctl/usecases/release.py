@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from fleetctl.domain.capacity import Leftover, ProvisionIntent
 from fleetctl.domain.event import Event
@@ -42,8 +43,11 @@ class ReleasePorts:
     look: Callable[[], tuple[Facts | Gap, ...]] = tuple
 
 
-def view(pool: PoolId, fleet: Fleet, ports: ReleasePorts, *, handoff: bool) -> ReleaseView:
+def view(pool: PoolId, fleet: Fleet, ports: ReleasePorts, *, handoff: bool, gone: Sequence[str] = ()) -> ReleaseView:
     """Return what stands in the way of giving a pool back; changes nothing.
+
+    Args:
+        gone: routers that do not answer, and of which a person says that they are gone for good.
 
     Raises:
         ProvisionFailed: release.not_ours (asked to destroy what others built), release.ours (asked to hand off what we made).
@@ -60,13 +64,15 @@ def view(pool: PoolId, fleet: Fleet, ports: ReleasePorts, *, handoff: bool) -> R
     touched = [*(x for x, r in rollouts.items() if pool in (r.spec.source, r.spec.target)), *strays(pool, fleet, rollouts)]
     role = role_of(pool, fleet, rollouts)
     hosts = _hosts(pool, fleet, c.records)
+    said = tuple(sorted(set(gone)))
     last = c.records.get(Release, pool)
-    if last is not None and last.step not in FINISHED and (last.hosts, last.role) == (hosts, role):
+    if last is not None and last.step not in FINISHED and (last.hosts, last.role, last.gone) == (hosts, role, said):
         asked = last
     else:
-        asked = Release(pool=pool, kind="handoff" if handoff else "ours", hosts=hosts, role=role, asked_by=c.actor, at=c.clock.now())
+        kind: Literal["ours", "handoff"] = "handoff" if handoff else "ours"
+        asked = Release(pool=pool, kind=kind, hosts=hosts, role=role, asked_by=c.actor, at=c.clock.now(), gone=said)
     drills = {d.cell: d for d in c.records.all(Drill) if d.cell is not None}
-    checks = release_checks(pool, fleet, rollouts, {x: ports.shown(x) for x in touched}, drills, c.clock.now())
+    checks = release_checks(pool, fleet, rollouts, {x: ports.shown(x) for x in touched}, drills, c.clock.now(), said)
     approved = _approved(asked, c.records)
     needed = 0 if role == "unused" else fleet.policy.approvals
     standing = _standing(pool, fleet, c, hosts) if is_ours else ()
@@ -156,7 +162,7 @@ def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[
         What was found by tag beside the state, and removed.
 
     Raises:
-        StillPending: pending.release; ProvisionFailed: release.not_gone, provision.destroy_failed, provision.locked; LeaseHeld: lease.held.
+        StillPending: pending.release; ProvisionFailed: release.unknown, release.unplanned, release.not_gone, provision.destroy_failed, provision.locked; LeaseHeld: lease.held.
     """
     ask(found, ports)
     c, release = ports.capacity, found.release
@@ -166,7 +172,8 @@ def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[
     spec = _spec(pool.id, fleet)
     lease = take(c, release.pool)
     try:
-        now = view(pool.id, fleet, ports, handoff=False)
+        _require_known(spec, c)
+        now = view(pool.id, fleet, ports, handoff=False, gone=release.gone)
         if now.release.digest != release.digest:
             text = f"the hosts of {pool.id}, or what serves on them, have changed since the release was asked for."
             raise PlanStale("release.changed", text, hint=f"Run: fleetctl release {pool.id}")
@@ -183,6 +190,20 @@ def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[
     finally:
         c.store.release(lease)
     return gone
+
+
+def _require_known(spec: PoolSpec, c: CapacityPorts) -> None:
+    """Refuse to call a pool destroyed of which this workspace knows nothing: another one may have made it, and keep its state.
+
+    Raises:
+        ProvisionFailed: release.unknown.
+    """
+    if c.records.get(ProvisionIntent, spec.pool) is not None or c.records.get(PoolHosts, spec.pool) is not None:
+        return
+    if not c.provisioner(spec).ids(spec.pool):
+        text = f"this workspace never made pool {spec.pool}, and has no Terraform state of it; nothing was changed."
+        hint = f"Where another workspace made it, run there: fleetctl release {spec.pool}"
+        raise ProvisionFailed("release.unknown", text, hint=hint)
 
 
 def _forget_place(c: CapacityPorts, pool: PoolId) -> None:
@@ -327,4 +348,5 @@ def machines_only(seen: Sequence[Facts | Gap]) -> tuple[Facts | Gap, ...]:
 
 def _note(store: Store, clock: Clock, actor: Actor, kind: str, text: str, release: Release) -> None:
     data = {"pool": release.pool, "release": release.id, "digest": release.digest}
+    data |= {"routers_gone": ", ".join(release.gone)} if release.gone else {}
     store.append((Event(at=clock.now(), kind=kind, actor=actor, text=text, data=data),))

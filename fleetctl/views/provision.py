@@ -110,7 +110,7 @@ def outcome_lines(o: ProvisionOutcome, *, with_plan: bool, width: int = WIDTH) -
     if o.done is not None:
         made = f"{o.done.added} added, {o.done.changed} changed, {o.done.destroyed} destroyed"
         more.append(f"  applied in {o.done.seconds:.1f} s: {made}" + (f", at {o.place.text}" if o.place is not None and o.attempts else ""))
-    elif o.shown.is_empty and not o.shown.outputs_change:
+    elif o.shown.is_empty and not o.shown.outputs_change and not o.findings:
         more.append("  no changes: it is as planned")
     if o.hosts:
         names = [h.id for h in o.hosts[:_MOST_HOSTS]]

@@ -22,15 +22,23 @@ if TYPE_CHECKING:
 @click.argument("pool", metavar="POOL")
 @click.option("--handoff", is_flag=True, help="Write the change for the owner of a pool that others built, and look that it is gone.")
 @click.option("--out", metavar="FILE", default="", help="Where --handoff writes; a new run folder where it is left out.")
+@click.option(
+    "--router-gone",
+    "gone",
+    metavar="ROUTER",
+    multiple=True,
+    help="I know that this router, which does not answer, is gone for good or never was; kept on record. May be repeated.",
+)
 @confirm_option
 @dry_run_option
 @output_option("table", "json")
 @pass_app
-def command(app: App, pool: str, handoff: bool, out: str, confirm: str | None, dry_run: bool, output: str) -> None:
+def command(app: App, pool: str, handoff: bool, out: str, gone: tuple[str, ...], confirm: str | None, dry_run: bool, output: str) -> None:
     """Give a pool back: destroy one that fleetctl made, or hand one that others built to its owner.
 
     A pool that served is given back only when every cell has left it and its soak is over, going home was rehearsed in the last 30 days,
-    and as many people approved as the policy asks for, not counting whoever asked. fleetctl never destroys what it did not make.
+    and as many people approved as the policy asks for, not counting whoever asked. fleetctl never destroys what it did not make. A router
+    that does not answer may serve from the pool, so it is kept until the router answers or you say that it is gone.
 
     \b
     Examples:
@@ -44,8 +52,11 @@ def command(app: App, pool: str, handoff: bool, out: str, confirm: str | None, d
     w = app.wiring
     if pool not in {p.id for p in w.fleet.pools}:
         raise UsageError("usage.pool", f"there is no pool {pool!r} in the fleet.", hint="Run: fleetctl inventory")
+    known = {*(r.name for r in w.fleet.routers), *(c.id for c in w.fleet.cells), *w.store.cells()}
+    if unknown := [g for g in gone if g not in known]:
+        raise UsageError("usage.router", f"there is no router {unknown[0]!r} in the fleet.", hint="Run: fleetctl inventory")
     ports = w.release_ports(w.run_folder("release"))
-    found = view(PoolId(pool), w.fleet, ports, handoff=handoff)
+    found = view(PoolId(pool), w.fleet, ports, handoff=handoff, gone=gone)
     price = w.pool_price(PoolId(pool), more=len(found.standing))
     if output == "table":
         app.out("\n".join(release_lines(found, w.fleet, price, width=app.width)))
