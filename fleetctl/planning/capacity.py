@@ -10,6 +10,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from fleetctl.domain.capacity import Candidate, NamedPlaces, PlaceFailure, SkuReading, until_text
+from fleetctl.domain.ids import PoolId
 from fleetctl.domain.pool import Priority
 from fleetctl.domain.provision import CapacityVerdict
 from fleetctl.domain.units import Instant
@@ -50,7 +51,7 @@ def usable(reading: SkuReading, pool: str, names: Collection[str]) -> SkuReading
     return replace(reading, reserved=tuple(kept if wanted else (*reading.reserved, *kept)), named=_without(reading, own))
 
 
-def usable_by_all(reading: SkuReading, pools: Mapping[str, Collection[str]]) -> SkuReading:
+def usable_by_all(reading: SkuReading, pools: Mapping[PoolId, Collection[str]]) -> SkuReading:
     """Return a reading with the reserved places that each of the pools can use: for who asks without saying for which pool.
 
     Args:

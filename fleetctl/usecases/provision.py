@@ -185,7 +185,7 @@ def _preview(s: _Saga, refuse: bool) -> ProvisionOutcome:
         hosts=s.provisioner.outputs(s.spec.pool),
         place=s.intent.place,
         orphans=_orphans(s),
-        usd_per_hour=cost_of_delta(shown, s.ports.price(s.intent.place)),
+        usd_per_hour=cost_of_delta(shown, s.ports.price(_at(s, s.intent.place))),
     )
 
 
@@ -259,7 +259,7 @@ def _tries(s: _Saga) -> tuple[str, ...]:
 def _try(s: _Saga, place: Candidate) -> ProvisionOutcome | Trouble:
     s.number += 1
     shown, findings = _planned(s, place)
-    cost = cost_of_delta(shown, s.ports.price(place))
+    cost = cost_of_delta(shown, s.ports.price(_at(s, place)))
     _put(s, "applying", place=place, digest_=shown.digest)
     s.ports.reached("planned")
     done: Provisioned | None = None

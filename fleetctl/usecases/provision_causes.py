@@ -92,11 +92,12 @@ def no_place(pool: PoolId, last: Trouble, tried: int, details: tuple[str, ...]) 
             details=details,
         )
     blamed = ", ".join(f"pool.{pool}.{name}" for name in last.constraints)
+    way = (f"the cloud blames {blamed}: change these to give way; fleetctl gives up none by itself",) if blamed else ()
     return CapacityUnavailable(
         "capacity.exhausted",
         f"pool {pool}: every allowed place refused ({tried} tried); no machine was left behind.",
         hint="Reserve capacity, allow more places, or wait. Run: fleetctl capacity",
-        details=(*((f"the cloud blames {blamed}: change these to give way; fleetctl gives up none by itself",) if blamed else ()), *details),
+        details=(*way, *details),
     )
 
 

@@ -162,7 +162,8 @@ def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[
         What was found by tag beside the state, and removed.
 
     Raises:
-        StillPending: pending.release; ProvisionFailed: release.unknown, release.unplanned, release.not_gone, provision.destroy_failed, provision.locked; LeaseHeld: lease.held.
+        StillPending: pending.release; ProvisionFailed: release.unknown, release.unplanned, release.not_gone,
+            provision.destroy_failed, provision.locked; LeaseHeld: lease.held.
     """
     ask(found, ports)
     c, release = ports.capacity, found.release

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fleetctl.domain.ids import CellId, PoolId
     from fleetctl.domain.people import Facts, Gap
     from fleetctl.domain.pool import PoolSpec
+    from fleetctl.domain.provision import PriceFrom
     from fleetctl.formats.nodes_file import NodesFile
     from fleetctl.ports.capacity import CapacitySource, Configurator, Leftovers, Provisioner
     from fleetctl.usecases.capacity import CapacityPorts, Shown
@@ -215,7 +216,7 @@ class Capacity(See, Traffic):
             configurator: instead of the lab's; shown: called with every plan before it is applied.
         """
         from fleetctl.usecases.capacity import CapacityPorts
-        from fleetctl.wiring.clouds import is_gone, list_price
+        from fleetctl.wiring.clouds import is_gone
 
         return CapacityPorts(
             store=self.store,
@@ -229,10 +230,33 @@ class Capacity(See, Traffic):
             source=self.pool_source,
             places=self.places,
             keeps=lambda spec: self.fleet.settings.get(f"pool.{spec.pool}.partial", "keep") != "move",
-            price=lambda place: list_price(place, self.catalog_of("list")),
+            price=lambda spec: self.price_of(spec)[0],
             shown=shown or (lambda *_: None),
             is_gone=is_gone,
         )
+
+    def price_of(self, spec: PoolSpec) -> tuple[Decimal | None, PriceFrom]:
+        """Return what one machine of a pool costs where the spec puts it, USD per hour, and by which price.
+
+        The fleet file's price is for the place that the fleet file names; elsewhere, and where it gives none, the list's is taken.
+        """
+        from fleetctl.domain.capacity import Candidate
+        from fleetctl.wiring.clouds import list_price
+
+        place = Candidate(sku=spec.sku, region=spec.region, priority=spec.priority)
+        own = next((p for p in self.fleet.pools if p.id == spec.pool), None)
+        if (
+            own is not None
+            and own.price_usd_per_hour is not None
+            and (own.sku, own.region, own.priority)
+            == (
+                place.sku,
+                place.region,
+                place.priority,
+            )
+        ):
+            return own.price_usd_per_hour, "contract"
+        return list_price(place, self.catalog_of("list")), "list"
 
     def pool_price(self, pool: PoolId, *, more: int = 0) -> Decimal | None:
         """Return what a pool's machines cost, USD per hour: the fleet file's price, else the list's; None where neither is known.

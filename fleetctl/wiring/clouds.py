@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from fleetctl.domain.capacity import Candidate, SkuReading
     from fleetctl.domain.catalog import Catalog
+    from fleetctl.domain.ids import PoolId
     from fleetctl.domain.units import Instant
     from fleetctl.ports.capacity import CapacitySource, Leftovers
 
@@ -54,7 +55,7 @@ class UsableSource:
         pools: the ids of the reservations that each one's settings name.
     """
 
-    def __init__(self, source: CapacitySource, pools: Mapping[str, frozenset[str]]) -> None:
+    def __init__(self, source: CapacitySource, pools: Mapping[PoolId, frozenset[str]]) -> None:
         self._source = source
         self._pools = pools
 

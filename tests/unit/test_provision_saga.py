@@ -527,7 +527,7 @@ def test_a_plan_that_went_stale_hides_no_other_pool_s_failure(world: Callable[..
 def test_what_every_pool_fails_of_is_told_once(world: Callable[..., World]) -> None:
     w = world(more=(replace(SPEC, pool=PoolId("mi300x-b")),))
 
-    def plan(*_: object) -> ProvisionPlan:
+    def plan(pools: object, run: object) -> ProvisionPlan:
         raise ToolMissing("tool.terraform_missing", "no Terraform to run", hint="Install it")
 
     w.provisioner.plan = plan  # type: ignore[method-assign]
@@ -539,7 +539,7 @@ def test_a_plan_that_prevent_destroy_stops_is_a_finding_where_it_is_only_looked_
     w = world()
     guard = "Instance cannot be destroyed: module.pool.azurerm_linux_virtual_machine.host has lifecycle.prevent_destroy set"
 
-    def plan(*_: object) -> ProvisionPlan:
+    def plan(pools: object, run: object) -> ProvisionPlan:
         raise ProvisionFailed("provision.plan_failed", guard, hint="")
 
     w.provisioner.plan = plan  # type: ignore[method-assign]
@@ -840,7 +840,7 @@ def test_a_file_that_cannot_be_written_is_one_clear_error(
 ) -> None:
     w = world()
 
-    def plan(*_: object) -> ProvisionPlan:
+    def plan(pools: object, run: object) -> ProvisionPlan:
         raise OSError(number, os.strerror(number), "/w/.fleetctl/terraform/mi300x-a")
 
     monkeypatch.setattr(w.provisioner, "plan", plan)

@@ -179,7 +179,8 @@ class TerraformProvisioner:
         """Destroy all of a pool, held or not; a pool without a state is destroyed already.
 
         Raises:
-            ProvisionFailed: provision.permit (of another pool, or without approvals), release.unplanned, provision.destroy_failed, provision.locked;
+            ProvisionFailed: provision.permit (of another pool, or without approvals), release.unplanned,
+                provision.destroy_failed, provision.locked;
             Interrupted: provision.interrupted; ToolMissing: tool.terraform_missing.
         """
         if permit.pool != pool or not permit.approvals:

@@ -9,7 +9,6 @@ import click
 from fleetctl.cli.app import App
 from fleetctl.cli.options import dry_run_option, pass_app
 
-
 if TYPE_CHECKING:
     from fleetctl.domain.release import Release
 
@@ -33,7 +32,9 @@ def command(app: App, plan_id: str, note: str, dry_run: bool) -> None:
             app.out(f"Would approve release {found.id} as {w.actor.name}{_said_gone(found)}\nNothing was changed.")
             return
         release = approve_release(plan_id, w.store, w.store, w.clock, w.actor, note)
-        app.out(f"release/{release.id} of pool {release.pool} approved by {w.actor.name} (sha256 {release.digest[:16]}...){_said_gone(release)}")
+        app.out(
+            f"release/{release.id} of pool {release.pool} approved by {w.actor.name} (sha256 {release.digest[:16]}...){_said_gone(release)}"
+        )
         app.note(f"Next: fleetctl release {release.pool}{' --handoff' if release.kind == 'handoff' else ''}")
         return
     if dry_run:
