@@ -25,6 +25,7 @@ class Release:
         hosts: that are given back; role: decides what must be proven first.
         asked_by: whose own approval does not count; step: how far it got.
         gone: routers (or cells) that do not answer, and of which a person says that they are gone for good, or never were.
+        seen: a source of the inventory has seen its machines since it was handed over; only then can one tell that they are gone.
     """
 
     pool: PoolId
@@ -35,6 +36,7 @@ class Release:
     at: Instant
     step: Literal["asked", "destroying", "done", "handed_over", "gone"] = "asked"
     gone: tuple[str, ...] = ()
+    seen: bool = False
 
     @property
     def digest(self) -> Sha256:

@@ -124,11 +124,8 @@ def _moved_elsewhere(pool: PoolId, strays: Mapping[CellId, _Shown]) -> Iterator[
     mute = Counter(s for s in strays.values() if s.bp is None)
     for s, cells in mute.items():
         what = f"{cells} cells" if cells > 1 else "a cell"
-        yield Check(
-            name=f"router {s.router}",
-            ok=s.is_gone,
-            detail=s.silence if s.is_gone else f"it does not answer, and may serve {what} from {pool}.{s.way}",
-        )
+        meaning = "is said to be gone for good" if s.is_gone else f"may serve {what} from {pool}.{s.way}"
+        yield Check(name=f"router {s.router}", ok=s.is_gone, detail=f"it does not answer, and {meaning}")
     for cell, s in strays.items():
         if s.bp:
             text = f"its router shows {s.bp / 100:g} % on a target, and no migration of it is on record here: {pool} may serve it"

@@ -34,13 +34,13 @@ class ReleasePorts:
     Args:
         run: folder for what this run writes.
         shown: what a cell's router routes to its target, basis points; None where it does not answer.
-        look: asks every source of the inventory that can see machines; () where the fleet file names none.
+        look: asks every source of the inventory that can see machines; None where the fleet file names none.
     """
 
     capacity: CapacityPorts
     run: Path
     shown: Callable[[CellId], int | None]
-    look: Callable[[], tuple[Facts | Gap, ...]] = tuple
+    look: Callable[[], tuple[Facts | Gap, ...] | None] = lambda: None
 
 
 def view(pool: PoolId, fleet: Fleet, ports: ReleasePorts, *, handoff: bool, gone: Sequence[str] = ()) -> ReleaseView:
@@ -64,9 +64,10 @@ def view(pool: PoolId, fleet: Fleet, ports: ReleasePorts, *, handoff: bool, gone
     touched = [*(x for x, r in rollouts.items() if pool in (r.spec.source, r.spec.target)), *strays(pool, fleet, rollouts)]
     role = role_of(pool, fleet, rollouts)
     hosts = _hosts(pool, fleet, c.records)
-    said = tuple(sorted(set(gone)))
     last = c.records.get(Release, pool)
-    if last is not None and last.step not in FINISHED and (last.hosts, last.role, last.gone) == (hosts, role, said):
+    is_handed_over = last is not None and last.kind == "handoff" and last.step in ("handed_over", "gone")
+    said = last.gone if last is not None and is_handed_over and not gone else tuple(sorted(set(gone)))
+    if last is not None and (is_handed_over or last.step not in FINISHED) and (last.hosts, last.role, last.gone) == (hosts, role, said):
         asked = last
     else:
         kind: Literal["ours", "handoff"] = "handoff" if handoff else "ours"
@@ -291,21 +292,26 @@ class Verified:
 
 
 def verify(release: Release, fleet: Fleet, ports: ReleasePorts) -> Verified:
-    """Look whether a handed-over pool's machines are gone; a source that cannot be read proves nothing.
+    """Look whether a handed-over pool's machines are gone; a source that cannot be read, or never saw them, proves nothing.
 
     A machine is the pool's by its tag, by a host's name or address, or by its size and region where no other pool has these.
     """
-    seen = ports.look()
+    c, seen = ports.capacity, ports.look()
+    if seen is None:
+        return Verified(still=(), blind="the fleet file names no source that sees its machines (sources: azure, aws, ...)")
+    release = c.records.get(Release, release.pool) or release
     gaps = [g for g in seen if isinstance(g, Gap)]
     facts = [f for f in seen if isinstance(f, Facts)]
-    if not facts and not gaps:
-        return Verified(still=(), blind="the fleet file names no source that sees its machines (sources: azure, aws, ...)")
     still = tuple(sorted({f"{_name(f)} ({f.source})" for f in facts if _is_of(f, release, fleet)}))
     if still:
+        if not release.seen:
+            c.records.put(release.pool, replace(release, seen=True))
         return Verified(still=still)
     if gaps:
         return Verified(still=(), blind=f"{gaps[0].source} could not tell: {gaps[0].reason}")
-    c = ports.capacity
+    if not release.seen:
+        text = "no source has seen its machines since it was handed over, so none can tell that they are gone; do the sources look there?"
+        return Verified(still=(), blind=text)
     if release.step != "gone":
         c.records.put(release.pool, replace(release, step="gone"))
         _note(c.store, c.clock, c.actor, "release.gone", f"{release.pool}: no source sees its machines any more", release)

@@ -278,10 +278,10 @@ class Capacity(See, Traffic):
         from fleetctl.usecases.release import ReleasePorts, machines_only
         from fleetctl.usecases.scan import scan_sources
 
-        def look() -> tuple[Facts | Gap, ...]:
+        def look() -> tuple[Facts | Gap, ...] | None:
             names = [c for c in self.fleet.sources if c.kind in SEES_MACHINES]
             if not names:
-                return ()
+                return None
             scan = scan_sources([self.discovery(c, ()) for c in names], None, self.clock.now)
             return machines_only((*scan.facts(), *scan.gaps()))
 

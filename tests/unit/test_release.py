@@ -74,7 +74,7 @@ class World:
         self.provisioner = FakeProvisioner()
         self.fleet = _fleet(self.approvals, self.source)
         self.shown: int | None = 10_000
-        self.seen: tuple[Facts | Gap, ...] = ()
+        self.seen: tuple[Facts | Gap, ...] | None = None
         self.permits: list[ReleasePermit] = []
         spec = PoolSpec(pool=OURS, vendor="nvidia", sku="lab-h100", region="lab", count=2, stack="lab")
         self.provisioner.apply(self.provisioner.plan((spec,), self.folder), Token(1), lambda _: None)
@@ -365,6 +365,28 @@ def test_a_handoff_is_written_when_all_is_proven_and_verified_by_what_sources_se
     w.seen = w.seen[:1]
     assert verify(release, w.fleet, w.ports()).is_gone
     assert w.store.get(Release, THEIRS).step == "gone"  # type: ignore[union-attr]
+    w.seen = ()
+    again = w.view(THEIRS, handoff=True)
+    assert (again.release.id, again.release.step) == (release.id, "gone"), "looking again changes nothing"
+    assert verify(again.release, w.fleet, w.ports()).is_gone, "these were the last machines that the source saw"
+
+
+def test_a_source_that_never_saw_the_machines_proves_nothing(world: Callable[..., World]) -> None:
+    w = world(source=THEIRS, approvals=0)
+    w.moved()
+    hand_over(w.view(THEIRS, handoff=True), w.ports())
+    w.seen = ()
+    assert "no source has seen its machines" in verify(w.view(THEIRS, handoff=True).release, w.fleet, w.ports()).blind
+    assert w.store.get(Release, THEIRS).step == "handed_over"  # type: ignore[union-attr]
+
+
+def test_what_was_said_of_a_router_is_remembered_once_it_was_handed_over(world: Callable[..., World]) -> None:
+    w = world(source=THEIRS, approvals=0)
+    w.moved()
+    w.shown = None
+    hand_over(view(THEIRS, w.fleet, w.ports(), handoff=True, gone=["edge"]), w.ports())
+    assert w.view(THEIRS, handoff=True).is_open
+    assert w.view(THEIRS, handoff=True).release.gone == ("edge",)
 
 
 def test_it_is_told_within_80_columns_and_hostile_names_drive_no_terminal(world: Callable[..., World]) -> None:

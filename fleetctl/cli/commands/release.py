@@ -93,19 +93,31 @@ def _destroy(app: App, found: ReleaseView, ports: ReleasePorts, confirm: str | N
 
 
 def _hand_over(app: App, found: ReleaseView, ports: ReleasePorts, price: Decimal | None, out: str, output: str) -> int:
-    from fleetctl.usecases.release import hand_over, verify
+    from fleetctl.errors import ProvisionFailed
+    from fleetctl.usecases.release import ask, hand_over, verify
     from fleetctl.views.release import handoff_text, verified_lines
 
     w = app.wiring
-    was_handed_over = found.release.step == "handed_over"
-    hand_over(found, ports)
-    file = Path(out).absolute() if out else ports.run / f"handoff-{found.release.pool}.md"
-    if out or not was_handed_over:
-        file.write_text(handoff_text(found, w.fleet, price))
+    ask(found, ports)
+    file: Path | None = None
+    if out or found.release.step == "asked":
+        file = Path(out).absolute() if out else ports.run / f"handoff-{found.release.pool}.md"
+        try:
+            file.write_text(handoff_text(found, w.fleet, price))
+        except OSError as e:
+            text = f"{app.shown(file)} cannot be written: {(e.strerror or 'refused').lower()}."
+            raise ProvisionFailed("release.file", text, hint="Name another file with --out") from e
         app.note(f"The change for its owner: {app.shown(file)}")
+    hand_over(found, ports)
     checked = verify(found.release, w.fleet, ports)
     if output == "json":
-        told = {"pool": found.release.pool, "release": found.release.id, "file": str(file), "still": checked.still, "blind": checked.blind}
+        told = {
+            "pool": found.release.pool,
+            "release": found.release.id,
+            "file": str(file or ""),
+            "still": checked.still,
+            "blind": checked.blind,
+        }
         app.line("release", {**told, "is_gone": checked.is_gone})
     else:
         app.out("\n".join(verified_lines(checked, found.release.pool, width=app.width)))
