@@ -105,8 +105,12 @@ def all_of(failed: Sequence[tuple[PoolId, FleetctlError]]) -> FleetctlError:
     """Return the one error of the pools that failed, at least one."""
     if len({(e.code, e.message) for _, e in failed}) == 1:  # such as no Terraform to run
         return failed[0][1]
-    hint = "Mend the causes, then run: fleetctl provision"
-    return ProvisionFailed("provision.several", f"{len(failed)} pools failed.", hint=hint, details=_lines(failed))
+    return ProvisionFailed(
+        "provision.several",
+        f"{len(failed)} pools failed.",
+        hint="Mend the causes, then run: fleetctl provision",
+        details=_lines(failed),
+    )
 
 
 def stopped(pool: PoolId, e: Interrupted | KeyboardInterrupt, failed: Sequence[tuple[PoolId, FleetctlError]]) -> Interrupted:
