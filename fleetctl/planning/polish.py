@@ -65,7 +65,8 @@ def polished(p: Program, pool: Ints) -> Ints:
     pools = _pools(p, pool)
     price = p.price.tolist()
     gain = p.load[moves, p.start[moves]] * (p.price / p.size)[p.start[moves]] - p.load[moves, pool[moves]] * (p.price / p.size)[pool[moves]]
-    order = moves[np.argsort(gain - p.move[moves, pool[moves]], kind="stable")].tolist()
+    paid = p.move[moves, pool[moves]] - p.move[moves, p.start[moves]]
+    order = moves[np.argsort(gain - paid, kind="stable")].tolist()
     for _ in range(PASSES):
         left = []
         for w in order:
@@ -73,7 +74,7 @@ def polished(p: Program, pool: Ints) -> Ints:
             there, here, wide = float(p.load[w, q]), float(p.load[w, s]), int(p.spread[w] > 1)
             a, b = pools[q], pools[s]
             change = price[q] * (a.without(there, wide) - a.now()) + price[s] * (b.with_(here, wide) - b.now())
-            if change - float(p.move[w, q]) > TINY:
+            if change - float(p.move[w, q] - p.move[w, s]) > TINY:
                 left.append(w)
                 continue
             a.come, a.come_cells, a.come_wide = a.come - there, a.come_cells - 1, a.come_wide - wide

@@ -11,7 +11,7 @@ from fleetctl.planning.assemble import Asked
 from fleetctl.planning.commitments import scoped, units_of
 from fleetctl.planning.cover import covered
 from fleetctl.planning.given import Inputs
-from fleetctl.planning.outcomes import Bound
+from fleetctl.planning.outcomes import Bound, counted_vms
 from fleetctl.planning.placement import SPREAD
 from fleetctl.planning.program import TINY, cost_of, held, vms_of
 from fleetctl.planning.rooms import Rooms, rooms_of
@@ -48,6 +48,8 @@ class Ties:
         is_paid = self._paid[source] > 0 and vms <= self._paid[source] + TINY
         bound = Bound(
             paid_until=self._until(source) if is_paid else "",
+            some_paid=self._some_paid(source),
+            some_until=self._own_until(source) if p.paid[source] > 0 else "",
             is_spread=vms == SPREAD and others > 0 and rest <= float(p.size[source]) + TINY,
             no_wait=no_wait,
             any_cost=self._given.options.allow_dearer,
@@ -65,14 +67,28 @@ class Ties:
         more = cost_of(p, trial, then) - answer.cost
         return round(float(answer.vms[source] - then[source])), round(float(then[pool] - answer.vms[pool])), more
 
+    def _some_paid(self, source: int) -> str:
+        """Return in words how many VMs of a pool commitments of its own pay for, "" where none."""
+        n = round(float(self._last.program.paid[source]))
+        if not n:
+            return ""
+        named = f"{counted_vms(n)} of {self._given.sites[source].pool.id} {'is' if n == 1 else 'are'}"
+        return f" {named} paid for until {self._own_until(source)} (commitment), used or not."
+
+    def _own_until(self, source: int) -> str:
+        """Return the last day of the commitments of this pool alone."""
+        pool, today = self._given.sites[source].pool.id, self._given.now.date().isoformat()
+        return max((c.until for c in self._given.fleet.commitments if c.scope is None and c.pool == pool and c.until >= today), default="")
+
     def _paid_until(self, source: int) -> str:
         """Return the last day of the commitments that count for a pool today."""
         given = self._given
-        site, today = given.sites[source], given.now.date().isoformat()
         by_scope = scoped(given.fleet, given.now)
         units, _ = units_of(by_scope, given.sites, given.catalog)
-        days = [c.until for c in given.fleet.commitments if c.scope is None and c.pool == site.pool.id and c.until >= today]
-        return max([*days, *(c.until for c, row in zip(by_scope, units, strict=True) if row[source] > 0)], default="")
+        return max(
+            [self._own_until(source), *(c.until for c, row in zip(by_scope, units, strict=True) if row[source] > 0)],
+            default="",
+        )
 
 
 def _paid_vms(last: Stage) -> list[float]:

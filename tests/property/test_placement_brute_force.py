@@ -111,8 +111,12 @@ def test_within_limits_of_moves_no_assignment_is_cheaper(p: Program, moves: int,
 
 
 @settings(max_examples=100, deadline=None)
-@given(programs(), st.randoms(use_true_random=False))
-def test_taking_moves_back_never_costs_and_stays_feasible(p: Program, rng: random.Random) -> None:
+@given(programs(), st.randoms(use_true_random=False), st.sampled_from([0.0, 1e6]))
+def test_taking_moves_back_never_costs_and_stays_feasible(p: Program, rng: random.Random, fine: float) -> None:
+    """Also where staying is fined, as for moves that were asked for at any cost."""
+    move = p.move.copy()
+    move[np.arange(p.cells), p.start] = fine
+    p = replace(p, move=move)
     pool = np.array([rng.choice(np.flatnonzero(p.allowed[w]).tolist()) for w in range(p.cells)], dtype=np.int64)
     then, peak = vms_of(p, pool)
     new = polished(p, pool)
