@@ -13,7 +13,8 @@ from fleetctl.planning.cover import covered
 from fleetctl.planning.given import Inputs
 from fleetctl.planning.outcomes import Bound, counted_vms
 from fleetctl.planning.placement import SPREAD
-from fleetctl.planning.program import TINY, cost_of, held, vms_of
+from fleetctl.planning.polish import pools_held
+from fleetctl.planning.program import TINY, held, saved
 from fleetctl.planning.rooms import Rooms, rooms_of
 from fleetctl.planning.stages import Stage, Staged
 
@@ -29,6 +30,7 @@ class Ties:
         went = np.flatnonzero(last.answer.pool != first.program.start).tolist()
         self._after = {name for w in went for name in asked[w].workload.after}
         self._paid = _paid_vms(last)
+        self._held = pools_held(last.program, last.answer.pool)
         self._load = held(last.program, last.answer.pool)
         wide = last.program.spread >= SPREAD
         self._wide = np.bincount(last.answer.pool[wide], minlength=last.program.pools)
@@ -59,13 +61,13 @@ class Ties:
 
     def _alone(self, w: int, pool: int) -> tuple[int, int, float]:
         """Return the VMs of its source that go and of a pool that come if one more cell moved there, and USD per hour more in all."""
-        p, answer = self._last.program, self._last.answer
-        trial = answer.pool.copy()
-        trial[w] = pool
-        then, _ = vms_of(p, trial)
-        source = int(answer.pool[w])
-        more = cost_of(p, trial, then) - answer.cost
-        return round(float(answer.vms[source] - then[source])), round(float(then[pool] - answer.vms[pool])), more
+        p, source, wide = self._last.program, int(self._last.answer.pool[w]), int(self._last.program.spread[w] > 1)
+        vms = self._last.answer.vms.astype(np.float64)
+        then = vms.copy()
+        then[source] = self._held[source].left(float(p.load[w, source]), wide)
+        then[pool] = self._held[pool].entered(float(p.load[w, pool]), wide)
+        more = float(p.price @ (then - vms) + p.move[w, pool] - p.move[w, source]) - saved(p, then) + saved(p, vms)
+        return round(float(vms[source] - then[source])), round(float(then[pool] - vms[pool])), more
 
     def _some_paid(self, source: int) -> str:
         """Return in words how many VMs of a pool commitments of its own pay for, "" where none."""
