@@ -153,14 +153,16 @@ class BucketTally:
         failed = min(int(max(errors, 0.0)), attempts)
         ladders: dict[str, tuple[int, ...]] = {}
         timed_of: dict[str, int] = {}
-        misses = 0
+        misses, told = 0, _shares(grown)
         for metric, (key, edges) in common.items():
             above = _above(grown.buckets.get(key, {}))
             timed_of[metric] = above.get(0.0, 0)
             ladders |= self._ladders(metric, above, edges)
             if metric == "latency" and self._slo is not None:
-                over = next((e for e in edges if e * 1_000 >= self._slo), None)
+                over = next((e for e in edges if e * 1_000 >= self._slo * (1 - 1e-9)), None)
                 misses = above.get(over, 0) if over is not None else 0
+                if _at(edges, self._slo / 1_000) is not None:
+                    told["slo_misses"] = timed_of[metric], misses
         n, outputs = max(attempts - failed, 0), grown.values.get("output_tokens_total")
         return Counts(
             attempts=attempts,
@@ -172,7 +174,7 @@ class BucketTally:
             cached_tokens=int(grown.values.get("cached_tokens_total", 0.0)),
             prompt_tokens=int(grown.values.get("prompt_tokens_total", 0.0)) if "cached_tokens_total" in grown.values else 0,
             timed_of=timed_of,
-            shares=_shares(grown),
+            shares=told,
             means={"output_tokens": outputs / n} if outputs is not None and n else {},
         )
 

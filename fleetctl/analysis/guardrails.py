@@ -17,7 +17,7 @@ from math import log, log1p
 from fleetctl.analysis import eprocess as ep
 from fleetctl.analysis.eprocess import Block
 from fleetctl.analysis.memory import ArmSeen, FailBank, Memory, PassBank
-from fleetctl.domain.evidence import LADDER, Counts, Evidence, Thresholds, ladder_key
+from fleetctl.domain.evidence import LADDER, Counts, Evidence, Thresholds, cached_shares, ladder_key
 from fleetctl.domain.workload import GuardrailSpec
 
 FAIL_BOUND = 100.0
@@ -143,6 +143,14 @@ def only_detects(e: Evidence, metric: str) -> bool:
     return own is not None and own.edges_only
 
 
+def tells_slo(e: Evidence) -> bool:
+    """Tell whether SLO misses are what was promised: buckets tell them only where one of their bounds is the promised latency."""
+    frozen = e.cursor.thresholds
+    own = frozen.quantiles("latency") if frozen is not None else None
+    has_records = frozen is None or (own is not None and not own.edges_only)
+    return has_records or all("slo_misses" in c.shares for c in e.arms.values())
+
+
 def can_pass(e: Evidence, spec: GuardrailSpec) -> bool:
     """Tell whether the source counts ladders that a PASS at these margins can use, every rung."""
     scales = {1 + spec.rung_margin(i) for i in range(len(LADDER))}
@@ -244,7 +252,15 @@ def new_step(memory: Memory) -> None:
 
 def cache_gap(e: Evidence) -> float | None:
     """Return the difference of the arms' cached shares of prompt tokens, None where it cannot be told."""
-    arms = [e.arms["baseline"], e.arms["canary"]]
-    if any(c.prompt_tokens <= 0 for c in arms):
-        return None
-    return abs(arms[0].cached_tokens / arms[0].prompt_tokens - arms[1].cached_tokens / arms[1].prompt_tokens)
+    shares = cached_shares(e.arms)
+    return None if shares is None else abs(shares["baseline"] - shares["canary"])
+
+
+def cache_text(e: Evidence) -> str:
+    """Say how far the arms' caches differ."""
+    shares = cached_shares(e.arms) or {"baseline": 0.0, "canary": 0.0}
+    points = 100 * abs(shares["baseline"] - shares["canary"])
+    return (
+        f"confounded: cached prompt tokens differ by {points:.0f} points (source {shares['baseline']:.0%}, target {shares['canary']:.0%}),"
+        f" so only x{CONFOUNDED_SCALE} can fail"
+    )

@@ -213,11 +213,12 @@ def _one(
         pass_e_value=passed,
         look=_look(e, spec.name),
         interval=_interval(e, spec.name),
+        confounded=confounded and spec.name in CACHE_BOUND,
     )
     if not spec.judged:
         return replace(base, detail="not judged here; shown only")
     if memory.failed and (memory.failed == spec.name or base.e_value >= FAIL_BOUND):
-        return replace(base, kind="FAIL")
+        return replace(base, kind="FAIL", detail=guardrails.cache_text(e) if base.confounded else "")
     if trouble is not None:
         return replace(base, kind=trouble[0], detail=trouble[1])
     is_ladder = spec.name in LADDER_METRICS
@@ -227,8 +228,10 @@ def _one(
         return replace(base, detail="buckets can show a regression and no percentage: a PASS needs records of requests")
     if is_ladder and not guardrails.can_pass(e, spec):
         return replace(base, detail=f"the source does not count the ladder at x{1 + spec.margin:g}")
-    if spec.name in CACHE_BOUND and confounded:
-        return replace(base, detail=f"cached prompt tokens differ by {cache_gap(e) or 0.0:.0%}: only latency x{CONFOUNDED_SCALE} can fail")
+    if spec.name == "slo_misses" and not guardrails.tells_slo(e):
+        return replace(base, detail="no bound of the buckets is the promised latency: a PASS needs one, or records of requests")
+    if base.confounded:
+        return replace(base, detail=guardrails.cache_text(e))
     effect = clusters.design_effect(memory.clusters) if clusters.is_clustered(spec.name) else 1.0
     missing = _missing(e, spec, banks, effect)
     if all(b.reached for b in banks) and e.arms["canary"].attempts >= LEAST_CANARY:

@@ -89,6 +89,8 @@ class Calendar:
         validation: USD of the target's GPUs while they serve no customer yet (preflight, shadow); part of the plan's overlap cost.
         payback_hours: time in which the saving of the end earns what came on top of today's bill; None where nothing is saved.
         payback_at: from when on the bills so far are below today's; None where nothing is saved, or nothing came on top.
+        after_freeze, extra_then: when the windows are over that waves wait for, and what would come on top of today's bill if begun then;
+            None where no wave waits or that is not less.
         deadline: asked for; late: cells whose soak ends after it.
         ready: of the pools that get more VMs: no wave begins before its target's hosts can be ready. Pools never measured are left out.
         wave_cells: cells a wave with which none would be late; 0: no number would do; None where none is late.
@@ -105,3 +107,5 @@ class Calendar:
     ready: tuple[ReadyTime, ...] = field(default=(), metadata=LATER)
     wave_cells: int | None = field(default=None, metadata=LATER)
     payback_at: Instant | None = field(default=None, metadata=LATER)
+    after_freeze: Instant | None = field(default=None, metadata=LATER)
+    extra_then: Money | None = field(default=None, metadata=LATER)

@@ -134,6 +134,13 @@ class Counts:
         return self.timed if metric == "latency" else self.timed_of.get(metric, 0)
 
 
+def cached_shares(arms: Mapping[Arm, Counts]) -> Mapping[Arm, float] | None:
+    """Return which share of its prompt tokens each arm had in its cache, 0 to 1; None where an arm's engines or router do not tell."""
+    if any(arm not in arms or arms[arm].prompt_tokens <= 0 for arm in ARMS):
+        return None
+    return {arm: arms[arm].cached_tokens / arms[arm].prompt_tokens for arm in ARMS}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """What one look saw of one cell.
@@ -236,6 +243,7 @@ class Verdict:
         fail_bound, pass_bound: what each must reach (100 and 20).
         interval: of the canary's metric minus (or over) the baseline's, None where it cannot be had.
         missing: canary requests still needed for a PASS if both arms are equal, None where unknown.
+        confounded: the arms' caches differ by so much that slowness may be theirs: no PASS, and no FAIL but a gross one.
     """
 
     kind: VerdictKind
@@ -248,6 +256,7 @@ class Verdict:
     interval: tuple[float, float] | None = None
     missing: int | None = None
     detail: str = ""
+    confounded: bool = field(default=False, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

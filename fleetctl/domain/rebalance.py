@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
+from fleetctl.domain.canonical import LATER
 from fleetctl.domain.ids import CellId, PlanId, PoolId
 from fleetctl.domain.people import Actor, Reason
 from fleetctl.domain.units import Instant, Money
@@ -75,7 +76,8 @@ class Shift:
 
     Args:
         order: "migrate": the ordinary path to a new target; "home": back to the source that the fleet file names.
-        saving_usd_per_hour: by its share of GPUs; payback_hours: in which that earns back both sides' cost, None where it never does.
+        saving_usd_per_hour: by its share of GPUs; payback_hours: in which that earns back both sides' cost (freeze windows that its wave
+            waits for included), None where it never does.
         gpus: that it takes where it is; vendor: of the accelerators there, None in runs of older releases.
     """
 
@@ -108,6 +110,8 @@ class RebalanceRun:
         id: "r" and 11 hex digits; plan: "" where nothing was to move; begun: cells whose move it began.
         standing: the approval that it acted under, "" for a dry run.
         unlimited: moves that a plan without limits would make; cost_now, cost_then: USD per hour of all priced pools.
+        on_top: USD, once, that both sides cost on top of today's bill; earned_at: when the saving has earned that, None where never.
+        under_way: cells that moved or move already, whose saving is in cost_then too.
         open: it is beginning them, or died while it did; the next run looks what had begun.
     """
 
@@ -125,3 +129,6 @@ class RebalanceRun:
     standing: str = ""
     notes: tuple[str, ...] = ()
     open: bool = False
+    on_top: Money | None = field(default=None, metadata=LATER)
+    earned_at: Instant | None = field(default=None, metadata=LATER)
+    under_way: int = field(default=0, metadata=LATER)

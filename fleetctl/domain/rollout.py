@@ -161,6 +161,7 @@ class Observation:
         told_within: how late the router may tell of them.
         calm: what customers got while nothing was on the target yet.
         both_failing: cells whose customers get errors on both sides, where this one's do; is_all_paged: somebody was paged for them.
+        wrong_series: why evidence cannot be read as the fleet file says, found before any customer is on the target.
     """
 
     split: Split
@@ -183,6 +184,7 @@ class Observation:
     calm: Evidence | None = None
     both_failing: int = 0
     is_all_paged: bool = False
+    wrong_series: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

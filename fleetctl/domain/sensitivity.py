@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from fleetctl.domain.canonical import LATER
 from fleetctl.domain.ids import CellId, PlanId, WorkloadId
 from fleetctl.domain.units import Instant, Money
 
@@ -18,6 +19,7 @@ class Case:
     Args:
         amd_factor: on the throughput of AMD accelerators; prices: the price book in words; price_book_id: its identity.
         cost_now, cost_then: USD per hour at those prices; flips: cells that it treats otherwise than the plan.
+        by_book: pools that the book itself prices, of `pools`; the others go by list or their own price. None where it is no book's case.
     """
 
     name: str
@@ -30,6 +32,8 @@ class Case:
     stays: int
     blocked: int
     flips: int
+    by_book: int | None = field(default=None, metadata=LATER)
+    pools: int = field(default=0, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

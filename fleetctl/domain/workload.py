@@ -117,12 +117,14 @@ class ShadowSpec:
         positions: least number of compared token positions.
         max_mismatch_ratio: largest tolerated share of positions whose top token differs without a near tie, 0 to 1.
         near_tie_nat: log-probability gap under which two top tokens count as tied.
+        sample_per_s: most copies a second; max_share: of the cell's requests, above 0 to 1. Both hold.
     """
 
     positions: int = 600
     max_mismatch_ratio: float = 0.05
     near_tie_nat: float = 0.2
     sample_per_s: float = 2.0
+    max_share: float = field(default=0.1, metadata=LATER)
 
 
 CheckName = Literal["contract", "quality", "answers", "accuracy", "embeddings"]

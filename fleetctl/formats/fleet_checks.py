@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from math import inf
@@ -185,8 +185,9 @@ def _cell(name: str, cell: CellShape, parts: Parts) -> Iterator[Finding]:
     else:
         yield from _known("routers", cell.router.name, (*here, "router", "name"), parts)
     for arm in ("baseline_endpoints", "canary_endpoints"):
-        yield from _twice(getattr(cell.router, arm), (*here, "router", arm))
-    both = set(cell.router.baseline_endpoints) & set(cell.router.canary_endpoints)
+        yield from _twice(getattr(cell.router, arm), (*here, "router", arm), q.place_of)
+    baseline = {q.place_of(e) for e in cell.router.baseline_endpoints}
+    both = {e for e in cell.router.canary_endpoints if q.place_of(e) in baseline}
     if both:
         yield (*here, "router", "canary_endpoints"), f"{', '.join(sorted(both))} stands on both sides"
     yield from _evidence(cell, here, parts)
@@ -347,12 +348,12 @@ def _after_each_other(parts: Parts) -> Iterator[Finding]:
                 todo.extend(after.get(at, ()))
 
 
-def _twice(items: Iterable[str], path: Path) -> Iterator[Finding]:
+def _twice(items: Iterable[str], path: Path, spelt: Callable[[str], str] = str) -> Iterator[Finding]:
     seen: set[str] = set()
     for i, item in enumerate(items):
-        if item in seen:
+        if spelt(item) in seen:
             yield (*path, i), f"{item!r} stands here twice"
-        seen.add(item)
+        seen.add(spelt(item))
 
 
 def _policy(policy: PolicyShape) -> Iterator[Finding]:

@@ -162,7 +162,13 @@ def _workload(name: str, w: WorkloadShape, checks: PolicyChecksShape) -> Workloa
         guardrails=tuple(Guardrail(g) for g in w.guardrails),
         shadow=None
         if s is None
-        else ShadowSpec(positions=s.positions, max_mismatch_ratio=s.max_mismatch, near_tie_nat=s.near_tie_nat, sample_per_s=s.sample_per_s),
+        else ShadowSpec(
+            positions=s.positions,
+            max_mismatch_ratio=s.max_mismatch,
+            near_tie_nat=s.near_tie_nat,
+            sample_per_s=s.sample_per_s,
+            max_share=s.max_share,
+        ),
         owner=w.owner,
         cost_centre=w.cost_centre,
         tenant=w.tenant,

@@ -215,6 +215,7 @@ class ShadowShape(Shape):
     max_mismatch: Ratio = Field(default=0.05, description="Largest share of positions whose top token differs without a near tie.")
     near_tie_nat: NotNegative = Field(default=0.2, description="Log-probability gap under which two top tokens count as tied, in nat.")
     sample_per_s: AboveZero = Field(default=2.0, description="Most requests copied per second.")
+    max_share: Annotated[float, Field(gt=0, le=1)] = Field(default=0.1, description="Most of its requests that are copied, of all.")
 
 
 class ContractShape(Shape):

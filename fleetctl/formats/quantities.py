@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
+from ipaddress import ip_address
 
 from fleetctl.domain.units import Instant, Money
 
@@ -145,7 +147,27 @@ def parse_endpoint(value: object) -> str:
     """
     if not isinstance(value, str) or not _ENDPOINT.match(value) or not 1 <= int(value.rsplit(":", 1)[1]) <= 65_535:
         raise ValueError(f'must be "host:port" with a port from 1 to 65535, not {value!r}')
+    host = value.rsplit(":", 1)[0].strip("[]")
+    if ":" in host or host.rpartition(".")[2].isdigit():  # no name ends in a number: short and octal addresses mean what they do not say
+        try:
+            ip_address(host)
+        except ValueError as e:
+            raise ValueError(f"{host!r} is neither an IP address nor a host's name") from e
     return value
+
+
+def place_of(endpoint: str) -> str:
+    """Return one spelling of where an endpoint is: names in lower case, addresses in full, this machine as 127.0.0.1.
+
+    Two names of one machine cannot be told apart here.
+    """
+    host, _, port = endpoint.rpartition(":")
+    host = host.strip("[]").lower()
+    with suppress(ValueError):
+        address = ip_address(host)
+        mapped = getattr(address, "ipv4_mapped", None)
+        host = str(mapped or address)
+    return f"{'127.0.0.1' if host in ('localhost', '::1') else host}:{int(port)}"
 
 
 def format_duration(value: timedelta) -> str:

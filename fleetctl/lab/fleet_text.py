@@ -162,6 +162,7 @@ def _workload(c: LabCell, p: Places) -> str:
     )
     if c.shadow_positions:
         lines.append(f"    shadow:  # answers are compared before any customer is served\n      positions: {c.shadow_positions}\n")
+        lines.append("      max_share: 1  # a lab's answers cost nothing\n")
         lines.append("      max_mismatch: 5%\n      sample_per_s: 2\n")
     lines.append(
         "    owner: team-lab\n    cost_centre: lab\n    tenant: lab\n    data_class: public\n    serving:  # how its units are started\n"

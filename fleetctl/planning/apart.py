@@ -18,6 +18,8 @@ from fleetctl.planning.program import Answer, Ints, Program
 
 MOST_ROUNDS = 20
 """Then every cell that still clashes stays."""
+ROUND_CELLS = 200_000
+"""Cells that all rounds may decide anew together: of large fleets, whose rounds take long, there are fewer; two at least."""
 
 
 def kept_apart(program: Program, asked: Sequence[Asked], solve: Callable[[Program], Answer]) -> tuple[Program, Answer]:
@@ -25,13 +27,14 @@ def kept_apart(program: Program, asked: Sequence[Asked], solve: Callable[[Progra
     first = answer = solve(program)
     if not any(a.workload.apart for a in asked):
         return program, answer
-    for number in range(MOST_ROUNDS + 1):
+    most = max(2, min(MOST_ROUNDS, ROUND_CELLS // max(1, program.cells)))
+    for number in range(most + 1):
         losers = _losers(program, asked, answer)
         if not losers:
             break
         allowed = program.allowed.copy()
         for w, pool in losers:
-            if number < MOST_ROUNDS:
+            if number < most:
                 allowed[w, pool] = False
             else:
                 allowed[w] = False

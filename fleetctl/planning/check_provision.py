@@ -42,6 +42,9 @@ _GROUPS_KEEP: Mapping[str, frozenset[str]] = {
 """Attributes of a group that change without ending its machines (a new template is for new machines; a size is looked at by itself).
 Any other is taken to end some: other subnets rebalance, a longest life or a refresh replaces. Source: Amazon EC2 Auto Scaling user guide,
 "Rebalancing activities" and "Instance refresh"; read 2026-11-30."""
+_CARDS = frozenset({"azurerm_network_interface"})
+_CARDS_KEEP = frozenset({"tags", "timeouts"})
+"""Attributes of a host's card that change while it is reached; another subnet or address takes the host away from its router."""
 _NEVER_FINISHED = "replace_because_tainted"
 
 
@@ -72,7 +75,7 @@ def check_provision(
             )
         if _ENDING.intersection(change.actions) or change.machines < 0:
             found.extend(_ending(change, shown, holds, permitted))
-        elif (change.type in _IN_SERVICE or change.type in _GROUPS_KEEP) and "update" in change.actions:
+        elif "update" in change.actions and (change.type in _IN_SERVICE | _CARDS or change.type in _GROUPS_KEEP):
             found.extend(_restarting(change, shown, holds, permitted))
     return tuple(found)
 
@@ -84,11 +87,14 @@ def _restarting(
     pools = (change.pool,) if change.pool is not None else shown.pools
     if pools and all(pool in permitted and pool not in holds for pool in pools):
         return ()
-    group = _GROUPS_KEEP.get(change.type)
-    stops = [name for name in change.changed if name not in (_RUNS_ON if group is None else group)]
+    kept, how = _RUNS_ON, "restarts it"
+    if change.type in _GROUPS_KEEP:
+        kept, how = _GROUPS_KEEP[change.type], "may end machines of it"
+    elif change.type in _CARDS:
+        kept, how = _CARDS_KEEP, "takes its host away from who reaches it"
+    stops = [name for name in change.changed if name not in kept]
     if not stops:
         return ()
-    how = "restarts it" if group is None else "may end machines of it"
     text = f"would be changed in place ({', '.join(stops[:5])}), which {how}; make a new pool for that"
     return (_error("provision.restarts", change, text),)
 

@@ -12,6 +12,7 @@ from math import ceil
 
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.plan import Check
+from fleetctl.domain.workload import Workload
 from fleetctl.planning.candidates import Choice, Site
 
 MOST_NAMED = 12
@@ -48,6 +49,32 @@ def conflict(
             most = f"{limit.most:g}" if limit.name != "target_share" else f"at most {limit.most:g} GPUs of AMD"
             found.append((f"policy.{limit.name.replace(' of ', '.')}: {most}", _needed(cells, mine, over)))
     return min(found, key=lambda f: (len(f[1]), f[0]), default=None)
+
+
+def apart_conflict(
+    sites: Sequence[Site],
+    pins: Mapping[CellId, Choice],
+    stands: Mapping[CellId, int],
+    works: Mapping[CellId, Workload],
+    refused: Sequence[CellId],
+) -> tuple[str, tuple[CellId, ...]] | None:
+    """Return the lines that put two cells of a group (`apart`) into one pool, None where no pinned cell is refused for that.
+
+    Args:
+        stands: pool of every cell once all is over; works: workload of each; refused: pinned cells that `apart` keeps out.
+    """
+    for cell in sorted(refused):
+        pool, group = pins[cell].pool, works[cell].apart
+        others = [c for c, w in works.items() if w.apart == group and c != cell]
+        others.sort(key=lambda c: (c not in pins, c))
+        rival = next((c for c in others if (pins[c].pool if c in pins else stands[c]) == pool), None)
+        if rival is None:
+            continue
+        both = "; ".join(dict.fromkeys(f"workloads.{works[c].id}.apart: {group}" for c in sorted((cell, rival))))
+        if rival in pins:
+            return both, tuple(sorted((cell, rival)))
+        return f"{both}; cells.{rival}.source: {sites[pool].pool.id}", (cell,)
+    return None
 
 
 def conflict_check(found: tuple[str, tuple[CellId, ...]] | None, pins: Mapping[CellId, Choice]) -> tuple[Check, ...]:

@@ -13,7 +13,7 @@ from fleetctl.errors import UsageError
 from fleetctl.planning.assemble import Asked
 from fleetctl.planning.candidates import Choice, Site
 from fleetctl.planning.make_plan import Worked
-from fleetctl.planning.outcomes import cost_on
+from fleetctl.planning.outcomes import cost_on, even_price
 from fleetctl.planning.placement import Refusal
 
 
@@ -174,10 +174,12 @@ def _changes(worked: Worked, row: int, c: Choice, o: Outcome) -> Iterator[str]:
         return
     now, total, share = float(o.cost_now.amount), _total(worked, row, c), _usd(c, site)
     if total >= now > 0 and share > 0 and not worked.any_cost:
-        even = float(site.price.amount) * now / total
+        even = even_price(float(site.price.amount), now, total, c.egress)
+        if even <= 0:
+            return
         yield f"Price: {site.pool.id} pays below {even:,.2f} USD per VM and hour (now {site.price.amount:,.2f}), the move itself included."
-        each = total / c.replicas
-        most = floor(now / each - 1e-9)
+        each = (total - c.egress) / c.replicas
+        most = floor((now - c.egress) / each - 1e-9)
         if most >= 1:
             needed = o.replicas / most
             yield f"Speed: {site.sku.gpu} would have to do {needed:.2f} x of today's GPUs (now {c.speed.factor:.2f}, {c.speed.kind})."

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fleetctl.domain.calendar import Calendar
 from fleetctl.domain.canonical import digest
 from fleetctl.domain.catalog import Catalog
-from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.fleet import Fleet, Policy
 from fleetctl.domain.ids import CellId, PlanId, PoolId, Sha256
 from fleetctl.domain.people import Reason
 from fleetctl.domain.plan import Assessment, Check, Outcome, Plan, StepNeed, Wave
@@ -32,7 +32,7 @@ from fleetctl.planning.check_barriers import BarrierCheck
 from fleetctl.planning.check_facts import Ground
 from fleetctl.planning.checker import check_plan
 from fleetctl.planning.checks import asked_check, make_checks, payback_check, stages_check
-from fleetctl.planning.conflict import Limit, conflict, conflict_check, limits_today
+from fleetctl.planning.conflict import Limit, apart_conflict, conflict, conflict_check, limits_today
 from fleetctl.planning.cost import Cost, fleet_cost, share, stage_costs
 from fleetctl.planning.deadline import least_wave_cells
 from fleetctl.planning.evidence_need import (
@@ -173,12 +173,17 @@ def _worked(given: Inputs, fleet_digest: Sha256, verdicts: tuple[CapacityVerdict
     saving = cost.now.amount - cost.then.amount
     costs = stage_costs(everywhere, vms)
 
-    def dated(size: int) -> tuple[tuple[Wave, ...], tuple[Calendar | None, Money, Money]]:
+    def dated(size: int, begin: Instant = now) -> tuple[tuple[Wave, ...], tuple[Calendar | None, Money, Money]]:
         made = make_waves(fleet, moving, needs, groups, placed.stage_of, size=size)
         freeze, until = fleet.policy.freeze, options.deadline
-        return made, make_calendar(made, outcomes, needs, costs, freeze, now, saving=saving, deadline=until, ready=options.ready)
+        return made, make_calendar(made, outcomes, needs, costs, freeze, begin, saving=saving, deadline=until, ready=options.ready)
 
     waves, times = dated(fleet.policy.wave_cells)
+    thawed = _after_freeze(times[0], fleet.policy)
+    if times[0] is not None and thawed is not None:
+        extra = dated(fleet.policy.wave_cells, thawed)[1][2]
+        if extra.amount < times[2].amount:
+            times = (replace(times[0], after_freeze=thawed, extra_then=extra), *times[1:])
     if times[0] is not None and times[0].late:
         least = least_wave_cells(lambda n: _is_late(dated(n)[1][0]), fleet.policy.wave_cells, len(moving))
         times = (replace(times[0], wave_cells=least), *times[1:])
@@ -205,6 +210,12 @@ def _worked(given: Inputs, fleet_digest: Sha256, verdicts: tuple[CapacityVerdict
     )
 
 
+def _after_freeze(calendar: Calendar | None, policy: Policy) -> Instant | None:
+    """Return when the last freeze window is over that a wave waits for, None where none waits."""
+    names = {name for d in calendar.waves for name in d.waits} if calendar is not None else set()
+    return max((w.end for w in policy.freeze if w.name in names and calendar is not None and w.start < calendar.end), default=None)
+
+
 def _is_late(calendar: Calendar | None) -> bool:
     return calendar is not None and bool(calendar.late)
 
@@ -217,7 +228,13 @@ def _conflicts(given: Inputs, outcomes: Mapping[CellId, Outcome]) -> tuple[Check
     for cell in given.fleet.cells:
         w = given.workloads[cell.workload]
         base[given.index[cell.source]] += w.replicas * w.accelerators_per_replica
-    return conflict_check(conflict(given.sites, base, given.pins, _limits(given)), given.pins)
+    found = conflict(given.sites, base, given.pins, _limits(given))
+    if found is None:
+        refused = [c for c in given.pins if outcomes[c].reason.code == "apart"]
+        stands = {c: given.index[o.target if o.kind == "move" and o.target else o.source] for c, o in outcomes.items()}
+        works = {c.id: given.workloads[c.workload] for c in given.fleet.cells}
+        found = apart_conflict(given.sites, given.pins, stands, works, refused)
+    return conflict_check(found, given.pins)
 
 
 def _limits(given: Inputs) -> tuple[Limit, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from fleetctl.planning.placement import SPREAD
 if TYPE_CHECKING:
     from fleetctl.planning.rooms import Rooms
 
-ASK = "or pin its target in the fleet file: it moves then though dearer (fleetctl plan --allow-dearer asks that of every cell)."
+ASK = "or pin its target: it then moves though dearer."
 LICENCE_RULE = "R068"
 """The finding that a route waits for a licence."""
 
@@ -168,12 +168,15 @@ class Bound:
         is_spread: its source keeps two VMs for another cell of two replicas or more, though their load would fit in one.
         no_wait: why it waits for no release, "" where it may.
         any_cost: it was asked to move also where that is dearer, so only room can keep it.
+        alone: (pool) -> VMs of its source that would go and of the pool that would come if it moved there beside the plan, and USD per
+            hour more in all.
     """
 
     paid_until: str = ""
     is_spread: bool = False
     no_wait: str = ""
     any_cost: bool = False
+    alone: Callable[[int], tuple[int, int, float]] | None = None
 
 
 FREE = Bound()
@@ -209,7 +212,9 @@ def stays(
             f"{sku.gpu} on {site.pool.id} would cost {then - now:.2f} USD/h more: {best.replicas} replicas for {base.replicas} "
             f"({best.speed.factor:.2f} x the speed, {best.speed.kind}), {extra[best.pool]:.2f} for the move itself."
         )
-        return replace(base, reason=Reason(code="price.dearer", text=text), change=_cheaper(site, now, then), cost_then=base.cost_now)
+        return replace(
+            base, reason=Reason(code="price.dearer", text=text), change=_cheaper(site, now, then, best.egress), cost_then=base.cost_now
+        )
     if rooms is not None and rooms.of(best.pool) < best.padded:
         found = full(base, best, site)
         return replace(found, reason=replace(found.reason, text=f"{found.reason.text}{bound.no_wait}"))
@@ -226,10 +231,7 @@ def stays(
         text = f"{what}, but {limit} is used up while both sides run.{_two(rooms, best, base)}{bound.no_wait}"
         code = f"limit.{limit.split(' ')[0]}"
         return replace(base, kind="infeasible", reason=Reason(code=code, text=text), change=f"Raise {limit} in the fleet file's policy.")
-    text = (
-        f"By its share of GPUs {sku.gpu} would save {now - then:.2f} USD/h, but VMs come whole: moving it frees none of {base.source}, "
-        f"or opens {_opened(rooms, best, base)} of {site.pool.id} for {best.gpus} {'GPU' if best.gpus == 1 else 'GPUs'}."
-    )
+    text = f"By its share of GPUs {sku.gpu} would save {now - then:.2f} USD/h, but VMs come whole: {_whole(bound, best, base, site)}."
     text += _two(rooms, best, base)
     if bound.is_spread:
         text += f" Pool {base.source} keeps two VMs: the replicas of each of its other cells stand on two."
@@ -251,9 +253,14 @@ def _no_room(base: Outcome, c: Choice, site: Site, rooms: Rooms, bound: Bound) -
     return replace(found, reason=replace(found.reason, text=f"{found.reason.text}{bound.no_wait}"))
 
 
-def _opened(rooms: Rooms | None, c: Choice, base: Outcome) -> str:
-    vms = rooms.more(c.pool, c.padded, min(SPREAD, base.replicas)) if rooms is not None else 1.0
-    return "one" if vms <= 1 else f"{vms:.0f}"
+def _whole(bound: Bound, c: Choice, base: Outcome, site: Site) -> str:
+    """Return the VMs that go and come if it moved beside the plan, and what that costs where it is known to cost more."""
+    gpus = f"for {c.gpus} {'GPU' if c.gpus == 1 else 'GPUs'}"
+    if bound.alone is None:
+        return f"moving it frees none of {base.source}, or opens one of {site.pool.id} {gpus}"
+    freed, opened, more = bound.alone(c.pool)
+    cost = f": {more:,.2f} USD/h more in all, the move itself included" if more >= 0.005 else ""
+    return f"moving it too frees {freed or 'none'} of {base.source} and opens {opened or 'none'} of {site.pool.id} {gpus}{cost}"
 
 
 def _two(rooms: Rooms | None, c: Choice, base: Outcome) -> str:
@@ -267,10 +274,21 @@ def _usd(choice: Choice, sites: Sequence[Site]) -> float:
     return float(cost.amount) if cost is not None else float("inf")
 
 
-def _cheaper(site: Site, now: float, then: float) -> str:
-    """Return below which price the cell would go there: its cost, the move itself included, grows with the price of the VM."""
+def even_price(price: float, now: float, then: float, egress: float) -> float:
+    """Return the price of a VM below which a cell would pay there: all but egress grows with it; 0 where egress alone costs as much.
+
+    Args:
+        price: of a VM; now: USD per hour where it is; then: there, the move itself and its egress included.
+    """
+    return max(0.0, price * (now - egress) / (then - egress)) if then > egress else 0.0
+
+
+def _cheaper(site: Site, now: float, then: float, egress: float) -> str:
+    """Return below which price the cell would go there."""
     price = float(site.price.amount) if site.price is not None else 0.0
-    even = price * now / then if then > 0 else 0.0
+    even = even_price(price, now, then, egress)
+    if even <= 0:
+        return f"What crosses to another region costs {egress:.2f} USD an hour, as much as the cell does today: at no price of a VM; {ASK}"
     return (
         f"It pays below {even:.2f} USD per VM and hour (now {price:.2f}), the move itself included; or with a measured target_speed; {ASK}"
     )

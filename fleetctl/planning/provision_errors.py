@@ -24,6 +24,9 @@ _NO_QUOTA_AT_ALL = timedelta(hours=1)
 _DEFAULT_WAIT = timedelta(seconds=60)
 _BY_CODE = {row.code.lower(): row for row in ROWS}
 _WORD = re.compile(r"[A-Za-z][A-Za-z.]{3,60}")
+_PLAIN = re.compile(r"[A-Z][a-z]+\Z")
+_AS_CODE = r'<Code>\s*{0}\s*<|code: {0}\Z|\b{0}:|"{0}"'
+"""How a code that is also a common word ("Unsupported argument" is Terraform's) is written where it is the code."""
 _TAGGED = re.compile(r"<Code>\s*([A-Za-z.]{1,80})\s*</Code>", re.IGNORECASE)
 _NUMBERS = {
     "limit": re.compile(r"current limit\s*(?:\(or quota\))?:\s*(\d+)|current vcpu limit of (\d+)", re.IGNORECASE),
@@ -138,8 +141,9 @@ def _opened(text: str) -> object | None:
 
 
 def _best(texts: tuple[str, ...], lower: str) -> Row | None:
-    named = (word for text in texts for word in (*_TAGGED.findall(text), *_WORD.findall(text)))
-    rows = {row.code: row for word in named if (row := _BY_CODE.get(word.lower().rstrip("."))) is not None and _is_named(word, row)}
+    named = ((word, text) for text in texts for word in (*_TAGGED.findall(text), *_WORD.findall(text)))
+    known = ((word, text, row) for word, text in named if (row := _BY_CODE.get(word.lower().rstrip("."))) is not None)
+    rows = {row.code: row for word, text, row in known if _is_named(word, row, text)}
     fitting = [row for row in rows.values() if not row.needs or any(word in lower for word in row.needs)]
     if not fitting:
         by_phrase = next((code for phrase, code in PHRASES if phrase in lower), None)
@@ -147,9 +151,11 @@ def _best(texts: tuple[str, ...], lower: str) -> Row | None:
     return max(fitting, key=lambda row: (row.rank, row.code), default=None)
 
 
-def _is_named(word: str, row: Row) -> bool:
-    """Tell a code from a common word of the same letters: codes keep their capitals."""
-    return word.rstrip(".") == row.code
+def _is_named(word: str, row: Row, text: str) -> bool:
+    """Tell a code from a common word of the same letters: codes keep their capitals, and one that is a word stands as a code does."""
+    if word.rstrip(".") != row.code:
+        return False
+    return not _PLAIN.match(row.code) or re.search(_AS_CODE.format(row.code), text) is not None
 
 
 def _by_status(status: int) -> Row | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from fleetctl.planning.cover import covered
 from fleetctl.planning.given import Inputs
 from fleetctl.planning.outcomes import Bound
 from fleetctl.planning.placement import SPREAD
-from fleetctl.planning.program import TINY, held
+from fleetctl.planning.program import TINY, cost_of, held, vms_of
 from fleetctl.planning.rooms import Rooms, rooms_of
 from fleetctl.planning.stages import Stage, Staged
 
@@ -51,8 +51,19 @@ class Ties:
             is_spread=vms == SPREAD and others > 0 and rest <= float(p.size[source]) + TINY,
             no_wait=no_wait,
             any_cost=self._given.options.allow_dearer,
+            alone=partial(self._alone, w),
         )
         return bound, self._first if no_wait else self._rooms
+
+    def _alone(self, w: int, pool: int) -> tuple[int, int, float]:
+        """Return the VMs of its source that go and of a pool that come if one more cell moved there, and USD per hour more in all."""
+        p, answer = self._last.program, self._last.answer
+        trial = answer.pool.copy()
+        trial[w] = pool
+        then, _ = vms_of(p, trial)
+        source = int(answer.pool[w])
+        more = cost_of(p, trial, then) - answer.cost
+        return round(float(answer.vms[source] - then[source])), round(float(then[pool] - answer.vms[pool])), more
 
     def _paid_until(self, source: int) -> str:
         """Return the last day of the commitments that count for a pool today."""

@@ -479,8 +479,8 @@ def _advance(r: Rollout, seen: Observation, now: Instant, verdict: Gate, renewal
         why = Reason(code="step.done", text=f"{r.phase}: done ({verdict.why}); going no further than asked")
         return Decision(next=passed, effects=renewal, why=why, look_again=_look_after(r))
     if seen.window.active:
-        held = _held(passed, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
-        return replace(held, look_again=_look_after(r))
+        frozen = _held(passed, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
+        return replace(frozen, look_again=_look_after(r))
     raised = min(following.weight_bp, r.spec.cap_bp)
     if raised > seen.split.target_bp and (held := _not_ready(passed, seen, now) or _unchecked(passed, seen, now)):
         return held

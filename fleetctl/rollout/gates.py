@@ -65,6 +65,8 @@ def _uncounted_s(r: Rollout, seen: Observation, wait: timedelta, now: Instant) -
 
 
 def _preflight(r: Rollout, seen: Observation, now: Instant) -> Gate:
+    if seen.wrong_series:
+        return Gate(open=False, why=seen.wrong_series)
     if seen.source_ready is not None and seen.source_ready < 1.0:
         return Gate(open=False, why=f"source answers on {seen.source_ready:.0%} of its replicas")
     if seen.source_ready is None or seen.target_ready is None:
@@ -134,7 +136,8 @@ def _not_passed(r: Rollout, seen: Observation) -> list[str]:
         v = by_name.get(spec.name)
         if v is None or v.kind != "PASS":
             n = f", about {v.missing} canary requests to go" if v is not None and v.missing else ""
-            waiting.append(f"{spec.name} {v.kind if v else 'NO_DATA'}{n}")
+            why = f", {v.detail}" if v is not None and v.confounded else ""
+            waiting.append(f"{spec.name} {v.kind if v else 'NO_DATA'}{n}{why}")
     return waiting
 
 

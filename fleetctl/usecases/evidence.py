@@ -159,10 +159,10 @@ class Combined:
         return Cursor(position=json.dumps({name: m.position for name, m in marks.items()}), since=max(m.since for m in marks.values()))
 
     def freeze(self, c: CellId, scales: tuple[float, ...], least: int) -> Thresholds | None:
-        """Take the quantiles of every source; None until each has enough."""
+        """Take the quantiles of every source; None until each has enough. Each is asked: what is wrong with one shows at once."""
+        found = [source.freeze(c, scales, least) for source in self._sources.values()]
         whole: Thresholds | None = None
-        for source in self._sources.values():
-            own = source.freeze(c, scales, least)
+        for own in found:
             if own is None:
                 return None
             whole = own if whole is None else _joined(whole, own)

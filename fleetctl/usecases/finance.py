@@ -110,12 +110,14 @@ def _cell(o: Outcome, centre: str, plan: Plan, wave: Wave | None, rollout: Rollo
 
 
 def _planned(plan: Plan, wave: Wave | None) -> tuple[Decimal | None, Decimal | None]:
-    """Return the hours from the plan's start to the end of the cell's soak, and of its wave's steps before any customer."""
+    """Return the hours from the start of the cell's stage to the end of its soak, and of its wave's steps before any customer."""
     dates = next((d for d in plan.calendar.waves if wave is not None and d.index == wave.index), None) if plan.calendar else None
     if plan.calendar is None or wave is None or dates is None:
         return None, None
     before = sum(s.hours for s in wave.steps if s.weight_bp == 0)
-    return _hours(dates.end - plan.calendar.start), _decimal(before)
+    mine = {w.index for w in plan.waves if w.stage == wave.stage}
+    begin = min(d.start for d in plan.calendar.waves if d.index in mine)
+    return _hours(dates.end - begin), _decimal(before)
 
 
 def _span(rollout: Rollout | None, events: Sequence[Event], looks: Sequence[LookRow], now: Instant, released: Instant | None) -> _Span:

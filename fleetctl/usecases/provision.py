@@ -75,6 +75,7 @@ def provision(
     on: Callable[[Progress], None],
     *,
     apply: bool = True,
+    refuse: bool = True,
     only: Collection[PoolId] = (),
     done: Callable[[ProvisionOutcome], None] = lambda _: None,
 ) -> tuple[ProvisionOutcome, ...]:
@@ -84,7 +85,8 @@ def provision(
 
     Args:
         run: folder for the saved plan files.
-        apply: False only shows; only: these pools of the plan, () for all; done: called with each pool's outcome.
+        apply: False only shows; refuse: False tells of a plan that must not be applied in the outcome's findings, where it is only shown;
+            only: these pools of the plan, () for all; done: called with each pool's outcome.
 
     Raises:
         ProvisionFailed: provision.refused with every finding, provision.disk_full, provision.provider_missing, provision.exists,
@@ -97,7 +99,7 @@ def provision(
         if only and spec.pool not in only:
             continue
         try:
-            outcomes.append(_pool(spec, plan, fleet, run, ports, on, apply))
+            outcomes.append(_pool(spec, plan, fleet, run, ports, on, (apply, refuse)))
             done(outcomes[-1])
         except (ProvisionFailed, CapacityUnavailable, CredentialsMissing, LeaseHeld) as e:
             failed.append((spec.pool, e))
@@ -112,8 +114,9 @@ def provision(
 
 
 def _pool(
-    spec: PoolSpec, plan: Plan, fleet: Fleet, run: Path, ports: CapacityPorts, on: Callable[[Progress], None], apply: bool
+    spec: PoolSpec, plan: Plan, fleet: Fleet, run: Path, ports: CapacityPorts, on: Callable[[Progress], None], how: tuple[bool, bool]
 ) -> ProvisionOutcome:
+    apply, refuse = how
     lease = take(ports, spec.pool)
     try:
         provisioner = ports.provisioner(spec)
@@ -129,7 +132,7 @@ def _pool(
             leftovers=ports.leftovers(spec),
             intent=_intent(spec, fleet, lease, ports, provisioner),
         )
-        return _run(saga) if apply else _preview(saga)
+        return _run(saga) if apply else _preview(saga, refuse)
     except ProvisionFailed as e:
         raise explained(e) if e.code == "provision.plan_failed" else e  # noqa: B904 (the same error under the code of its cause)
     except OSError as e:
@@ -167,8 +170,8 @@ def _intent(spec: PoolSpec, fleet: Fleet, lease: Lease, ports: CapacityPorts, pr
     return ProvisionIntent(pool=spec.pool, tag=tag, step="planning", asked=asked, place=asked, at=ports.clock.now(), fresh=fresh)
 
 
-def _preview(s: _Saga) -> ProvisionOutcome:
-    shown, findings = _planned(s, s.intent.place)
+def _preview(s: _Saga, refuse: bool) -> ProvisionOutcome:
+    shown, findings = _planned(s, s.intent.place, refuse=refuse)
     return ProvisionOutcome(
         spec=_at(s, s.intent.place),
         shown=shown,
@@ -279,7 +282,7 @@ def _try(s: _Saga, place: Candidate) -> ProvisionOutcome | Trouble:
     )
 
 
-def _planned(s: _Saga, place: Candidate) -> tuple[ProvisionPlan, tuple[Diagnostic, ...]]:
+def _planned(s: _Saga, place: Candidate, *, refuse: bool = True) -> tuple[ProvisionPlan, tuple[Diagnostic, ...]]:
     spec = _at(s, place)
     try:
         shown = s.provisioner.plan((spec,), s.run)
@@ -297,7 +300,7 @@ def _planned(s: _Saga, place: Candidate) -> tuple[ProvisionPlan, tuple[Diagnosti
         *check_delta(shown, spec),
     )
     errors = tuple(f for f in findings if f.severity == "error")
-    if errors:
+    if errors and refuse:
         raise ProvisionFailed(
             "provision.refused",
             f"the Terraform plan of {spec.pool} would harm what serves, or does what was not asked; nothing was applied.",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from fleetctl.domain.capacity import Leftover
+from fleetctl.domain.capacity import Leftover, ProvisionIntent
 from fleetctl.domain.ids import PoolId
+from fleetctl.domain.plan import Plan
 from fleetctl.errors import CapacityUnavailable, CredentialsMissing, FleetctlError, Interrupted, ProvisionFailed
 from fleetctl.planning.provision_codes import Action
 from fleetctl.planning.provision_errors import Trouble, classify
+from fleetctl.ports.state import Records
 
 _MOST_NAMED = 8
 
@@ -34,6 +36,13 @@ def kind_of(o: Leftover) -> str:
     """Return what a leftover is, in one word: Azure says so in its id."""
     parts = o.id.split("/")
     return parts[-2] if o.kind == "other" and len(parts) > 3 else o.kind
+
+
+def unfinished(plan: Plan, records: Records) -> tuple[ProvisionIntent, ...]:
+    """Return the tries that did not end, of pools that the plan does not make any more: no run of this plan looks for what they left."""
+    made = {p.pool for p in plan.pools}
+    found = (i for i in records.all(ProvisionIntent) if i.pool not in made and i.step in ("applying", "compensating", "failed"))
+    return tuple(sorted(found, key=lambda i: i.pool))
 
 
 def given_up(pool: PoolId, code: str, text: str, details: tuple[str, ...]) -> FleetctlError:

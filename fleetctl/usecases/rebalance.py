@@ -219,7 +219,7 @@ def _weight(o: Outcome, fleet: Fleet) -> int:
 
 
 def _proposal(today: _Today, free: Plan, worked: Worked, wanted: Iterable[Outcome], no_room: Reason, now: Instant) -> Proposal:
-    made, both = worked.plan, {a.cell.id: a.hours for a in worked.asked}
+    made, both = worked.plan, _both_sides_hours(worked)
     moves = [o for o in made.outcomes if o.kind == "move" and o.cell not in today.moving]
     shifts = tuple(_shift(o, today, both.get(o.cell)) for o in moves)
     replicas = sum(s.replicas for s in shifts)
@@ -247,8 +247,23 @@ def _proposal(today: _Today, free: Plan, worked: Worked, wanted: Iterable[Outcom
         unlimited=sum(1 for o in free.outcomes if o.kind == "move" and o.cell not in today.moving),
         gap_pct=made.gap_pct,
         notes=tuple(notes),
+        on_top=made.overlap_extra if shifts else None,
+        earned_at=made.calendar.payback_at if shifts and made.calendar is not None else None,
+        under_way=len(today.moving),
     )
     return Proposal(run=run, plan=plan if shifts else None, home=tuple(s.cell for s in shifts if s.order == "home"))
+
+
+def _both_sides_hours(worked: Worked) -> dict[CellId, float]:
+    """Return per cell the hours in which both sides are paid for: its own steps, or its wave's dates where that waits for a freeze."""
+    found = {a.cell.id: a.hours for a in worked.asked}
+    calendar = worked.plan.calendar
+    dates = {d.index: d for d in calendar.waves if d.waits} if calendar is not None else {}
+    for wave in worked.plan.waves:
+        d = dates.get(wave.index)
+        if d is not None:
+            found |= dict.fromkeys(wave.cells, (d.end - d.start).total_seconds() / 3600)
+    return found
 
 
 def _shift(o: Outcome, today: _Today, hours: float | None) -> Shift:

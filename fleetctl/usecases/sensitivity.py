@@ -30,6 +30,7 @@ class _Try:
     prices: str
     catalog: Catalog
     own: bool
+    book: str = ""
 
 
 def sensitivity(
@@ -52,7 +53,7 @@ def sensitivity(
     for case in _tries(fleet, catalog, books or {"list": catalog}):
         priced = fleet if case.own else _by_book(fleet, case.catalog)
         plan = work(priced, ports, replace(options, amd_factor=options.amd_factor * case.factor), case.catalog).plan
-        cases.append(_case(case.name, case.factor, case.prices, plan, made))
+        cases.append(replace(_case(case.name, case.factor, case.prices, plan, made), by_book=_covered(fleet, case), pools=len(fleet.pools)))
         told.append(_told(plan))
     flips = [
         Flip(cell=o.cell, workload=o.workload, cost_now=o.cost_now, told=tuple(t.get(o.cell, "infeasible") for t in told))
@@ -73,11 +74,19 @@ def _tries(fleet: Fleet, base: Catalog, books: Mapping[str, Catalog]) -> tuple[_
     ]
     own = any(p.price_usd_per_hour is not None for p in fleet.pools)
     priced = [
-        _Try(name=f"prices: {name}", factor=1.0, prices=f"price book {name}", catalog=catalog, own=False)
+        _Try(name=f"prices: {name}", factor=1.0, prices=f"price book {name}", catalog=catalog, own=False, book=name)
         for name, catalog in sorted(books.items())
         if own or catalog.price_book_id != base.price_book_id
     ]
     return (*speeds, *priced)
+
+
+def _covered(fleet: Fleet, case: _Try) -> int | None:
+    """Return how many pools the book of a case prices itself; None for a case of no book."""
+    if not case.book:
+        return None
+    rows = [case.catalog.price(p.sku, p.region) for p in fleet.pools]
+    return sum(row is not None and row.kind == case.book for row in rows)
 
 
 def _by_book(fleet: Fleet, catalog: Catalog) -> Fleet:

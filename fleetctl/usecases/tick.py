@@ -159,8 +159,9 @@ def _is_told(r: Rollout, ports: TickPorts) -> bool:
 
 def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, settings: TickSettings) -> TickResult:
     now = ports.clock.now()
-    before, r = r, _with_thresholds(r, ports)
-    seen = observe(r, split, ports, settings, now)
+    before = r
+    r, wrong = _with_thresholds(r, ports)
+    seen = replace(observe(r, split, ports, settings, now), wrong_series=wrong)
     decision = decide(r, seen, now)
     if seen.source_ready is None and (_goes_home(decision, split) or _raises(decision, split)):
         proof = seen.evidence if _goes_home(decision, split) else None  # a raise must be able to come home: every replica is asked
@@ -335,15 +336,17 @@ def _read(r: Rollout, ports: TickPorts) -> Evidence | None:
         return None
 
 
-def _with_thresholds(r: Rollout, ports: TickPorts) -> Rollout:
-    """Freeze the baseline's latency quantiles during preflight, once, before any customer is on the target."""
+def _with_thresholds(r: Rollout, ports: TickPorts) -> tuple[Rollout, str]:
+    """Freeze the baseline's latency quantiles during preflight, once, before any customer is on the target; and say what is wrong there."""
     if r.phase != "preflight" or r.since is None or r.since.thresholds is not None:
-        return r
+        return r, ""
     try:
         frozen = ports.evidence(r.cell).freeze(r.cell, scales_of(r.spec), THRESHOLD_LEAST)
-    except (EvidenceUnavailable, ConfigInvalid):
-        return r
-    return r if frozen is None else replace(r, since=replace(r.since, thresholds=frozen))
+    except EvidenceUnavailable:
+        return r, ""
+    except ConfigInvalid as e:  # a mistyped series would be silent for ever, and silence of events passes
+        return r, e.message
+    return (r if frozen is None else replace(r, since=replace(r.since, thresholds=frozen))), ""
 
 
 def scales_of(spec: RolloutSpec) -> tuple[float, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetctl.domain.evidence import LookRow, Verdict
+from fleetctl.domain.evidence import LookRow, Verdict, cached_shares
 from fleetctl.usecases.analyze import Analysis
 from fleetctl.views.output import Column, Table, clean
 
@@ -57,6 +57,9 @@ def _foot(a: Analysis) -> tuple[str, ...]:
         end + ".",
         f"{a.attempts} attempts, {a.scrapes} scrapes, {len(a.looks)} looks; quantiles frozen of {clean(a.frozen_from)}.",
     ]
+    shares = cached_shares(a.looks[-1].arms) if a.looks else None
+    if shares is not None:
+        lines.append(f"Cached prompt tokens: {shares['baseline']:.1%} on the source, {shares['canary']:.1%} on the target.")
     if last is not None and last.missing and a.kind == "INCONCLUSIVE":
         lines.append(f"About {last.missing} more canary requests are needed for a PASS if both arms are equal.")
     return (*lines, *map(clean, a.notes))

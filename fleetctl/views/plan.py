@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 
 from fleetctl.domain.canonical import digest
 from fleetctl.domain.fleet import Fleet
@@ -217,9 +218,13 @@ def _sum(plan: Plan, moves: list[Outcome]) -> str:
     known = [then.amount - now.amount for now, then in pairs if now is not None and then is not None]
     if len(known) < len(pairs):
         return ""
-    total, shares = plan.cost_then.amount - plan.cost_now.amount, sum(known)
-    whole = "VMs come and go whole" + (", and cells that arrived before" if any(o.arrived for o in plan.outcomes) else "")
-    return f"{shares:+,.2f} by their share of GPUs, {total - shares:+,.2f} since {whole}: {total:+,.2f} an hour in all"
+    total, shares = plan.cost_then.amount - plan.cost_now.amount, sum(known, Decimal(0))
+    return added_up(shares, total, ", and by cells that arrived before" if any(o.arrived for o in plan.outcomes) else "")
+
+
+def added_up(shares: Decimal, total: Decimal, also: str = "") -> str:
+    """Return how what cells change by their share of GPUs becomes the change of the bill, USD per hour; also: what else is in the rest."""
+    return f"{shares:+,.2f} by their share of GPUs, {total - shares:+,.2f} since VMs come and go whole{also}: {total:+,.2f} an hour in all"
 
 
 def _note(o: Outcome, words: Mapping[str, str], stage: int) -> str:

@@ -83,6 +83,9 @@ def _double_run(plan: Plan, width: int) -> Iterator[str]:
     yield from wrapped(text, width, "  ")
     if calendar.payback_hours is not None:
         yield from wrapped(_payback(plan, calendar), width, "  ")
+        if calendar.after_freeze is not None and calendar.extra_then is not None:
+            text = f"begun after that, on {_at(calendar.after_freeze)}: {_usd(calendar.extra_then)} on top of today's bill instead"
+            yield from wrapped(text, width, "  ")
     else:
         yield from wrapped("never paid back: the plan saves nothing an hour", width, "  ")
 
@@ -91,7 +94,7 @@ def _payback(plan: Plan, calendar: Calendar) -> str:
     saving = plan.cost_now.amount - plan.cost_then.amount
     if not calendar.payback_hours:
         return f"nothing comes on top of today's bill, so each hour saves from the first release on: {saving:,.2f} USD once all is over"
-    by = f", that is by {_at(calendar.payback_at)}" if calendar.payback_at is not None else ""
+    by = f"; if begun now, by {_at(calendar.payback_at)}" if calendar.payback_at is not None else ""
     names = dict.fromkeys(name for d in calendar.waves for name in d.waits)
     waits = f" (what waiting for {', '.join(clean(n) for n in names)} costs is in it)" if names else ""
     return f"paid back in {duration(calendar.payback_hours * 3600)} of the saving of {saving:,.2f} USD an hour{by}{waits}"
@@ -147,7 +150,7 @@ def _blocked_for_now(plan: Plan, width: int) -> Iterator[str]:
     )
     if held:
         said = ", ".join(f"{code} {n:,}" for code, n in held.most_common())
-        yield from wrapped(f"blocked while both sides are up, because: {said}", width, "  ")
+        yield from wrapped(f"blocked, because: {said}", width, "  ")
     yield from (line for c in plan.checks if c.name == "stages" for line in wrapped(clean(c.detail), width, "  "))
 
 

@@ -27,7 +27,7 @@ def _cell(e: Explained, width: int, stage: int) -> Iterator[str]:
     yield from wrapped(clean(o.reason.text), width, "  ")
     if stage > 1:
         yield from wrapped(f"in stage {stage}: there is room for it once what stage {stage - 1} leaves is given back", width, "  ")
-    if o.cost_then is not None:
+    if o.cost_then is not None and o.kind == "move":
         change = change_text(o.cost_now, o.cost_then)
         yield f"  {money_text(o.cost_now)} > {money_text(o.cost_then)} USD an hour by its share of GPUs ({change})"
     if o.hours is not None and o.kind == "move":

@@ -11,6 +11,13 @@ LONGEST = 8
 WORDS = {"move": "move", "stay": "stay", "infeasible": "blocked"}
 
 
+def covered_text(s: Sensitivity) -> str:
+    """Return how many pools each book prices, where one does not price all; the others' price says nothing about that book."""
+    partly = [c for c in s.cases if c.by_book is not None and c.by_book < c.pools]
+    said = ", ".join(f"{clean(c.name).removeprefix('prices: ')} {c.by_book} of {c.pools}" for c in partly)
+    return f"pools that a book prices itself, the others go by list or the fleet file: {said}" if said else ""
+
+
 def render_sensitivity(s: Sensitivity, *, width: int = WIDTH, most: int = MOST_FLIPS) -> str:
     """Return a table of all cases and one of the cells that flip."""
     currency = s.cases[0].cost_now.currency if s.cases else ""
@@ -30,6 +37,7 @@ def render_sensitivity(s: Sensitivity, *, width: int = WIDTH, most: int = MOST_F
         for c in s.cases
     ]
     lines += columns([head, *rows], right=range(1, 8), indent="  ", width=width)
+    lines += wrapped(covered_text(s), width, "  ")
     if not s.flips:
         return "\n".join([*lines, "", "No cell flips."]) + "\n"
     lines += ["", f"{counted(len(s.flips), 'cell')} flip; the dearest first"]

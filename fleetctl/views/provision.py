@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
+from fleetctl.domain.capacity import ProvisionIntent
 from fleetctl.domain.people import Diagnostic, Signal
 from fleetctl.domain.pool import PoolSpec
 from fleetctl.domain.provision import CapacityVerdict, ProvisionPlan, ResourceChange
@@ -131,9 +132,20 @@ def outcome_row(o: ProvisionOutcome, drift: Sequence[Diagnostic], notices: Seque
         "orphans": o.orphans,
         "removed": o.removed,
         "usd_per_hour": o.usd_per_hour,
+        "findings": o.findings,
         "drift": tuple(drift),
         "notices": tuple(notices),
     }
+
+
+def unfinished_lines(found: Sequence[ProvisionIntent], *, width: int = WIDTH) -> tuple[str, ...]:
+    """Return the tries that did not end of pools that no plan makes any more, one paragraph each."""
+    lines = [
+        f"pool/{i.pool}: a try of {i.at:%Y-%m-%d %H:%M} UTC at {i.place.text} did not end, and the plan makes the pool no more; machines "
+        f"of it may stand and cost. Run: fleetctl release {i.pool}, or look for the tag fleetctl-intent={i.tag}"
+        for i in found
+    ]
+    return tuple(_fitted(lines, width))
 
 
 def drift_lines(found: Sequence[Diagnostic], *, width: int = WIDTH) -> tuple[str, ...]:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from decimal import Decimal
 
 from fleetctl.domain.rebalance import Limits, RebalanceRun, Shift, StandingApproval
+from fleetctl.domain.units import Money
 from fleetctl.views.columns import WIDTH, clean, columns, counted, duration, wrapped
+from fleetctl.views.plan import added_up
 
 MOST_ROWS = 40
+MONTH_H = 730
 WORDS = {"amd": "to AMD", "nvidia": "back to NVIDIA"}
 WITHIN = {"amd": "from AMD to AMD", "nvidia": "from NVIDIA to NVIDIA"}
 
 
 def render_run(run: RebalanceRun, *, dry: bool, limits: Limits | None = None, width: int = WIDTH) -> str:
     """Return a run as text of at most `width` columns; with the limits that it kept."""
-    change = run.cost_then.amount - run.cost_now.amount
     lines = [
         f"Rebalance at {run.at:%Y-%m-%d %H:%M} UTC, price book {clean(run.price_book_id)}",
-        f"  now {run.cost_now.amount:,.2f} USD an hour, then {run.cost_then.amount:,.2f} ({change:+,.2f})",
+        *wrapped(_bill(run), width, "  "),
+        *([] if run.on_top is None else wrapped(_once(run, run.on_top), width, "  ")),
         *([] if limits is None else wrapped(_limits(limits), width, "  ")),
         *wrapped(_moves(run), width, "  "),
     ]
@@ -26,6 +30,7 @@ def render_run(run: RebalanceRun, *, dry: bool, limits: Limits | None = None, wi
         lines += ["", *_table(run.shifts[:MOST_ROWS], width)]
         if len(run.shifts) > MOST_ROWS:
             lines.append(f"  and {len(run.shifts) - MOST_ROWS:,} more: -o json")
+        lines += wrapped(_sum(run), width, "  ")
     held = Counter(h.reason.code for h in run.held)
     if held:
         lines += ["", f"Held back: {counted(len(run.held), 'cell')}"]
@@ -36,6 +41,30 @@ def render_run(run: RebalanceRun, *, dry: bool, limits: Limits | None = None, wi
     for note in run.notes[:MOST_ROWS]:
         lines += wrapped(clean(note), width, "  ")
     return "\n".join([*lines, "", *wrapped(_end(run, dry), width)]) + "\n"
+
+
+def _bill(run: RebalanceRun) -> str:
+    change = run.cost_then.amount - run.cost_now.amount
+    month = f" ({change * MONTH_H:+,.0f} in a month of {MONTH_H} h)" if change else ""
+    return f"bill: now {run.cost_now.amount:,.2f} USD an hour, then {run.cost_then.amount:,.2f}: {change:+,.2f} an hour{month}"
+
+
+def _once(run: RebalanceRun, extra: Money) -> str:
+    """Return what the moves cost once, and by when that is earned back."""
+    if not extra.amount:
+        return "once: nothing on top of today's bill while both sides are up"
+    by = f", earned back by {run.earned_at:%Y-%m-%d %H:%M} UTC" if run.earned_at is not None else ", never earned back"
+    return f"once: {extra.amount:,.2f} USD on top of today's bill while both sides are up{by}, if begun now"
+
+
+def _sum(run: RebalanceRun) -> str:
+    """Return how the rows add up to the change of the bill, and what PAYBACK is; "" where a price is unknown."""
+    known = [-s.saving_usd_per_hour.amount for s in run.shifts if s.saving_usd_per_hour is not None]
+    if len(known) < len(run.shifts):
+        return ""
+    also = f", and by {counted(run.under_way, 'cell')} under way" if run.under_way else ""
+    text = added_up(sum(known, Decimal(0)), run.cost_then.amount - run.cost_now.amount, also)
+    return f"{text}. PAYBACK: of a cell's own double run, by its share alone"
 
 
 def _end(run: RebalanceRun, dry: bool) -> str:
@@ -80,12 +109,12 @@ def _table(shifts: tuple[Shift, ...], width: int) -> list[str]:
             clean(s.source),
             clean(s.target),
             "home" if s.order == "home" else "migrate",
-            "?" if s.saving_usd_per_hour is None else f"{s.saving_usd_per_hour.amount:,.2f}",
+            "?" if s.saving_usd_per_hour is None else f"{-s.saving_usd_per_hour.amount:+,.2f}",
             "-" if s.payback_hours is None else duration(s.payback_hours * 3600),
         )
         for s in shifts
     ]
-    head = ("CELL", "FROM", "TO", "BY", "USD/H SAVED", "PAYBACK")
+    head = ("CELL", "FROM", "TO", "BY", "USD/H", "PAYBACK")
     return columns([head, *rows], right=(4, 5), width=width)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from html import escape
 
 from fleetctl.domain.event import Event
+from fleetctl.domain.evidence import cached_shares
 from fleetctl.domain.report import ReportData
 from fleetctl.domain.units import Money
 from fleetctl.views.columns import clean, counted, duration, percent
@@ -205,12 +206,16 @@ def _cell(data: ReportData, s: CellStory) -> str:
         reason = f": {declared.lane.reason}{by}" if declared.lane.reason else ""
         lane = f"Evidence lane {declared.lane.kind}{reason}. "
     last = s.looks[-1].why if s.looks else "no look yet"
+    cached = next((c for look in reversed(s.looks) if (c := cached_shares(look.arms)) is not None), None)
+    shares = ""
+    if cached is not None:
+        shares = f" Cached prompt tokens: {cached['baseline']:.1%} on the source, {cached['canary']:.1%} on the target."
     charts = [share_chart(s), latency_chart(s), *evidence_charts(s)]
     panels = "".join(_panel(c) for c in charts)
     return (
         f'<section class="cell" id="cell-{_t(s.cell)}">'
         f'<header><h2>{_t(s.cell)}</h2>{_badge(s.outcome)}<span class="meta">{route}</span></header>'
-        f'<p class="why">{_t(lane)}Started {s.start:%H:%M:%S} UTC, {duration(s.seconds)} long. Last look: {_t(last)}.</p>'
+        f'<p class="why">{_t(lane)}Started {s.start:%H:%M:%S} UTC, {duration(s.seconds)} long. Last look: {_t(last)}.{_t(shares)}</p>'
         f'<div class="grid">{panels}</div></section>'
     )
 

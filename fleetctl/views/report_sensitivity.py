@@ -6,6 +6,7 @@ from html import escape
 
 from fleetctl.domain.sensitivity import Case, Sensitivity
 from fleetctl.views.columns import clean, counted
+from fleetctl.views.plan_sensitivity import covered_text
 
 MOST_FLIPS = 60
 """Flipping cells in the table, the dearest ones."""
@@ -28,8 +29,13 @@ def sensitivity_section(s: Sensitivity | None) -> str:
     title = f'<header><h3>Bill and outcomes by case</h3><ul class="legend">{keys}<li>| bill of today at those prices</li></ul></header>'
     return (
         f'{head}<p class="meta">Each case is a whole plan, with its own proof: AMD throughput 10 % less and more, and each price book.</p>'
-        f'<div class="panel">{title}<div class="scroll">{_chart(s)}</div></div>{_flips(s)}'
+        f'<div class="panel">{title}<div class="scroll">{_chart(s)}</div></div>{_covered(s)}{_flips(s)}'
     )
+
+
+def _covered(s: Sensitivity) -> str:
+    text = covered_text(s)
+    return f'<p class="meta">{_t(text)}.</p>' if text else ""
 
 
 def _t(text: object) -> str:

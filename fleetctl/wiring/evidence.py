@@ -113,7 +113,7 @@ class EvidenceMaker:
         from fleetctl.adapters.secrets.files import FileSecrets
 
         ref = connection.secrets.get(what)
-        return (lambda: FileSecrets().resolve(ref)) if ref is not None else None
+        return (lambda: FileSecrets(self._workspace).resolve(ref)) if ref is not None else None
 
     def _recording(self, connection: Connection) -> EvidenceSource:
         from fleetctl.adapters.recording.evidence import RecordedEvidence
@@ -164,7 +164,7 @@ class EvidenceMaker:
 
         folder = self._folder() / "probes" / connection.name
         recorded = RecordedEvidence(folder, now=self._now, metrics=("ttft", "token_time", "nll"), may_begin=True, per_class=50)
-        return Probed(PairedProbes(spec, Recorder(folder).add), recorded, least=int(float(s.get("least", 200))))
+        return Probed(PairedProbes(spec, Recorder(folder, needed=recorded.needed).add), recorded, least=int(float(s.get("least", 200))))
 
     def _replay(self, connection: Connection) -> EvidenceSource:
         from fleetctl.adapters.paired.runner import PairedProbes
@@ -188,7 +188,8 @@ class EvidenceMaker:
 
         folder = self._folder() / "replays" / connection.name
         recorded = RecordedEvidence(folder, now=self._now, slo_latency_ms=self._slo(connection.name), may_begin=True, per_class=50)
-        return Probed(PairedProbes(spec, Recorder(folder).add), recorded, least=int(float(connection.settings.get("least", 200))))
+        recorder = Recorder(folder, needed=recorded.needed)
+        return Probed(PairedProbes(spec, recorder.add), recorded, least=int(float(connection.settings.get("least", 200))))
 
     def _replay_spec(self, connection: Connection, c: CellId) -> PairSpec:
         """Return what is replayed for a cell, as fast as the workload's shadow allows. Raises ConfigInvalid (config.replay)."""

@@ -201,15 +201,17 @@ def needed_setting(connection: Connection, key: str, what: str) -> str:
     return found
 
 
-def set_shadow_rate(router: Router, c: CellId, copies_per_s: float, requests_per_s: float) -> None:
-    """Let a router copy a cell's requests to the collector, at most so many a second where it can count, else that share of the traffic."""
+def set_shadow_rate(router: Router, c: CellId, copies_per_s: float, requests_per_s: float, max_share: float) -> None:
+    """Let a router copy a cell's requests to the collector: never more than that share of them, and at most so many a second, which a
+    router that cannot count takes from the declared traffic."""
     from fleetctl.adapters.routers.envoy.router import EnvoyRouter
     from fleetctl.adapters.routers.haproxy.router import HaproxyRouter
 
     if isinstance(router, HaproxyRouter):
-        router.set_shadow(c, copies_per_s)
+        router.set_shadow(c, copies_per_s, max_share)
     elif isinstance(router, EnvoyRouter):
-        router.set_shadow(c, min(1.0, copies_per_s / requests_per_s) if requests_per_s > 0 else float(copies_per_s > 0))
+        wanted = copies_per_s / requests_per_s if requests_per_s > 0 else float(copies_per_s > 0)
+        router.set_shadow(c, min(max_share, wanted))
 
 
 def _known(connection: Connection) -> str:

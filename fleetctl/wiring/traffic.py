@@ -203,12 +203,27 @@ class Traffic(Base):
 
         connection = self._connection_of(c)
         router = self.router_of(c)
-        per_s = self.fleet.workload(self.fleet.cell(c).workload).traffic.requests_per_s
+        workload = self.fleet.workload(self.fleet.cell(c).workload)
+        share = workload.shadow.max_share if workload.shadow is not None else 0.0
 
         def set_rate(cell: CellId, milli_per_s: int) -> None:
-            set_shadow_rate(router, cell, milli_per_s / 1000, per_s)
+            set_shadow_rate(router, cell, milli_per_s / 1000, workload.traffic.requests_per_s, share)
 
-        return ShadowFiles(Path(needed_setting(connection, "shadow_folder", "shadow")), set_rate=set_rate)
+        folder = Path(needed_setting(connection, "shadow_folder", "shadow"))
+        return ShadowFiles(folder, set_rate=set_rate, forbids=self._forbids_copies)
+
+    def _forbids_copies(self, c: CellId) -> str:
+        """Return why no copy of a cell's requests may go to its target, "" where they may: its data may be served in some regions only."""
+        cell, rollout = self.fleet.cell(c), self.store.load(c)
+        if rollout is None:
+            return "it has no rollout, so nobody knows where copies would go"
+        allowed = dict.fromkeys((cell.region, *cell.regions))
+        target = next((p for p in self.fleet.pools if p.id == rollout.spec.target), None)
+        if target is None:
+            return f"the region of its target {rollout.spec.target} is not known"
+        if target.region not in allowed:
+            return f"its data may be served from {' or '.join(allowed)} only, its target is in {target.region}"
+        return ""
 
     def tick_ports(self) -> TickPorts:
         """Return all that a tick touches."""

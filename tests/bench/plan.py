@@ -219,7 +219,7 @@ def main() -> None:
         return
     sizes = tuple(int(a) for a in sys.argv[1:]) or SIZES
     rows = list(_rows(sizes))
-    out: dict[str, Any] = {"rows": rows, **melange(), **churn()}
+    out: dict[str, Any] = {"rows": rows, **melange(), **churn(), "growth_exponent": None}
     if len(rows) > 1:
         a, b = rows[0], rows[-1]
         scale = math.log(b["workloads"] * math.log(b["workloads"]) / (a["workloads"] * math.log(a["workloads"])))

@@ -156,3 +156,24 @@ def test_the_real_model_with_another_type_of_cache_is_compared_by_answers_items_
     assert abs(scored.numbers["baseline"] - scored.numbers["canary"]) <= 0.3
     assert (vectors.kind, vectors.missing) == ("INCONCLUSIVE", 88)
     assert vectors.numbers["cosine_p1"] > 0.99
+
+
+@needs_model
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("kv", "kind", "cosine", "overlap"), [("f16", "PASS", (0.9999, 1.0), (0.999, 1.0)), ("q4_0", "FAIL", (0.9, 0.995), (0.7, 0.97))]
+)
+def test_vectors_of_a_whole_set_on_the_real_model(
+    tmp_path: Path, kv: str, kind: str, cosine: tuple[float, float], overlap: tuple[float, float]
+) -> None:
+    """100 built-in texts, as many as a verdict rests on: the same cache passes, a 4-bit one fails."""
+    with ExitStack() as stack:
+        one = stack.enter_context(llm(tmp_path, "f16", name="smollm-lab-b1", embeddings=1))
+        other = stack.enter_context(llm(tmp_path, kv, name="smollm-lab-c1", embeddings=1))
+        both = Both(tmp_path, one, other, SMOL)
+        both.most = 100
+        found = both.run("embeddings")
+    assert (found.kind, found.numbers["texts"]) == (kind, 100.0), found.why
+    assert cosine[0] <= found.numbers["cosine_p1"] <= cosine[1] + 1e-9
+    assert overlap[0] <= found.numbers["overlap"] <= overlap[1] + 1e-9

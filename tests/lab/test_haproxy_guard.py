@@ -172,6 +172,21 @@ def test_the_prober_is_bounded_and_tells_a_dead_router(own: Rig) -> None:
         _prober(own).ready(PoolId("p"), CellId("x y"))
 
 
+def test_the_tee_never_copies_more_than_its_share_however_often_it_is_told(own: Rig) -> None:
+    own.healthy()
+    router = own.router()
+    for n in range(60):
+        router.set_shadow(CELL, 1_000, 0.1)  # as every tick of the phase does
+        assert own.ask(key=f"s{n}").status == 200
+    until(lambda: router.tee_counts()["waiting"] == 0 and router.tee_counts()["sent"] >= 6, "sent")
+    assert router.tee_counts()["sent"] == 6
+    router.set_shadow(CELL, 1_000, 0.0)
+    assert own.ask(key="none").status == 200
+    assert router.tee_counts()["sent"] == 6
+    with pytest.raises(TrafficNotApplied, match="is not within 0 to 1"):
+        router.set_shadow(CELL, 1, 1.5)
+
+
 def test_the_tee_copies_bodies_without_credentials_and_keeps_its_rate(own: Rig) -> None:
     own.healthy()
     router = own.router()

@@ -200,6 +200,18 @@ def test_full_queue_drops_and_counts(tmp_path: Path) -> None:
         assert len(running.pairs(counts["queued"])) == counts["queued"]
 
 
+def test_copies_cost_no_more_tokens_an_hour_than_they_may(tmp_path: Path) -> None:
+    with collector(tmp_path, side_by_side, tokens_per_hour=100) as (running, router):  # a comparison costs 2 x (20 + 4)
+        for n in range(1, 4):
+            assert running.copy() == 202
+            running.pairs(n)
+        assert [running.copy() for _ in range(3)] == [429] * 3
+        assert running.copy(SUMMARY, {"model": "m", "prompt": "another cell"}) == 202, "each cell has its own"
+        counts = running.counts()
+        assert (counts["compared"], counts["tokens"], counts["over_budget"]) == (3, 144, 3)
+        assert len([path for path, _, _ in router.asked if CHAT in path]) == 6
+
+
 @pytest.mark.parametrize(
     ("canary", "error"),
     [
@@ -262,6 +274,9 @@ def test_collector_ends_when_told(tmp_path: Path, sig: signal.Signals) -> None:
         ({"port": -1}, "config.shadow"),
         ({"router_url": "ftp://x"}, "config.shadow"),
         ({"cells": {"../x": {}}}, "config.shadow"),
+        ({"router_url": "http://router.eu.example.com:8080"}, "config.shadow"),
+        ({"router_url": "http://10.1.2.3:8080"}, "config.shadow"),
+        ({"tokens_per_hour": -1}, "config.shadow"),
         ({"pin_key_file": "/nonexistent"}, "credentials.missing"),
     ],
 )

@@ -206,6 +206,22 @@ def test_a_held_host_stays_even_when_terraform_is_run_by_hand(bench: TerraformBe
     assert bench.made() == set()
 
 
+def test_a_host_of_another_pool_in_this_one_s_state_is_not_destroyed_with_it(bench: TerraformBench) -> None:
+    bench.provisioner.apply(bench.provisioner.plan([spec()], bench.run("1")), TOKEN, ignore)
+    state = bench.work / POOL / "terraform.tfstate"
+    told = json.loads(state.read_text())
+    strays = [i for r in told["resources"] for i in r["instances"] if i["index_key"] == "mi300x-lab-2"]
+    for stray in strays:
+        for side in ("input", "output"):
+            stray["attributes"][side]["value"]["pool"] = "nvidia-lab"
+    state.write_text(json.dumps(told))
+    with pytest.raises(ProvisionFailed) as caught:
+        bench.provisioner.destroy(POOL, permit())
+    assert caught.value.code == "provision.refused"
+    assert "nvidia-lab" in caught.value.message
+    assert bench.made() == {"mi300x-lab-1", "mi300x-lab-2"}
+
+
 def test_variables_stand_in_one_private_file_and_in_no_log(bench: TerraformBench, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     usual = {"vendor": "amd", "sku": "lab-mi300x", "region": "lab", "host_count": 1, "lab_root": str(bench.hosts), "tags": {"note": MARK}}

@@ -37,6 +37,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
             billions=draw(st.sampled_from([0.5, 8.0, 70.0, 405.0])),
             replicas=draw(st.integers(1, 5)),
             accelerators_per_replica=draw(st.sampled_from([1, 2, 3, 4, 8, 16])),
+            apart=draw(st.sampled_from(["", "", "g"])),
         )
         for i in range(draw(st.integers(1, 4)))
     )

@@ -24,6 +24,8 @@ from fleetctl.lab.engine_metrics import REQUEST_BOUNDS, TOKEN_BOUNDS, TTFT_BOUND
 from fleetctl.usecases.evidence import CounterEvidence
 
 CELL = CellId("chat")
+SLO_MS = 2_500.0
+"""One of the engine's bounds."""
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TTFT = GuardrailSpec(name=Guardrail("ttft"), margin=0.25, fail_margin=0.1)
 ERRORS = GuardrailSpec(name=Guardrail("errors"), margin=0.02, fail_margin=0.005)
@@ -95,7 +97,7 @@ class FakeScraper:
 
 
 def begun(scraper: FakeScraper) -> tuple[CounterEvidence, Cursor]:
-    source = CounterEvidence(scraper, now=lambda: scraper.now, settle_s=10, slo_latency_ms={CELL: 2_400.0})
+    source = CounterEvidence(scraper, now=lambda: scraper.now, settle_s=10, slo_latency_ms={CELL: SLO_MS})
     scraper.serve(1_000)
     thresholds = source.freeze(CELL, (1.1, 1.25), 1_000)
     assert thresholds is not None
@@ -161,6 +163,18 @@ def test_shares_in_points_pass_and_fail_from_counters() -> None:
     assert run(FakeScraper(), (ERRORS, SLO))[0][0] == "PASS"
     assert run(FakeScraper(errors=0.05), (ERRORS,))[0] == ("FAIL", "failed on errors")
     assert run(FakeScraper(factor=1.6), (SLO,))[0] == ("FAIL", "failed on slo_misses")
+
+
+WHERE = [(2_500.0, "PASS"), (2_400.0, "INCONCLUSIVE"), (2_501.0, "INCONCLUSIVE"), (3.6e6, "INCONCLUSIVE")]
+
+
+@pytest.mark.parametrize(("slo_ms", "kind"), WHERE)
+def test_misses_pass_only_where_a_bound_is_the_promised_latency(slo_ms: float, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two bounds every canary request could miss it and none would be seen to."""
+    monkeypatch.setattr("tests.unit.test_bucket_evidence.SLO_MS", slo_ms)
+    verdicts = run(FakeScraper(), (ERRORS, SLO))
+    assert verdicts[0][0] == kind
+    assert kind == "PASS" or "no bound of the buckets is the promised latency" in verdicts[2][1]
 
 
 def test_requests_that_end_before_counting_begins_are_left_out() -> None:

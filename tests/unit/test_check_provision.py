@@ -52,6 +52,20 @@ def test_a_machine_in_service_is_not_restarted_by_a_change_in_place(
 
 
 @pytest.mark.parametrize(
+    ("changed", "permitted", "codes"),
+    [(("tags",), (), []), (("ip_configuration",), (), ["provision.restarts"]), (("ip_configuration", "tags"), (TWO,), [])],
+)
+def test_a_host_in_service_keeps_its_place_in_the_network(
+    changed: tuple[str, ...], permitted: tuple[PoolId, ...], codes: list[str]
+) -> None:
+    kind = "azurerm_network_interface"
+    found = check_provision(
+        _plan(replace(_change(("update",), kind=kind), changed=changed)), [ONE], permitted=permitted, allowed_types=[kind]
+    )
+    assert [f.code for f in found] == codes
+
+
+@pytest.mark.parametrize(
     ("machines", "changed", "holds", "permitted", "codes"),
     [
         (0, ("tag", "launch_template"), (TWO,), (), []),

@@ -10,6 +10,7 @@ import pytest
 from fleetctl.analysis.judge import BREAKER, fresh, judge
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.workload import Guardrail, GuardrailSpec
+from fleetctl.errors import ConfigInvalid
 from fleetctl.rollout.decide import decide
 from fleetctl.rollout.gates import gate
 from tests.fakes.recorder import Recorder, even, lognormal_table
@@ -33,6 +34,27 @@ def test_t09_and_t30_silence_holds_the_weight_and_goes_on_by_itself() -> None:
     s.run(240, lambda: bool(s.rollout().ended))
     assert s.rollout().ended == "complete"
     assert [n.kind for n in s.notices.sent if "fail" in n.kind] == []
+
+
+def test_t33_a_series_that_is_not_there_lets_nobody_onto_the_target_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where no guardrail needs quantiles: events of a mistyped counter would be none for ever."""
+    made = tiny()
+    only = replace(
+        made, phases=tuple(replace(p, guardrails=tuple(g for g in p.guardrails if g.name == Guardrail("errors"))) for p in made.phases)
+    )
+    s = Simulation(of=only, rate_per_s=40)
+
+    def freeze(c: CellId, scales: tuple[float, ...], least: int) -> None:
+        raise ConfigInvalid("config.series", "Prometheus has no shop_faild_total")
+
+    with monkeypatch.context() as m:
+        m.setattr(s.evidence, "freeze", freeze)
+        s.begin()
+        s.run(60)
+        assert (s.rollout().phase, s.bp()) == ("preflight", 0)
+        assert "shop_faild_total" in list(s.store.rows(s.cells[0], None))[-1].why
+    s.run(60, lambda: s.bp() > 0)
+    assert s.bp() > 0, "and goes on once it is right"
 
 
 def test_t31_no_traffic_is_never_a_regression() -> None:

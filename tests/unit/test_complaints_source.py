@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.adapters.prometheus.client import PrometheusApi
-from fleetctl.adapters.prometheus.scrapes import PrometheusScraper, Target
+from fleetctl.adapters.prometheus.scrapes import OwnCounter, PrometheusScraper, Target
 from fleetctl.adapters.routers.evidence import RouterLogEvidence
 from fleetctl.analysis.buckets import BucketTally
 from fleetctl.analysis.judge import fresh, judge
@@ -24,7 +24,7 @@ from fleetctl.formats.evidence_sources import check_evidence
 from fleetctl.formats.fleet_file import parse_fleet
 from fleetctl.formats.quantities import parse_share_bp
 from fleetctl.rollout.gates import gate
-from fleetctl.usecases.evidence import CounterEvidence
+from fleetctl.usecases.evidence import Combined, CounterEvidence
 from tests.fakes.json_double import JsonDouble
 from tests.rollouts import T0, all_pass, evidence, rollout, seeing
 from tests.unit.test_evidence_in_fleet_file import TEXT
@@ -117,6 +117,53 @@ def test_t10_an_error_family_that_is_absent_beside_requests_is_no_error_and_one_
     assert set(e.state.values()) == {"ok"}
 
 
+def test_t33_a_series_that_is_not_there_is_told_though_another_source_has_too_few_requests_yet() -> None:
+    class Short:
+        def freeze(self, c: CellId, scales: tuple[float, ...], least: int) -> None:
+            return None
+
+    class Wrong:
+        def freeze(self, c: CellId, scales: tuple[float, ...], least: int) -> None:
+            raise ConfigInvalid("config.series", "no such series")
+
+    with pytest.raises(ConfigInvalid):
+        Combined({"log": Short(), "prom": Wrong()}).freeze(CHAT, (1.0,), 100)  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(("events", "known"), [("shop_failed_total", True), ("shop_faild_total", False)])
+def test_t33_a_mistyped_counter_of_ones_own_is_refused_and_never_a_zero(events: str, known: bool) -> None:
+    """Its events would always be 0 on both arms, and always pass."""
+    of = [{**samples("shop_orders_total", "s:1", (10, 2_010), arm=arm)} for arm in ARMS]
+
+    def answer(query: dict[str, list[str]], headers: dict[str, str]) -> object:
+        asked = query["query"][0]
+        if asked.startswith("up{"):
+            rows: list[object] = []
+        elif asked.startswith("count("):
+            rows = [{"metric": {}, "value": [0, "2"]}] if asked == "count(shop_failed_total)" else []
+        else:
+            rows = list(of) if asked.startswith("shop_orders_total") else []
+        return {"status": "success", "data": {"resultType": "matrix", "result": rows}}
+
+    double = JsonDouble({"/api/v1/query": answer})
+    try:
+        own = (OwnCounter(name="failed", events=events, of="shop_orders_total"),)
+        api = PrometheusApi(double.url, timeout_s=5, tries=1)
+        source = CounterEvidence(
+            PrometheusScraper(api, {CHAT: ()}, load_metrics(), now=lambda: NOW + timedelta(seconds=55), own=own),
+            now=lambda: NOW + timedelta(seconds=55),
+            settle_s=0.1,
+        )
+        if known:
+            source.freeze(CHAT, (1.0,), 100)
+            return
+        with pytest.raises(ConfigInvalid) as caught:
+            source.freeze(CHAT, (1.0,), 100)
+    finally:
+        double.close()
+    assert "Prometheus has no shop_faild_total: mistyped, or never written" in caught.value.message
+
+
 def test_t07_arms_that_are_read_from_one_replica_are_refused_before_the_first_step() -> None:
     same = tuple(Target(arm=arm, instance="b:1", system="tgi", version="3.3.6", needs=()) for arm in ARMS)
     double = prometheus({"b:1": "1"}, [samples("tgi_request_count", "b:1", (10, 210))])
@@ -134,6 +181,25 @@ def test_t07_arms_that_are_read_from_one_replica_are_refused_before_the_first_st
         double.close()
     assert caught.value.code == "config.series"
     assert set(tally.evidence(LATER).state.values()) == {"same_series"}
+
+
+@pytest.mark.parametrize(
+    ("baseline", "canary"),
+    [
+        ("10.0.0.1:8000", "10.0.0.1:8000"),
+        ("localhost:8000", "127.0.0.1:8000"),
+        ("[::1]:8000", "localhost:08000"),
+        ("GPU1:8000", "gpu1:8000"),
+        ("[::1]:8000", "[0:0:0:0:0:0:0:1]:8000"),
+        ("10.0.0.1:8000", "[::ffff:10.0.0.1]:8000"),
+        ("10.0.0.1:8000", "10.1:8000"),
+        ("10.0.0.1:8000", "010.0.0.1:8000"),
+    ],
+)
+def test_t07_one_replica_under_two_spellings_is_refused_in_the_file(baseline: str, canary: str) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        parse_fleet(TEXT.replace("10.0.0.1:8000", baseline).replace("10.0.0.9:8000", canary), file="f.yaml")
+    assert any(said in " ".join(caught.value.details) for said in ("stands on both sides", "neither an IP address nor"))
 
 
 def test_t13_what_the_client_ended_counts_neither_as_good_nor_as_failed(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
+import pytest
+
 from fleetctl.domain.event import Event
 from fleetctl.domain.evidence import LookRow
 from fleetctl.domain.fleet import Fleet
@@ -18,6 +20,7 @@ from fleetctl.usecases.finance import finance
 from fleetctl.views.finance import finance_csv
 from tests.cases.planning_fleet import ANA, NOW, lab_fleet, plan_of
 from tests.fakes.rollouts import rollout
+from tests.unit.test_plan_stages import powered
 
 CHAT = CellId("chat-lab")
 H = timedelta(hours=1)
@@ -106,3 +109,17 @@ def test_the_file_is_a_table_and_formulas_are_inert() -> None:
     assert rows[-1]["row"] == "fleet"
     assert Decimal(rows[-1]["now_usd_per_hour"]) == data.plan.cost_now.amount
     assert {len(r) for r in csv.reader(io.StringIO(text))} == {30}
+
+
+def test_a_cell_of_a_later_stage_runs_on_both_sides_from_that_stage_on() -> None:
+    fleet = powered(1, cells=2)
+    plan = plan_of(fleet)
+    assert plan.calendar is not None
+    assert [w.stage for w in plan.waves] == [1, 2]
+    first, second = plan.calendar.waves
+    rows = {r.wave: r for r in finance(ReportData(made_at=NOW, fleet=fleet, plan=plan)) if r.row == "cell"}
+    for wave, dates in ((1, first), (2, second)):
+        amounts = rows[wave].amounts
+        assert amounts.then is not None
+        assert amounts.planned_extra is not None
+        assert float(amounts.planned_extra) == pytest.approx(float(amounts.then) * ((dates.end - dates.start) / H), abs=0.01)

@@ -309,7 +309,8 @@ def test_a_cache_gap_blocks_latency_pass_and_slight_fail_but_not_a_gross_one() -
     looks = [look(cached(100 * i, 0.8), cached(100 * i, 0.3), second=10.0 * i) for i in range(1, 31)]
     _, rows = run(looks, (ERRORS, LATENCY))
     assert kinds(rows[-1]) == {"all": "INCONCLUSIVE", "errors": "PASS", "latency": "INCONCLUSIVE"}
-    assert "differ by 50%" in rows[-1][2].detail
+    assert "differ by 50 points (source 80%, target 30%)" in rows[-1][2].detail
+    assert [v.confounded for v in rows[-1]] == [False, False, True]
     slower = {1.0: (900, 700, 450, 300, 90), 1.1: (800, 550, 300, 180, 45), 1.25: (600, 300, 130, 60, 9), 1.5: (52, 11, 2, 1, 0)}
     double = dict.fromkeys(EQUAL, (990, 980, 960, 940, 900))
 

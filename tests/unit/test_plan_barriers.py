@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 
@@ -69,6 +70,26 @@ def test_egress_counts_like_the_moves_own_cost_and_the_checker_agrees() -> None:
     assert dear.certificate is not None
     assert float(dear.certificate.moving.amount - free.certificate.moving.amount) == pytest.approx(per_hour, abs=0.02)
     assert only(fleet_of(replace(WAY, egress_usd_per_gb=99.0))).reason.code == "price.dearer"
+
+
+@pytest.mark.parametrize("per_gb", [0.0, 0.09, 1.5])
+def test_the_price_that_would_change_a_stay_is_that_at_which_it_changes(per_gb: float) -> None:
+    """Egress does not fall with the price of a VM, so it is no part of what scales."""
+
+    def at(price: float) -> Outcome:
+        pools = (fleet_of().pools[0], replace(fleet_of().pools[1], price_usd_per_hour=Decimal(f"{price:.2f}")))
+        return only(fleet_of(replace(WAY, egress_usd_per_gb=per_gb), pools=pools))
+
+    stays = at(90.0)
+    assert stays.reason.code == "price.dearer"
+    even = float((stays.change or "").split("It pays below ")[1].split()[0])
+    assert at(even - 0.02).kind == "move"
+    assert at(even + 0.02).kind == "stay"
+
+
+def test_where_egress_alone_costs_as_much_no_price_is_promised() -> None:
+    outcome = only(fleet_of(replace(WAY, egress_usd_per_gb=99.0)))
+    assert "at no price of a VM" in (outcome.change or "")
 
 
 @pytest.mark.parametrize(("ends", "code"), [("", "move.cheaper"), ("2027-02-27", "ends.target"), ("2027-02-28", "move.cheaper")])

@@ -77,7 +77,7 @@ def test_source_vms_are_given_back_wave_by_wave_and_cost_until_then() -> None:
     assert calendar.payback_hours == pytest.approx(2 * 50 * 28 / 100)
     assert calendar.payback_at == NOW + 32 * H + 28 * H
     said = " ".join(render_plan(plan, fleet_of()).split())
-    assert "paid back in 28.0 h of the saving of 100.00 USD an hour, that is by 2026-12-03 00:00" in said
+    assert "paid back in 28.0 h of the saving of 100.00 USD an hour; if begun now, by 2026-12-03 00:00" in said
 
 
 def test_new_vms_cost_on_top_until_the_source_is_given_back_not_until_their_own_soak_is_over() -> None:
@@ -106,6 +106,23 @@ def test_the_time_that_a_freeze_holds_a_wave_is_in_what_it_costs_and_when_it_is_
     assert plan.overlap_cost.amount - free.overlap_cost.amount == Decimal(100 * 20)
     assert calendar.payback_at == NOW + (52 + 28) * H
     assert "(what waiting for fair costs is in it)" in " ".join(render_plan(plan, fleet).split())
+    assert calendar.extra_then is None, "begun later it would cost as much: the first source pays for both"
+
+
+def test_what_it_would_cost_on_top_if_begun_after_the_freeze_is_said() -> None:
+    """Begun now both soaks end inside it: new VMs cost on top for 200 h instead of 28."""
+    fleet = fleet_of(FreezeWindow(name="fair", start=NOW + 20 * H, end=NOW + 200 * H))
+    plan = plan_of(fleet)
+    calendar = calendar_of(plan)
+    assert plan.overlap_extra is not None
+    assert plan.overlap_extra.amount == Decimal(2 * 50 * 200)
+    assert calendar.after_freeze == NOW + 200 * H
+    assert calendar.extra_then is not None
+    assert calendar.extra_then.amount == Decimal(2 * 50 * 28)
+    said = " ".join(render_plan(plan, fleet).split())
+    assert "begun after that, on 2026-12-08 20:00: 2,800.00 USD on top of today's bill instead" in said
+    free = calendar_of(plan_of(fleet_of()))
+    assert (free.after_freeze, free.extra_then) == (None, None)
 
 
 def test_where_no_vm_has_to_come_nothing_is_on_top() -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from fleetctl.catalog import load_catalog
 from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.ids import PoolId
 from fleetctl.formats.fleet_file import read_fleet
+from fleetctl.planning.placement import hourly
 from fleetctl.views.plan import render_plan
 from tests.cases.generated_fleet import Shape, generated_fleet
 from tests.cases.planning_fleet import plan_of
@@ -68,6 +72,23 @@ def test_the_six_show_move_stay_and_blocked() -> None:
     assert outcomes["memo"] == ("infeasible", "lane.too_slow")
     assert outcomes["kernels"] == ("infeasible", "licence")
     assert {outcomes[w][0] for w in ("chat", "summaries", "assistant")} == {"move"}
+
+
+def test_what_whole_vms_would_cost_is_vms_times_prices_and_the_move_itself() -> None:
+    fleet, catalog = example("two-clouds"), load_catalog()
+    found = [o for o in plan_of(fleet).outcomes if o.reason.code == "price.whole_vms"]
+    assert len(found) >= 3
+    for o in found:
+        said = re.search(r"frees (\S+) of (\S+) and opens (\S+) of (\S+) for (\d+) GPUs?: ([\d,.]+) USD/h more", o.reason.text)
+        assert said is not None, o.reason.text
+        freed, opened = (0 if n == "none" else int(n) for n in said.group(1, 3))
+        source, target = (hourly(fleet.pool(PoolId(n)), catalog) for n in said.group(2, 4))
+        assert source is not None
+        assert target is not None
+        vms = float(opened * target.amount - freed * source.amount)
+        move = float(said[6].replace(",", "")) - vms
+        share = float(target.amount) * int(said[5]) / 8
+        assert 0 < move < 0.1 * share, "both sides for about seven days of the 180 in which it has to pay"
 
 
 def test_what_binds_is_named_where_capacity_ends_and_where_replicas_stand_on_two_vms() -> None:

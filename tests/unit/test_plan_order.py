@@ -13,7 +13,7 @@ from fleetctl.domain.plan import Plan
 from fleetctl.domain.workload import Workload
 from fleetctl.errors import ConfigInvalid
 from fleetctl.formats.fleet_file import parse_fleet
-from fleetctl.planning import solve
+from fleetctl.planning import apart, solve
 from fleetctl.views.plan import render_plan
 from tests.cases.planning_fleet import cell, lab_fleet, plan_of, pool, workload
 
@@ -109,11 +109,35 @@ def test_where_the_proof_does_not_know_of_groups_the_gap_says_so(monkeypatch: py
     assert (free.apart, small.apart) == (None, None)
 
 
+def test_with_few_rounds_those_that_still_clash_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six of a group, five targets at five prices: each round sends one more to the next pool, and two rounds are all."""
+    monkeypatch.setattr(solve, "EXACT_CHOICES", 0)
+    monkeypatch.setattr(apart, "ROUND_CELLS", 0)
+    plan = plan_of(fleet_of(*(eight(f"w{i}", apart="bank") for i in range(6)), limits=(9,) * 5))
+    targets = [o.target for o in plan.outcomes if o.kind == "move"]
+    assert 1 <= len(targets) == len(set(targets)) < 5
+    assert all(c.ok for c in plan.checks)
+
+
 def test_pins_into_one_pool_do_not_break_a_group() -> None:
     fleet = fleet_of(eight("a", apart="x"), eight("b", apart="x"), eight("c"))
     fleet = replace(fleet, cells=tuple(replace(c, target=PoolId("m0")) for c in fleet.cells))
-    assert [(o.kind, o.reason.code) for o in plan_of(fleet).outcomes] == [
+    plan = plan_of(fleet)
+    assert [(o.kind, o.reason.code) for o in plan.outcomes] == [
         ("move", "move.cheaper"),
         ("infeasible", "apart"),
         ("move", "move.cheaper"),
     ]
+    (bad,) = [c for c in plan.checks if not c.ok]
+    assert bad.name == "conflict"
+    lines = "workloads.a.apart: x; workloads.b.apart: x; cells.a-lab.target (8 GPUs), cells.b-lab.target (8 GPUs)."
+    assert f"these lines cannot all hold while both sides are up: {lines}" in bad.detail
+
+
+def test_a_pin_beside_one_of_its_group_that_stays_names_where_that_stands() -> None:
+    fleet = fleet_of(eight("a", apart="x"), eight("b", apart="x"))
+    there = replace(fleet.pools[1], count=1, price_usd_per_hour=Decimal(1))
+    cells = (replace(fleet.cells[0], source=PoolId("m0")), replace(fleet.cells[1], target=PoolId("m0")))
+    plan = plan_of(replace(fleet, pools=(fleet.pools[0], there), cells=cells))
+    (bad,) = [c for c in plan.checks if not c.ok]
+    assert "workloads.a.apart: x; workloads.b.apart: x; cells.a-lab.source: m0; cells.b-lab.target (8 GPUs)." in bad.detail

@@ -129,6 +129,32 @@ def test_the_wait_is_read_from_the_text() -> None:
     assert trouble.wait == timedelta(seconds=17)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Unsupported argument: an argument named x is not expected here",
+        'module.amd.x\nUnsupported attribute\nThis object has no argument, nested block, or exported attribute named "y".',
+        {"error": {"code": "OperationNotAllowed", "message": "Unsupported disk controller for this size."}},
+        "Throttling of disks is on for this size",
+    ],
+)
+def test_a_common_word_is_no_code(said: object) -> None:
+    assert (classify(said).code, classify(said).action) == (UNKNOWN, Action.ASK)
+
+
+@pytest.mark.parametrize("code", [r.code for r in ROWS if r.code[1:].islower()])
+def test_a_code_that_is_a_common_word_is_known_where_it_stands_as_a_code(code: str) -> None:
+    for said in (
+        f"api error {code}: no",
+        f"{code}: no",
+        f'Status: "{code}"',
+        f"<Error><Code> {code} </Code></Error>",
+        {"Error": {"Code": code}},
+        '{"ErrorCode":"' + code + '"}',
+    ):
+        assert classify(said).code == code
+
+
 def test_json_in_a_message_is_opened() -> None:
     import json
 

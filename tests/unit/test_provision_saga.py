@@ -21,8 +21,8 @@ from fleetctl.domain.provision import Progress, Provisioned, ProvisionFailure, P
 from fleetctl.errors import CapacityUnavailable, CredentialsMissing, Interrupted, LeaseHeld, ProvisionFailed
 from fleetctl.usecases.capacity import POOL_TTL, CapacityPorts, PoolHosts, ProvisionOutcome
 from fleetctl.usecases.provision import provision
-from fleetctl.usecases.provision_causes import explained
-from fleetctl.views.provision import plan_lines
+from fleetctl.usecases.provision_causes import explained, unfinished
+from fleetctl.views.provision import plan_lines, unfinished_lines
 from tests.cases import provision_refusals as corpus
 from tests.fakes.clock import FakeClock
 from tests.fakes.cloud import FakeCloud, RefusingProvisioner
@@ -433,6 +433,38 @@ def test_two_pools_that_fail_are_both_told(world: Callable[..., World]) -> None:
     told = "\n".join(caught.value.details)
     assert "mi300x-a: error[provision.apply_failed]" in told
     assert "mi300x-b: error[credentials.refused]" in told
+
+
+def test_a_look_tells_of_a_plan_that_must_not_be_applied_beside_the_orphans_and_a_dry_run_refuses_it(world: Callable[..., World]) -> None:
+    w = world()
+    w.run()
+    w.cloud.leave(w.intent.tag, "/vm/ghost", "machine", "Succeeded")
+    w.spec = replace(SPEC, sku="lab-other")
+    with pytest.raises(ProvisionFailed) as caught:
+        w.run(apply=False)
+    assert caught.value.code == "provision.refused"
+    (told,) = provision(w._plan(), _fleet(), w.folder / "look", w.ports(), lambda _: None, apply=False, refuse=False)
+    assert {f.code for f in told.findings} == {"provision.destroys"}
+    assert [o.name for o in told.orphans] == ["ghost"]
+    with pytest.raises(ProvisionFailed):
+        provision(w._plan(), _fleet(), w.folder / "apply", w.ports(), lambda _: None, refuse=False)
+    assert len(w.provisioner.tried) == 1, "an apply is refused whatever was said"
+
+
+def test_a_try_that_did_not_end_is_told_though_the_plan_makes_the_pool_no_more(world: Callable[..., World]) -> None:
+    w = world(TEXT["VMMarketplaceInvalidInput"])
+    with pytest.raises(ProvisionFailed):
+        w.run()
+    assert unfinished(w._plan(), w.store) == (), "its own plan's next run looks for it"
+    w.spec = replace(SPEC, pool=PoolId("mi300x-b"))
+    (lost,) = unfinished(w._plan(), w.store)
+    told = unfinished_lines((lost,))
+    assert (lost.pool, max(map(len, told)) <= 80) == (POOL, True)
+    assert "fleetctl release mi300x-a" in " ".join(" ".join(told).split())
+    w.spec = SPEC
+    w.run()
+    w.spec = replace(SPEC, pool=PoolId("mi300x-b"))
+    assert unfinished(w._plan(), w.store) == ()
 
 
 def test_hosts_that_only_the_outputs_lack_are_shown_and_written_down(world: Callable[..., World]) -> None:

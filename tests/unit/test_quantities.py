@@ -72,6 +72,12 @@ def test_endpoints(text: str) -> None:
     assert q.parse_endpoint(text) == text
 
 
+@pytest.mark.parametrize("value", ["10.1:80", "010.0.0.1:80", "300.0.0.1:80", "gpu.7:80", "[1:2]:80"])
+def test_a_number_that_is_no_address_is_no_name_either(value: str) -> None:
+    with pytest.raises(ValueError, match="neither an IP address"):
+        q.parse_endpoint(value)
+
+
 @pytest.mark.parametrize("value", ["10.0.0.1", "a:0", "a:65536", "a:b", "http://a:80", "a b:80", "a:80\n", "-a:80", 80, "::1:80"])
 def test_what_is_no_endpoint(value: object) -> None:
     with pytest.raises(ValueError, match="host:port"):

@@ -10,7 +10,7 @@ import pytest
 
 from fleetctl.catalog import load_catalog
 from fleetctl.domain.catalog import Catalog
-from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.fleet import Fleet, FreezeWindow
 from fleetctl.domain.ids import CellId, HostId, PlanId, PoolId
 from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Approval, Plan
@@ -337,3 +337,40 @@ def test_back_to_nvidia_is_said_of_cells_on_amd_alone() -> None:
     assert "moves: 1 from NVIDIA to NVIDIA" in said("nvidia", "nvidia")
     assert "moves: 1 back to NVIDIA" in said("amd", "nvidia")
     assert "moves: 1 back to NVIDIA" in said(None, "nvidia")
+
+
+def test_the_rows_the_rest_and_the_bill_add_up_and_each_is_named() -> None:
+    """Thirteen GPUs a cell: 39 fill four of the six VMs and most of a fifth, so the bill changes by more than the shares."""
+    w = World()
+    run = w.propose(fleet=replace(w.fleet, workloads=tuple(replace(v, replicas=13) for v in w.fleet.workloads))).run
+    text = render_run(run, dry=True)
+    said = " ".join(text.split())
+    change = run.cost_then.amount - run.cost_now.amount
+    rows = [Decimal(line.split()[4]) for line in text.splitlines() if " migrate " in line]
+    assert len(rows) == 3
+    shares, rest = (Decimal(said.split(words)[0].split()[-1]) for words in (" by their share of GPUs", " since VMs come and go whole"))
+    assert sum(rows) == shares
+    assert rest != 0
+    assert shares + rest == change
+    assert f"{change:+,.2f} an hour in all" in said
+    assert f"{change:+,.2f} an hour ({change * 730:+,.0f} in a month of 730 h)" in said
+    assert run.on_top is not None
+    assert f"once: {run.on_top.amount:,.2f} USD on top of today's bill" in said
+
+
+def test_the_time_that_a_freeze_holds_a_move_is_in_its_payback() -> None:
+    w = World(cells=1)
+    free = w.propose().run
+    window = FreezeWindow(name="fair", start=START + timedelta(seconds=30), end=START + timedelta(days=10))
+    frozen = w.propose(fleet=replace(w.fleet, policy=replace(w.fleet.policy, freeze=(window,)))).run
+    (a,), (b,) = free.shifts, frozen.shifts
+    assert a.payback_hours is not None
+    assert b.payback_hours is not None
+    assert b.cell == a.cell
+    saving, there = a.saving_usd_per_hour, Decimal(80)
+    assert saving is not None
+    assert b.payback_hours == pytest.approx(float(there * 240 / saving.amount), rel=0.01)
+    assert b.payback_hours > 100 * a.payback_hours
+    assert free.earned_at is not None
+    assert frozen.earned_at is not None
+    assert frozen.earned_at - free.earned_at > timedelta(days=10)

@@ -47,6 +47,9 @@ def test_what_flips_with_speed_and_with_the_book() -> None:
     assert found.cases[-1].price_book_id == "owned-2026"
     assert store.get(Sensitivity, made.id) == found == decode(Sensitivity, canonical(found))
     assert sum(c.flips for c in found.cases) == sum(t != f.told[0] for f in found.flips for t in f.told)
+    assert [c.by_book for c in found.cases] == [None, None, None, 2, 0], "no row of its own: that case says list prices"
+    assert "fleet file: owned 0 of 2" in " ".join(render_sensitivity(found).split())
+    assert "fleet file: owned 0 of 2" in sensitivity_section(found)
 
 
 def test_a_slower_target_flips_a_cell_and_both_views_show_it() -> None:

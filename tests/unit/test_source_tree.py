@@ -19,6 +19,7 @@ import pytest
 from fleetctl.adapters.source_tree import SourceTreeReader
 from fleetctl.adapters.source_tree.bounds import MIB, Bounds
 from fleetctl.assess import file_kinds
+from fleetctl.assess.other_languages import OTHER_LANGUAGES
 from fleetctl.assess.text_rules import scopes_of
 from fleetctl.domain.portability import ElfFile, ImageFacts, ModelFile, Read, Skipped, TextFile
 from tests.cases.binaries import elf, fat_binary, onnx, safetensors, tar
@@ -375,7 +376,7 @@ def test_layouts_cannot_name_files_outside(tmp_path: Path) -> None:
 
 
 def test_reader_and_rules_have_one_list_of_kinds_of_files() -> None:
-    kinds = (*file_kinds.CUDA_SUFFIXES, *file_kinds.C_SUFFIXES, *file_kinds.OTHER_LANGUAGES)
+    kinds = (*file_kinds.CUDA_SUFFIXES, *file_kinds.C_SUFFIXES, *OTHER_LANGUAGES)
     looked_at = [f"a{s}" for s in (*kinds, *file_kinds.BUILD_SUFFIXES, *file_kinds.CONFIG_SUFFIXES, *file_kinds.CONTAINER_SUFFIXES)]
     looked_at += [
         *file_kinds.BUILD_NAMES,
@@ -390,6 +391,14 @@ def test_reader_and_rules_have_one_list_of_kinds_of_files() -> None:
     sources = {f"a{s}" for s in kinds}
     assert [n for n in looked_at if n not in sources and not scopes_of(n.lower())] == []
     nobody = {s for s in file_kinds.TEXT_SUFFIXES if f"a{s}" not in sources and not scopes_of(f"a{s}")}
-    assert nobody == {".lua", ".gradle", ".kts", ".pbtxt", ".ipynb", ".txt", ".in", ".pip", ".lock", ".csproj"} - {
-        s for s in (".pip", ".csproj", ".lock") if scopes_of(f"a{s}")
-    }  # read for whole names (xmake.lua, config.pbtxt), or for what stands in them
+    assert nobody == {
+        ".gradle",
+        ".in",
+        ".ipynb",
+        ".kts",
+        ".lock",
+        ".lua",
+        ".pbtxt",
+        ".pip",
+        ".txt",
+    }  # for whole names (xmake.lua), or what stands in them

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import sqlite3
+import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -248,3 +250,31 @@ def test_the_file_is_its_owners_alone_and_a_broken_one_is_told(tmp_path: Path) -
     with pytest.raises(Exception, match="no such table") as told:
         batch.ledger.take(CELL, "canary", "w")
     assert getattr(told.value, "code", "") == "traffic.router_down"
+
+
+def test_going_home_finds_its_moment_among_consumers_that_write_all_the_time(tmp_path: Path) -> None:
+    batch, stop = Batch(tmp_path), threading.Event()
+
+    def hog() -> None:
+        """Write for 50 ms and leave the file free for a moment, again and again, as a busy consumer on a slow disk does."""
+        db = sqlite3.connect(batch.path, isolation_level=None, timeout=20)
+        while not stop.is_set():
+            db.execute("BEGIN IMMEDIATE")
+            time.sleep(0.05)
+            db.execute("COMMIT")
+            time.sleep(0.001)
+        db.close()
+
+    hogs = [threading.Thread(target=hog) for _ in range(2)]
+    for one in hogs:
+        one.start()
+    try:
+        for bp in (5_000, 0, 5_000, 0):
+            began = time.monotonic()
+            batch.share(bp)
+            assert time.monotonic() - began < 2.0, "P3: home within 2 s"
+    finally:
+        stop.set()
+        for one in hogs:
+            one.join()
+    assert batch.split.read(CELL).target_bp == 0

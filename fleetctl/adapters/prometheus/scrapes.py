@@ -124,7 +124,10 @@ class PrometheusScraper:
         return found + self._unknown_counters(c, found, now)
 
     def _unknown_counters(self, c: CellId, found: list[Scrape], now: Instant) -> list[Scrape]:
-        """Return a scrape with trouble for every counter of the fleet file that Prometheus does not have for an arm."""
+        """Return a scrape with trouble for every counter of the fleet file that Prometheus does not have for an arm.
+
+        Events that nobody has ever written, not even as 0, are taken for mistyped: they would always be 0, and always pass.
+        """
         there = {(s.arm, s.replica) for s in found}
         at_ms = round(now.timestamp() * 1_000)
         out = []
@@ -134,7 +137,16 @@ class PrometheusScraper:
                 if (arm, replica) not in there:
                     trouble = f'Prometheus has no {own.of} with {self._arm_label}="{arm}"'
                     out.append(Scrape(cell=c, arm=arm, replica=replica, at_ms=at_ms, trouble=trouble))
+            if not self._knows(own.events):
+                trouble = f"Prometheus has no {own.events}: mistyped, or never written (export it as 0 from the start)"
+                out.append(Scrape(cell=c, arm="canary", replica=f"counter {own.name}", at_ms=at_ms, trouble=trouble))
         return out
+
+    def _knows(self, selector: str) -> bool:
+        try:
+            return bool(self._api.query(f"count({selector})"))
+        except FleetctlError as e:
+            raise self._unavailable(e) from e
 
     def query(self, c: CellId) -> str:
         """Return the selectors that are asked for."""

@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from fleetctl.adapters.recording.files import files_of, lines_of
+from fleetctl.adapters.recording.files import files_of, is_before, lines_of
 from fleetctl.analysis.freeze import FREEZE_MOST, LEAST_PER_CLASS, frozen
 from fleetctl.analysis.tally import Tally
 from fleetctl.domain.evidence import ARMS, LADDER_METRICS, Cursor, Evidence, Series, Thresholds
@@ -71,6 +71,11 @@ class RecordedEvidence:
         if not measured and self._metrics:
             return None
         return frozen(own, measured, scales, least, slo_latency_ms=self._slo.get(c), per_class=self._per_class)
+
+    def needed(self, c: CellId) -> Instant | None:
+        """Return since when a cell's records are read at present; None where nobody has read them."""
+        cell = self._cells.get(c)
+        return next(reversed(cell.tallies)).since if cell is not None and cell.tallies else None
 
     def read(self, c: CellId, since: Cursor) -> Evidence:
         """Return cumulative counts since the cursor; the same cursor and recording give the same counts."""
@@ -141,7 +146,8 @@ class RecordedEvidence:
                 if a is not None:
                     tally.add(a)
         known = {p.name for p in self._files(c)}
-        tally.was_reset = tally.was_reset or (isinstance(starts, dict) and any(name not in known for name in starts))
+        gone = [name for name in starts if name not in known] if isinstance(starts, dict) else []
+        tally.was_reset = tally.was_reset or any(not is_before(name, since.since) for name in gone)  # older ones hold nothing since then
         return tally
 
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fleetctl.domain.ids import CellId, is_id
 from fleetctl.domain.records import Attempt, Scrape
+from fleetctl.domain.units import Instant
 from fleetctl.formats.recording import from_line, to_line
 
 KEPT_DAYS = 8
-"""Files older than that are removed when a new day begins."""
+"""Files older than that are removed when a new day begins, but for those that a step which still runs rests on."""
 MOST_LINE = 1 << 20
 _NAME = re.compile(r"(?P<cell>.+)-(?P<day>\d{8})\.jsonl\Z")
 _CHUNK = 1 << 20
@@ -28,10 +29,17 @@ class Recorder:
 
     Args:
         folder: made with mode 0700 when needed; files have 0600.
+        needed: since when a cell's records are still read; None where it is not known yet: then nothing is removed.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        needed: Callable[[CellId], Instant | None] | None = None,
+        now: Callable[[], Instant] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._folder, self._needed, self._now = folder, needed, now
         self._lock = threading.Lock()
         self._open: dict[str, tuple[str, int]] = {}
 
@@ -51,7 +59,7 @@ class Recorder:
             self._open.clear()
 
     def _file(self, cell: str) -> int:
-        day = datetime.now(UTC).strftime("%Y%m%d")
+        day = _day(self._now())
         known = self._open.get(cell)
         if known is not None and known[0] == day:
             return known[1]
@@ -60,12 +68,32 @@ class Recorder:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(self._folder / f"{cell}-{day}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._open[cell] = (day, fd)
-        oldest = (datetime.now(UTC) - timedelta(days=KEPT_DAYS)).strftime("%Y%m%d")
-        for path in files_of(self._folder, CellId(cell)):
-            found = _NAME.match(path.name)
-            if found and found["day"] < oldest:
-                path.unlink(missing_ok=True)
+        self._remove_old(CellId(cell))
         return fd
+
+    def _remove_old(self, c: CellId) -> None:
+        since = self._needed(c) if self._needed is not None else self._now()
+        if since is None:
+            return
+        oldest = _day(min(self._now() - timedelta(days=KEPT_DAYS), since))
+        for path in files_of(self._folder, c):
+            if day_of(path.name) < oldest:
+                path.unlink(missing_ok=True)
+
+
+def _day(at: Instant) -> str:
+    return at.astimezone(UTC).strftime("%Y%m%d")
+
+
+def day_of(name: str) -> str:
+    """Return the day of a file's name, "99999999" for a name without one: such a file is never an old one."""
+    found = _NAME.match(name)
+    return found["day"] if found else "99999999"
+
+
+def is_before(name: str, at: Instant) -> bool:
+    """Tell whether a file was written whole on days before a moment's."""
+    return day_of(name) < _day(at)
 
 
 def files_of(place: Path, cell: CellId) -> list[Path]:

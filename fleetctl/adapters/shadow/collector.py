@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import json
 import os
 import signal
 import sys
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
@@ -60,6 +62,7 @@ class CollectorConfig:
         cells: those that may be compared, with whether their clients stream (copies never do).
         near_tie_nat: log-probability gap under which two tokens count as tied.
         queue: copies that may wait per cell; timeout_s: longest wait for one answer.
+        tokens_per_hour: most tokens of prompts and answers, both sides together, that a cell's copies may cost in an hour of the clock.
         keep: terms under which requests of a cell are kept for a replay, encrypted; nothing is kept of any other.
     """
 
@@ -71,6 +74,7 @@ class CollectorConfig:
     near_tie_nat: float = 0.2
     queue: int = 64
     timeout_s: float = 30.0
+    tokens_per_hour: int = 5_000_000
     keep: Mapping[str, KeepTerms] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -78,11 +82,21 @@ class CollectorConfig:
             raise ValueError(f"port {self.port} is not 0 to 65535")
         if urlsplit(self.router_url).scheme != "http" or not urlsplit(self.router_url).hostname:
             raise ValueError(f"router_url {self.router_url!r} is no http:// address")
+        if not _is_loopback(urlsplit(self.router_url).hostname or ""):
+            raise ValueError(f"router_url {self.router_url!r} is not on this machine: copies leave it by its own router only")
         bad = [c for c in (*self.cells, *self.keep) if not is_id(c)]
         if bad:
             raise ValueError(f"{bad[0]!r} is no cell's name")
         if not (self.queue >= 1 and self.timeout_s > 0 and self.near_tie_nat >= 0):
             raise ValueError("queue, timeout_s and near_tie_nat are to be above 0 (the last may be 0)")
+        if self.tokens_per_hour < 0:
+            raise ValueError(f"tokens_per_hour {self.tokens_per_hour} is below 0")
+
+
+def _is_loopback(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
 
 
 def read_config(path: str) -> CollectorConfig:
@@ -119,13 +133,15 @@ class CellCounts:
     compared: int = 0
     failed: int = 0
     unwritten: int = 0
+    over_budget: int = 0
+    tokens: int = 0
     refused: Counter[str] = field(default_factory=Counter)
 
 
 class Collector:
     """Takes copies, asks both sides, writes comparisons; one worker and one bounded queue per cell."""
 
-    def __init__(self, config: CollectorConfig, pin_key: str) -> None:
+    def __init__(self, config: CollectorConfig, pin_key: str, *, clock: Callable[[], float] = time.time) -> None:
         self._config = config
         self._pin_key = pin_key
         self.counts = {c: CellCounts() for c in config.cells}
@@ -133,6 +149,8 @@ class Collector:
         self._queues: dict[str, asyncio.Queue[Copy]] = {c: asyncio.Queue(config.queue) for c in config.cells}
         self._open = asyncio.Semaphore(MOST_OPEN)
         self._repaired: set[str] = set()
+        self._clock = clock
+        self._spent: dict[str, tuple[int, int]] = {}
         self.kept = KeptRequests(config.folder, config.keep)
 
     def take(self, cell: str, body: bytes) -> tuple[int, str]:
@@ -149,6 +167,9 @@ class Collector:
             return 422, str(e)
         with contextlib.suppress(OSError):
             self.kept.add(cell, body, datetime.now(UTC))
+        if self._left(cell) <= 0:
+            counts.over_budget += 1
+            return 429, "over_budget"
         try:
             self._queues[cell].put_nowait(copy)
         except asyncio.QueueFull:
@@ -169,6 +190,8 @@ class Collector:
                 "compared": n.compared,
                 "failed": n.failed,
                 "unwritten": n.unwritten,
+                "over_budget": n.over_budget,
+                "tokens": n.tokens,
                 "kept": self.kept.count(c),
                 "streaming": bool(self._config.cells[c].get("streaming", False)),
             }
@@ -180,6 +203,9 @@ class Collector:
         """Compare a cell's copies one after the other, for ever."""
         while True:
             copy = await self._queues[cell].get()
+            if self._left(cell) <= 0:
+                self.counts[cell].over_budget += 1
+                continue
             pair = await self.compare(cell, copy)
             self.counts[cell].failed += bool(pair.error)
             self.counts[cell].compared += not pair.error
@@ -187,6 +213,19 @@ class Collector:
                 self._append(cell, pair)
             except OSError:
                 self.counts[cell].unwritten += 1
+
+    def _left(self, cell: str) -> int:
+        """Return the tokens that a cell's copies may still cost in this hour; the copy that is being compared is counted at its end."""
+        hour = int(self._clock() // 3_600)
+        if self._spent.get(cell, (-1, 0))[0] != hour:
+            self._spent[cell] = (hour, 0)
+        return self._config.tokens_per_hour - self._spent[cell][1]
+
+    def _spend(self, cell: str, tokens: int) -> None:
+        self._left(cell)
+        hour, spent = self._spent[cell]
+        self._spent[cell] = (hour, spent + tokens)
+        self.counts[cell].tokens += tokens
 
     async def forget(self) -> None:
         """Remove kept requests when their time is over, for ever."""
@@ -200,6 +239,7 @@ class Collector:
         """Ask both sides at once and compare; a side that fails is named in the pair's error."""
         baseline, canary = await asyncio.gather(self._ask(cell, "baseline", copy), self._ask(cell, "canary", copy))
         at = datetime.now(UTC)
+        self._spend(cell, sum(_cost(copy, side) for side in (baseline, canary)))
         for side in (baseline, canary):
             if isinstance(side, str):
                 return Pair(
@@ -290,6 +330,14 @@ class Collector:
             status, why = self.take(m.headers[MIRRORED], m.body)
             return status, {"why": why}
         return 404, {"why": "unknown_path"}
+
+
+def _cost(copy: Copy, side: tuple[tuple[Choice, ...], int] | str) -> int:
+    """Return the tokens that one side's answer cost; where it does not tell, about four bytes of the prompt are one."""
+    if isinstance(side, str):
+        return len(copy.body) // 4
+    choices, prompt_len = side
+    return (prompt_len or len(copy.body) // 4) + len(choices)
 
 
 async def run(config: CollectorConfig, pin_key: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fleetctl.domain.canonical import decode
 from fleetctl.domain.evidence import Cursor, Pair
 from fleetctl.domain.ids import CellId, Token, require_id
-from fleetctl.errors import EvidenceUnavailable
+from fleetctl.errors import EvidenceUnavailable, TrafficNotApplied
 
 PAIRS = "pairs"
 """Folder of `<cell>.jsonl` in the shadow folder."""
@@ -31,21 +31,29 @@ class ShadowFiles:
     Args:
         folder: of the collector; comparisons are in `pairs/<cell>.jsonl`.
         set_rate: tells the router how many copies of a cell to make, in thousandths per second; 0 stops it.
+        forbids: says why no copy of a cell may be made, "" where it may.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], set_rate: Callable[[CellId, int], None]) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], set_rate: Callable[[CellId, int], None], *, forbids: Callable[[CellId], str] = lambda _: ""
+    ) -> None:
         self._folder = os.fspath(folder)
-        self._set_rate = set_rate
+        self._set_rate, self._forbids = set_rate, forbids
         self._seen: dict[CellId, _Seen] = {}
 
     def start(self, c: CellId, sample_per_s: float, token: Token) -> None:
         """Begin, or go on, comparing; idempotent. The token is not needed: a late copy changes nothing for any client.
 
         Raises:
-            TrafficNotApplied: as `set_rate` does.
+            TrafficNotApplied: traffic.copies_forbidden: where copies may not go; as `set_rate` does.
         """
         if not 0 < sample_per_s <= 1000:
             raise ValueError(f"{sample_per_s} copies a second are not above 0 and at most 1,000")
+        why = self._forbids(c)
+        if why:
+            self._set_rate(c, 0)  # also what an earlier fleet file had allowed
+            text = f"no copy of the requests of cell {c} is made: {why}."
+            raise TrafficNotApplied("traffic.copies_forbidden", text, hint="Correct regions or target in the fleet file.")
         self._set_rate(c, max(1, round(sample_per_s * 1000)))
 
     def stop(self, c: CellId) -> None:

@@ -188,6 +188,7 @@ class TerraformProvisioner:
         with _scratch(folder / ".destroy.tfplan") as file:
             self._init(pool)
             if self._save(pool, file, destroy=FLAG):
+                self._refuse_others(pool, file)
                 said, ended = self._run_file(pool, file, folder / "destroy.jsonl", lambda _: None, permit=pool)
                 if ended.status != 0:
                     failed = self._failure(pool, said, ended, ())
@@ -195,6 +196,14 @@ class TerraformProvisioner:
                         raise Interrupted(failed.code, failed.text, hint=f"To go on, run: fleetctl release {pool}")
                     code = "provision.destroy_failed" if failed.code == "provision.apply_failed" else failed.code
                     raise ProvisionFailed(code, failed.text, hint="Mend the cause, then run the same command again.")
+
+    def _refuse_others(self, pool: PoolId, file: Path) -> None:
+        """Refuse to destroy what carries another pool's tag, however it came into this pool's state: the permit is for one pool."""
+        taken = [c for c in changes_of(self._show(pool, file), pool) if c.actions not in _IDLE and c.pool not in (None, pool)]
+        if taken:
+            text = f"destroying pool {pool} would take {taken[0].address}, which is of pool {taken[0].pool}; nothing was changed."
+            hint = "Move it to that pool's own state (terraform state mv), then run the same command again."
+            raise ProvisionFailed("provision.refused", text, hint=hint, details=tuple(f"{c.address}: pool {c.pool}" for c in taken))
 
     def ids(self, pool: PoolId) -> frozenset[str]:
         """Return the cloud's ids, lower case, of everything that the pool's state holds; empty where there is no state.

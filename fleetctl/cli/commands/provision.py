@@ -53,12 +53,25 @@ def command(app: App, pools: tuple[str, ...], plan_id: str | None, check: bool, 
     unknown = sorted(set(pools) - {p.pool for p in plan.pools})
     if unknown:
         raise UsageError("usage.pool", f"plan {plan.id} makes no pool {', '.join(unknown)}.", hint=f"Run: fleetctl show {plan.id}")
+    lost = _unfinished(app, plan, output) if check else False
     if not plan.pools:
         blocked = sum(o.kind == "infeasible" for o in plan.outcomes)
         why = f"{blocked} cells are blocked, see: fleetctl show {plan.id}" if blocked else "every target exists already"
         app.out(f"Nothing to make: {why}.")
-        return
-    sys.exit(EXIT_CHANGES if _run(app, plan, pools, check=check, dry_run=dry_run, output=output) and check else EXIT_DONE)
+        sys.exit(EXIT_CHANGES if lost else EXIT_DONE)
+    differs = _run(app, plan, pools, check=check, dry_run=dry_run, output=output)
+    sys.exit(EXIT_CHANGES if (differs or lost) and check else EXIT_DONE)
+
+
+def _unfinished(app: App, plan: Plan, output: str) -> bool:
+    """Tell of tries that did not end of pools that the plan makes no more; return whether there are any."""
+    from fleetctl.usecases.provision_causes import unfinished
+    from fleetctl.views.provision import unfinished_lines
+
+    found = unfinished(plan, app.wiring.store)
+    for line in unfinished_lines(found, width=app.width):
+        (app.note if output == "json" else app.out)(line)
+    return bool(found)
 
 
 def _run(app: App, plan: Plan, pools: tuple[str, ...], *, check: bool, dry_run: bool, output: str) -> bool:
@@ -84,7 +97,7 @@ def _run(app: App, plan: Plan, pools: tuple[str, ...], *, check: bool, dry_run: 
             nonlocal differs
             drift = w.provisioner(o.spec).drift(o.spec.pool) if check else ()
             told = notices.read(o.spec.pool) if notices is not None else ()
-            changes = not o.shown.is_empty or o.shown.outputs_change
+            changes = not o.shown.is_empty or o.shown.outputs_change or bool(o.findings)
             differs = differs or bool(drift or o.orphans or changes or any(s.severity == "critical" for s in told))
             rows.append(outcome_row(o, drift, told))
             if output != "json":
@@ -96,7 +109,8 @@ def _run(app: App, plan: Plan, pools: tuple[str, ...], *, check: bool, dry_run: 
                     app.out(line)
 
         try:
-            provision(plan, w.fleet, run, w.capacity_ports(run, shown=shown), on, apply=applies, only=[PoolId(p) for p in pools], done=done)
+            ports, only = w.capacity_ports(run, shown=shown), [PoolId(p) for p in pools]
+            provision(plan, w.fleet, run, ports, on, apply=applies, refuse=not check, only=only, done=done)
         finally:
             if output == "json":
                 app.line("provision", rows)

@@ -34,8 +34,30 @@ PIN_KEY_LEAST = 16
 TYPE = "type.googleapis.com/envoy.extensions."
 _COLLECTOR = "fleetctl_collector"
 _STRIPPED = (PIN_HEADER, SHADOW_HEADER, "x-fleetctl-check")
-_CREDENTIALS = ("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-forwarded-for")
-"""Headers that a mirrored request loses before it leaves Envoy."""
+_SECRET = {
+    "contains": [
+        "authoriz",
+        "-auth",
+        "token",
+        "api-key",
+        "apikey",
+        "secret",
+        "cookie",
+        "session",
+        "credential",
+        "passw",
+        "signature",
+        "jwt",
+        "user",
+        "account",
+        "email",
+        "tenant",
+    ],
+    "prefix": ["x-forwarded-", "x-amz-", "x-goog-", "x-ms-", "auth"],
+    "exact": ["forwarded", "x-real-ip"],
+}
+"""Headers that a mirrored request loses before it leaves Envoy: whatever may say who asks, or let somebody ask as him. None of them is
+in ":authority", which says where a request goes."""
 _FIELDS = {
     "c": '"%ROUTE_NAME%"',
     "a": '"%METADATA(CLUSTER:fleetctl:arm)%"',
@@ -312,7 +334,7 @@ def _mirror(c: CellId) -> dict[str, Any]:
         "runtime_fraction": {"default_value": {"numerator": 0, "denominator": "MILLION"}, "runtime_key": shadow_key(c)},
         "request_headers_mutations": [
             {"append": _header(SHADOW_HEADER, c)},
-            *({"remove": name} for name in _CREDENTIALS),
+            *({"remove_on_match": {"key_matcher": {how: text}}} for how, texts in _SECRET.items() for text in texts),
         ],
     }
     return {"request_mirror_policies": [policy]}

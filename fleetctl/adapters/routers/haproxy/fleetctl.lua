@@ -159,15 +159,24 @@ end)
 
 -- the shadow tee: copies beside the client's path, bounded, drops and counts --------------------------------------------------------
 
-local samples = {} -- cell -> {rate per ms, credit, at}
+local samples = {} -- cell -> {rate per ms, credit, at; share, part in bp}: both credits must hold a whole copy
 local tee = { sent = 0, dropped = 0, failed = 0, refused = 0 }
 local waiting = core.queue()
 
-command("shadow", function(cell, rate)
-  local per_s = natural(rate)
+command("shadow", function(cell, rate, share)
+  local per_s, most = natural(rate), natural(share or tostring(FULL_BP))
   if not state[cell] then return "unknown" end
   if not per_s or per_s > 1000000 then return "bad rate" end
-  samples[cell] = per_s > 0 and { rate = per_s / 1000000, credit = 1, at = now_ms() } or nil
+  if not most or most > FULL_BP then return "bad share" end
+  local old = samples[cell]
+  if per_s > 0 and most > 0 then
+    -- told again and again while the phase lasts: what was copied already still counts
+    local sample = old or { credit = 1, at = now_ms(), part = 0 }
+    sample.rate, sample.share = per_s / 1000000, most
+    samples[cell] = sample
+  else
+    samples[cell] = nil
+  end
   core.set_map(SHADOWS, cell, collector > 0 and tostring(per_s) or "0")
   return "ok"
 end)
@@ -182,8 +191,9 @@ core.register_action("fleetctl_sample", { "http-req" }, function(txn)
   local now = now_ms()
   sample.credit = math.min(1, sample.credit + (now - sample.at) * sample.rate)
   sample.at = now
-  if sample.credit < 1 then return end
-  sample.credit = sample.credit - 1
+  sample.part = math.min(FULL_BP, sample.part + sample.share)
+  if sample.credit < 1 or sample.part < FULL_BP then return end
+  sample.credit, sample.part = sample.credit - 1, sample.part - FULL_BP
   if waiting:size() >= QUEUE then
     tee.dropped = tee.dropped + 1
   else

@@ -21,6 +21,7 @@ from fleetctl.domain.evidence import Arm, Cursor
 from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.split import Applied, Drained, RouterCapabilities, Served, Split, Stale
+from fleetctl.domain.units import FULL_BP
 from fleetctl.errors import ConfigInvalid, TrafficNotApplied
 
 
@@ -151,8 +152,9 @@ class HaproxyRouter:
         """
         return served_by_log(self.name, self._logs, checked_cell(c), since.since)
 
-    def set_shadow(self, c: CellId, sample_per_s: float) -> None:
-        """Let HAProxy copy at most `sample_per_s` (0 to 1,000) requests a second of a cell to the collector; 0 stops it.
+    def set_shadow(self, c: CellId, sample_per_s: float, max_share: float = 1.0) -> None:
+        """Let HAProxy copy at most `sample_per_s` (0 to 1,000) requests a second of a cell, and `max_share` (0 to 1) of those that it could
+        copy, to the collector; 0 stops it.
 
         Raises:
             TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
@@ -160,7 +162,9 @@ class HaproxyRouter:
         cell = checked_cell(c)
         if not 0 <= sample_per_s <= 1_000:
             raise TrafficNotApplied("traffic.not_shown", f"cell {cell}: {sample_per_s} copies a second are not within 0 to 1,000.")
-        answer = self._socket.ask(f"fleetctl shadow {cell} {round(sample_per_s * 1_000)}", Deadline())
+        if not 0 <= max_share <= 1:
+            raise TrafficNotApplied("traffic.not_shown", f"cell {cell}: a copied share of {max_share} is not within 0 to 1.")
+        answer = self._socket.ask(f"fleetctl shadow {cell} {round(sample_per_s * 1_000)} {round(max_share * FULL_BP)}", Deadline())
         if answer == "unknown":
             raise self._unknown(cell)
         if answer != "ok":
