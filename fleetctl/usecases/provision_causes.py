@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection, Sequence
 
 from fleetctl.domain.capacity import Leftover, ProvisionIntent
@@ -38,6 +39,18 @@ def kind_of(o: Leftover) -> str:
     return parts[-2] if o.kind == "other" and len(parts) > 3 else o.kind
 
 
+def of_disk(e: OSError) -> Exception:
+    """Return the error of a file that cannot be written: the disk is full, or it may not be; another one as it is."""
+    what = e.filename or "a file of fleetctl"
+    if e.errno in (errno.ENOSPC, errno.EDQUOT):
+        text = f"the disk is full: {what} cannot be written."
+        return ProvisionFailed("provision.disk_full", text, hint="Free some space, then run: fleetctl provision")
+    if e.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
+        text = f"{what} cannot be written: {(e.strerror or 'refused').lower()}."
+        return ProvisionFailed("provision.folder", text, hint="Make the folder .fleetctl writable for you, then run: fleetctl provision")
+    return e
+
+
 def unfinished(plan: Plan, records: Records) -> tuple[ProvisionIntent, ...]:
     """Return the tries that did not end, of pools that the plan does not make any more: no run of this plan looks for what they left."""
     made = {p.pool for p in plan.pools}
@@ -68,12 +81,18 @@ def no_place(pool: PoolId, last: Trouble, tried: int, details: tuple[str, ...]) 
     if last.action is Action.RAISE_QUOTA:
         gap = last.quota
         ask = f" Raise {gap.name or 'it'} to at least {gap.least}." if gap is not None and gap.least > 0 else ""
-        text = f"pool {pool}: the quota of the subscription does not allow it.{ask}"
-        hint = "Ask for more quota at the cloud (days, not minutes), then run: fleetctl provision"
-        return CapacityUnavailable("capacity.quota", text, hint=hint, details=details)
-    text = f"pool {pool}: every allowed place refused ({tried} tried); no machine was left behind."
-    hint = "Reserve capacity, allow more places, or wait. Run: fleetctl capacity"
-    return CapacityUnavailable("capacity.exhausted", text, hint=hint, details=details)
+        return CapacityUnavailable(
+            "capacity.quota",
+            f"pool {pool}: the quota of the subscription does not allow it.{ask}",
+            hint="Ask for more quota at the cloud (days, not minutes), then run: fleetctl provision",
+            details=details,
+        )
+    return CapacityUnavailable(
+        "capacity.exhausted",
+        f"pool {pool}: every allowed place refused ({tried} tried); no machine was left behind.",
+        hint="Reserve capacity, allow more places, or wait. Run: fleetctl capacity",
+        details=details,
+    )
 
 
 def explained(e: ProvisionFailed) -> FleetctlError:

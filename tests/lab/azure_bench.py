@@ -45,6 +45,8 @@ class AzureBench:
         given |= {"terraform.azure.admin_public_key": KEY, **(settings or {})}
         lines = "\n".join(f"  {k}: {json.dumps(v)}" for k, v in given.items())
         text = self.fleet.read_text().replace("approvals: 1 ", "approvals: 0 ").replace("settings: {}", f"settings:\n{lines}")
+        gpus = "    accelerators_per_replica: 4\n"
+        text = text.replace(f"    replicas: 6\n{gpus}", f"    replicas: 4\n{gpus}", 1)  # 3 VMs
         self.fleet.write_text(text)
         self.ok("plan")
 
