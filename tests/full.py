@@ -32,7 +32,7 @@ PROMISES: Mapping[str, str] = {
         r"test_a_regression_at_half|test_alike_sides|test_a_target_that_breaks|test_judge_simulated|test_canary_bench"
     ),
     "P5 never above the cap": r"_cap_|_cap$|_cap\[|contract/test_router",
-    "P6 nothing that serves is destroyed": r"test_release|test_provision_beside|test_check_provision|test_provision_saga",
+    "P6 nothing that serves is destroyed": r"test_holds|test_hands|test_release|test_provision_(beside|saga)|test_check_provision",
     "P7 no evidence, no progress": r"test_haproxy_killed|test_a_dead_server|lost_evidence|lost_",
     "P9 router, controller or store down": r"test_haproxy_guard|ticker_is_killed|test_ticker_and_migrate|store_is_gone|haproxy_is_gone",
     "P11 home without the store": r"test_home|store_is_gone|ways_home",

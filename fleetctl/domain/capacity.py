@@ -126,6 +126,7 @@ class ProvisionIntent:
         asked: what the fleet file wants; place: where it is being, or was, made.
         digest: of the plan that is applied, "" before one was saved.
         fresh: the pool had no host when the intent was made, so nothing of it can serve yet.
+        own: the tag was taken by this workspace; else what carries it may be what another one of the team is making.
     """
 
     pool: PoolId
@@ -137,6 +138,7 @@ class ProvisionIntent:
     fresh: bool = True
     digest: str = ""
     attempts: tuple[Attempt, ...] = field(default=())
+    own: bool = True
 
 
 def until_text(at: datetime) -> str:

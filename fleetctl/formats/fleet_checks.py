@@ -10,6 +10,7 @@ from math import inf
 from fleetctl.domain.evidence import LADDER_METRICS
 from fleetctl.domain.workload import model_guardrails
 from fleetctl.formats import quantities as q
+from fleetctl.formats.cohort_checks import check_cohorts
 from fleetctl.formats.evidence_sources import LOG, LOGS, check_evidence, metrics_of
 from fleetctl.formats.fleet_schema import (
     CellShape,
@@ -76,6 +77,7 @@ def check(parts: Parts) -> Iterator[Finding]:
         for place, text in check_evidence(evidence.kind, evidence.settings, evidence.secrets):
             yield ("evidence", name, *place), text
     yield from _same_place(parts)
+    yield from check_cohorts(parts.cells, parts.workloads)
     yield from _after_each_other(parts)
     required = parts.policy.checks.required if parts.policy is not None else ()
     for name, workload in parts.workloads.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from itertools import islice
 
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import CellId, PoolId
@@ -24,6 +25,21 @@ def role_of(pool: PoolId, fleet: Fleet, rollouts: Mapping[CellId, Rollout]) -> R
     return "target" if any(r.spec.target == pool for r in rollouts.values()) else "unused"
 
 
+MOST_ASKED = 200
+"""Most routers that are asked of cells that no migration on record moves."""
+
+
+def strays(pool: PoolId, fleet: Fleet, rollouts: Mapping[CellId, Rollout]) -> tuple[CellId, ...]:
+    """Return the cells that no migration on record here moves and that a pool could serve: another workspace may be moving them."""
+    region = fleet.pool(pool).region
+    could = (
+        c.id
+        for c in fleet.cells
+        if c.id not in rollouts and c.source != pool and (c.target == pool or (c.target is None and region in (c.region, *c.regions)))
+    )
+    return tuple(islice(could, MOST_ASKED))
+
+
 def release_checks(
     pool: PoolId,
     fleet: Fleet,
@@ -35,13 +51,15 @@ def release_checks(
     """Return what must hold, with what is so now; every one must be ok.
 
     Args:
-        rollouts: the current one of every cell that ever moved; shown: what each router sends to the target, basis points (None: silent).
+        rollouts: the current one of every cell that ever moved; shown: what each router sends to the target, basis points (None: silent),
+            of the `strays` too.
         drills: the newest rehearsal per cell.
     """
     leaving = {c.id for c in fleet.cells if c.source == pool} | {c for c, r in rollouts.items() if r.spec.source == pool}
     coming = {c for c, r in rollouts.items() if r.spec.target == pool and c not in leaving}
     checks = [_left(pool, c, rollouts.get(c), shown.get(c)) for c in sorted(leaving)]
     checks += [_not_there(pool, c, rollouts[c], shown.get(c)) for c in sorted(coming)]
+    checks += [x for c in strays(pool, fleet, rollouts) if (x := _moved_elsewhere(pool, c, shown.get(c))) is not None]
     checks += [_rehearsed(c, drills.get(c), now) for c in sorted(leaving)]
     checks += _paid(pool, fleet, now)
     return tuple(checks) or (Check(name="traffic", ok=True, detail=f"no cell was ever routed to {pool}"),)
@@ -70,6 +88,13 @@ def _not_there(pool: PoolId, cell: CellId, r: Rollout, shown_bp: int | None) -> 
     if not r.ended:
         return Check(name=name, ok=False, detail=f"it is on its way to {pool} ({r.phase}). Run: fleetctl abort {cell}")
     return Check(name=name, ok=True, detail=f"0 % on {pool}: {r.ended.replace('_', ' ')}")
+
+
+def _moved_elsewhere(pool: PoolId, cell: CellId, shown_bp: int | None) -> Check | None:
+    if not shown_bp:
+        return None
+    text = f"its router shows {shown_bp / 100:g} % on a target, and no migration of it is on record here: {pool} may serve it"
+    return Check(name=f"traffic of {cell}", ok=False, detail=text)
 
 
 def _rehearsed(cell: CellId, drill: Drill | None, now: Instant) -> Check:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.plan import Plan
@@ -9,6 +11,9 @@ from fleetctl.domain.rollout import RolloutSpec
 from fleetctl.errors import UsageError
 from fleetctl.planning.evidence_need import phases_for
 from fleetctl.planning.lanes import lane_of, other_lane
+
+TIMES_PLANNED, LEAST_DEADLINE = 3.0, timedelta(hours=1)
+"""A step that takes over three times what the whole way to soak was planned for (p90) is INCONCLUSIVE. Source: evidence.md 2."""
 
 
 def spec_for(plan: Plan, fleet: Fleet, cell: CellId) -> RolloutSpec:
@@ -36,7 +41,15 @@ def spec_for(plan: Plan, fleet: Fleet, cell: CellId) -> RolloutSpec:
         other_lane=other_lane(outcome.lane),
         weight_lease=policy.weight_lease,
         lost_evidence_home=policy.lost_evidence_home,
-        step_deadline=policy.step_deadline,
+        step_deadline=_deadline(policy.step_deadline, outcome.hours),
         shadow=workload.shadow,
         checks=workload.checks,
+        part="" if (c := declared.cohort) is None else f"{c.header} {' '.join(c.values)} of {c.of}",
     )
+
+
+def _deadline(most: timedelta, planned_hours: float | None) -> timedelta:
+    """Return how long after its bake time a step may stay before a person must look."""
+    if planned_hours is None:
+        return most
+    return min(most, max(LEAST_DEADLINE, TIMES_PLANNED * timedelta(hours=planned_hours)))

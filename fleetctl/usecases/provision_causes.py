@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection, Sequence
 
 from fleetctl.domain.capacity import Leftover, ProvisionIntent
@@ -36,6 +37,18 @@ def kind_of(o: Leftover) -> str:
     """Return what a leftover is, in one word: Azure says so in its id."""
     parts = o.id.split("/")
     return parts[-2] if o.kind == "other" and len(parts) > 3 else o.kind
+
+
+def of_disk(e: OSError) -> Exception:
+    """Return the error of a file that cannot be written: the disk is full, or it may not be; another one as it is."""
+    what = e.filename or "a file of fleetctl"
+    if e.errno in (errno.ENOSPC, errno.EDQUOT):
+        text = f"the disk is full: {what} cannot be written."
+        return ProvisionFailed("provision.disk_full", text, hint="Free some space, then run: fleetctl provision")
+    if e.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
+        text = f"{what} cannot be written: {(e.strerror or 'refused').lower()}."
+        return ProvisionFailed("provision.folder", text, hint="Make the folder .fleetctl writable for you, then run: fleetctl provision")
+    return e
 
 
 def unfinished(plan: Plan, records: Records) -> tuple[ProvisionIntent, ...]:

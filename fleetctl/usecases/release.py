@@ -20,9 +20,10 @@ from fleetctl.domain.pool import PoolSpec
 from fleetctl.domain.provision import Drill, Progress, ReleasePermit
 from fleetctl.domain.release import FINISHED, Release, ReleaseView
 from fleetctl.errors import FleetctlError, PlanStale, ProvisionFailed, StillPending
-from fleetctl.planning.release_gate import release_checks, role_of
+from fleetctl.planning.release_gate import release_checks, role_of, strays
 from fleetctl.ports.state import Clock, Lease, Records, Store
 from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, still_held, take
+from fleetctl.usecases.leftovers import beside, in_use, remove
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ def view(pool: PoolId, fleet: Fleet, ports: ReleasePorts, *, handoff: bool) -> R
     c = ports.capacity
     store = c.store
     rollouts = {x: r for x in store.cells() if (r := store.load(x)) is not None}
-    touched = [x for x, r in rollouts.items() if pool in (r.spec.source, r.spec.target)]
+    touched = [*(x for x, r in rollouts.items() if pool in (r.spec.source, r.spec.target)), *strays(pool, fleet, rollouts)]
     role = role_of(pool, fleet, rollouts)
     hosts = _hosts(pool, fleet, c.records)
     last = c.records.get(Release, pool)
@@ -174,8 +175,7 @@ def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[
         given = [a for a in c.records.all(Approval) if a.plan == release.id and a.plan_digest == release.digest]
         own = Approval(plan=release.id, plan_digest=release.digest, actor=c.actor, at=c.clock.now(), note="confirmed by name")
         permit = ReleasePermit(pool=pool.id, approvals=(*given, own), drill="; ".join(k.detail for k in now.checks if "drill" in k.name))
-        c.provisioner(spec).destroy(pool.id, permit)
-        gone = _sweep(spec, c, lease, on)
+        gone = (*_destroyed(spec, permit, c, lease, on), *_sweep(spec, c, lease, on))
         c.records.put(pool.id, PoolHosts(pool=pool.id, hosts=()))
         _forget_place(c, pool.id)
         c.records.put(pool.id, replace(release, step="done"))
@@ -192,26 +192,54 @@ def _forget_place(c: CapacityPorts, pool: PoolId) -> None:
         c.records.put(pool, replace(last, step="done", place=last.asked, fresh=True))
 
 
+def _destroyed(
+    spec: PoolSpec, permit: ReleasePermit, c: CapacityPorts, lease: Lease, on: Callable[[Progress], None]
+) -> tuple[Leftover, ...]:
+    """Destroy what the state holds; where what no state knows stands in the way (in the resource group), that first. Return the latter."""
+    provisioner, intent = c.provisioner(spec), c.records.get(ProvisionIntent, spec.pool)
+    try:
+        provisioner.destroy(spec.pool, permit)
+    except ProvisionFailed as e:
+        if e.code != "provision.destroy_failed" or intent is None:
+            raise
+        leftovers = c.leftovers(spec)
+        known = provisioner.ids(spec.pool)
+        found = beside(leftovers.find(intent.tag), known)
+        stays = in_use(found, known, ())
+        loose = tuple(o for o in found if o not in stays)
+        if not loose:
+            raise
+        remove(leftovers, loose, on, _renewing(c, lease), lambda _: None)
+        provisioner.destroy(spec.pool, permit)
+        return loose
+    return ()
+
+
+def _renewing(c: CapacityPorts, lease: Lease) -> Callable[[], None]:
+    """Return what asks for the lease before each removal."""
+    held = [lease]
+
+    def ask_again() -> None:
+        held[0] = still_held(c, held[0])
+
+    return ask_again
+
+
 def _sweep(spec: PoolSpec, c: CapacityPorts, lease: Lease, on: Callable[[Progress], None]) -> tuple[Leftover, ...]:
     """Remove what carries the pool's tag though no state had it; then look that nothing does any more."""
     intent = c.records.get(ProvisionIntent, spec.pool)
     if intent is None:
         return ()
     leftovers = c.leftovers(spec)
-    order = {"machine": 0, "card": 1, "disk": 2, "other": 3}
-    loose = sorted(leftovers.find(intent.tag), key=lambda o: (o.rank >= 0, order[o.kind], o.rank, -o.id.count("/"), o.id))
-    for one in loose:
-        on(Progress(subject=one.name, step="remove leftover", state="started", text=one.state))
-        lease = still_held(c, lease)
-        leftovers.remove(one)
-        on(Progress(subject=one.name, step="remove leftover", state="changed", text=one.kind))
+    loose = beside(leftovers.find(intent.tag), ())
+    remove(leftovers, loose, on, _renewing(c, lease), lambda _: None)
     still = leftovers.find(intent.tag) if loose else ()
     if still:
         text = f"pool {spec.pool} was destroyed, but {len(still)} things with its tag are still there."
         raise ProvisionFailed(
             "release.not_gone", text, hint="Run the same command again, or remove them", details=tuple(o.id for o in still)
         )
-    return tuple(loose)
+    return loose
 
 
 def hand_over(found: ReleaseView, ports: ReleasePorts) -> None:

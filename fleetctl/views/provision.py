@@ -50,7 +50,7 @@ def plan_lines(spec: PoolSpec, shown: ProvisionPlan, usd_per_hour: Decimal | Non
     if shown.is_empty and shown.outputs_change:
         lines.append("  ~ which hosts these are, as the cloud has them now: written down")
     if not shown.is_empty:
-        lines.append(f"  cost: {_cost(usd_per_hour)}")
+        lines.append(f"  cost: {_cost(usd_per_hour, spec.priority)}")
         lines.append(f"  by: stack {shown.stack}, {shown.tool}, plan {shown.digest[:16]}...")
     return tuple(_fitted(lines, width))
 
@@ -86,11 +86,11 @@ def _terms(priority: str) -> str:
     return "spot" if priority == "spot" else "on demand"
 
 
-def _cost(usd_per_hour: Decimal | None) -> str:
+def _cost(usd_per_hour: Decimal | None, priority: str) -> str:
     if usd_per_hour == 0:
         return "no change"
     if usd_per_hour is None:
-        return "not known: no list price for this size here"
+        return "not known: spot has no list price" if priority == "spot" else "not known: no list price for this size here"
     sign = "+" if usd_per_hour >= 0 else "-"
     month = abs(usd_per_hour) * 730
     return f"{sign}{abs(usd_per_hour):,.2f} USD/h by list price ({sign}{month:,.0f} USD in a month of 730 h)"

@@ -164,7 +164,6 @@ def test_a_card_in_use_is_not_removed_and_said(arm: ArmDouble) -> None:
 
 def test_a_group_in_which_anything_of_others_stands_is_never_deleted(arm: ArmDouble) -> None:
     """Azure deletes all that is in a group with it."""
-    arm.world.groups_take_all = True
     _machine(arm, "theirs", tag="somebody-else")
     _put(arm, GROUP, {"location": "eastus2", "tags": {"fleetctl-intent": TAG}})
     leftovers = AzureLeftovers(lambda: _client(arm), SUBSCRIPTION)

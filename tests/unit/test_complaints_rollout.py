@@ -11,11 +11,15 @@ from fleetctl.analysis.judge import BREAKER, fresh, judge
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.workload import Guardrail, GuardrailSpec
 from fleetctl.errors import ConfigInvalid
+from fleetctl.formats.fleet_file import parse_fleet
+from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.rollout.decide import decide
 from fleetctl.rollout.gates import gate
+from tests.cases.planning_fleet import plan_of
 from tests.fakes.recorder import Recorder, even, lognormal_table
 from tests.rollouts import T0, all_pass, evidence, seeing, verdict
 from tests.simulator import Simulation, tiny
+from tests.unit.test_evidence_in_fleet_file import TEXT
 
 
 def moving() -> Simulation:
@@ -199,3 +203,17 @@ def test_t25_too_little_traffic_ends_as_inconclusive_with_what_is_missing_and_th
     assert "canary requests to go" in why
     assert "lane replay would fit" in why
     assert [n.kind for n in s.notices.sent if "INCONCLUSIVE" in n.text] == ["notify.warning"]
+
+
+@pytest.mark.parametrize(
+    ("planned_h", "policy_h", "found_h"), [(2.8, 72, 8.4), (2.8, 5, 5), (0.01, 72, 1), (0.01, 0.5, 0.5), (None, 72, 72)]
+)
+def test_t35_a_step_that_takes_three_times_what_was_planned_is_a_persons(planned_h: float | None, policy_h: float, found_h: float) -> None:
+    fleet = parse_fleet(TEXT, file="f.yaml")
+    fleet = replace(fleet, policy=replace(fleet.policy, step_deadline=timedelta(hours=policy_h)))
+    plan = plan_of(fleet)
+    cell = fleet.cells[0].id
+    plan = replace(
+        plan, outcomes=tuple(replace(o, kind="move", target=o.target or fleet.pools[1].id, hours=planned_h) for o in plan.outcomes)
+    )
+    assert spec_for(plan, fleet, cell).step_deadline == timedelta(hours=found_h)

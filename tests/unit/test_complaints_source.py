@@ -117,6 +117,21 @@ def test_t10_an_error_family_that_is_absent_beside_requests_is_no_error_and_one_
     assert set(e.state.values()) == {"ok"}
 
 
+def test_a_counter_of_ones_own_that_is_no_finite_number_is_left_out_and_stops_nothing() -> None:
+    bad = [samples("shop_orders_total", "s:1", (10, 20), arm=arm) for arm in ARMS]
+    for trace in bad:
+        trace["values"] = [[NOW.timestamp() + 2, "+Inf"], [NOW.timestamp() + 3, "NaN"], [NOW.timestamp() + 4, "7"]]
+    double = prometheus({}, bad)
+    try:
+        own = (OwnCounter(name="failed", events="shop_orders_total", of="shop_orders_total"),)
+        api = PrometheusApi(double.url, timeout_s=5, tries=1)
+        scraper = PrometheusScraper(api, {CHAT: ()}, load_metrics(), now=lambda: LATER, own=own)
+        e = CounterEvidence(scraper, now=lambda: LATER, settle_s=0.1).read(CHAT, Cursor(position="", since=NOW))
+    finally:
+        double.close()
+    assert e.arms["canary"].shares["counter_failed"] == (0, 0)
+
+
 def test_t33_a_series_that_is_not_there_is_told_though_another_source_has_too_few_requests_yet() -> None:
     class Short:
         def freeze(self, c: CellId, scales: tuple[float, ...], least: int) -> None:

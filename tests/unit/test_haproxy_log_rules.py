@@ -31,6 +31,20 @@ def row(**changes: object) -> bytes:
     return json.dumps(base | changes, separators=(",", ":")).encode()
 
 
+NUMBERS = ("st", "t0", "ta", "pt", "cc", "ct", "tr", "bp", "ac")
+
+
+@pytest.mark.parametrize("value", ["1e999", "-1e999", "NaN", "1e30", "-1e30", "null", "[]", '"x"', "1" + "0" * 5_000, "4102444800001"])
+@pytest.mark.parametrize("key", NUMBERS)
+def test_no_number_in_a_line_stops_the_reading_of_a_log_or_reaches_beyond_a_calendar(key: str, value: str) -> None:
+    line = row(**{key: 0}).replace(f'"{key}":0'.encode(), f'"{key}":{value}'.encode())
+    found = parse(line)
+    if isinstance(found, Attempt):
+        assert 0 < found.started_ms <= found.ended_ms < 4_200_000_000_000
+        assert -1 <= found.prompt_tokens <= 100_000_000
+        assert -1 <= found.cached_tokens <= 100_000_000
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     made = tmp_path / "log"

@@ -82,6 +82,7 @@ def test_a_whole_stream_is_timed_and_counted() -> None:
         (OK + event(error={"message": "Memory access fault by GPU node-2"}), "an error in the stream", "memory_access_fault"),
         (OK + event(error={"message": "too busy"}), "an error in the stream", "unclassified"),
         (OK + b"data: {nope\n\n", "JSONDecodeError", ""),
+        (OK + b"data: " + b"[" * 200_000 + b"\n\n", "RecursionError", ""),
         (OK + b"data: []\n\n" + DONE, "no token", ""),
         (b"garbage\r\n\r\n", "BadStatusLine", ""),
         (b"", "RemoteDisconnected", ""),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -173,6 +175,14 @@ def test_the_failed_machine_is_removed_before_the_next_place_is_tried(world: Cal
     assert w.steps == ["intent", "planned", "applied", "compensating", "compensated", "planned", "applied", "done"]
 
 
+def test_whoever_watches_is_told_why_a_place_is_left_before_the_next_is_tried(world: Callable[..., World]) -> None:
+    w = world(TEXT["ZonalAllocationFailed"])
+    seen: list[Progress] = []
+    provision(w._plan(), _fleet(), w.folder / "1", w.ports(), seen.append)
+    (refused,) = [p for p in seen if p.step == "refused"]
+    assert (refused.subject, refused.state, refused.text) == (FIRST.text, "failed", "ZonalAllocationFailed")
+
+
 def test_a_remembered_failure_is_not_tried_again_until_its_time_is_over(world: Callable[..., World]) -> None:
     w = world(TEXT["ZonalAllocationFailed"], "boom")
     with pytest.raises(ProvisionFailed):
@@ -322,6 +332,50 @@ def test_a_host_on_record_is_never_removed_though_the_state_lost_it(world: Calla
         w.run()
     assert (caught.value.code, caught.value.details) == ("provision.state_lost", ("/vm/mi300x-a-1",))
     assert w.cloud.removed == []
+
+
+@pytest.mark.parametrize("thing", ["/x/RG", "/x/rg/providers/net/v", "/x/rg2/providers/c/virtualMachineScaleSets/s"])
+@pytest.mark.parametrize("in_state", [True, False])
+def test_what_the_pool_lies_in_is_never_removed_though_the_state_lost_it(
+    thing: str, in_state: bool, world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resource group goes with all that it holds: machines that serve, whether the state or only the record knows them."""
+    w = world()
+    w.run()
+    inside = frozenset({"/x/rg/providers/c/vm-1", "/x/rg/providers/net/v/subnets/s"})
+    if in_state:
+        monkeypatch.setattr(w.provisioner, "ids", lambda _: inside)
+    else:
+        known = w.store.get(PoolHosts, POOL)
+        assert known is not None
+        hosts = tuple(replace(h, variables=(("cloud_id", i),)) for h, i in zip(known.hosts, sorted(inside), strict=True))
+        w.store.put(POOL, replace(known, hosts=hosts))
+    w.cloud.leave(w.intent.tag, thing, "other", "Succeeded")
+    w.cloud.leave(w.intent.tag, "/x/rg/providers/c/nic-9", "card", "Succeeded")
+    with pytest.raises(ProvisionFailed) as caught:
+        w.run()
+    assert (caught.value.code, caught.value.details) == ("provision.state_lost", (thing,))
+    assert w.cloud.removed == []
+
+
+def test_under_a_tag_of_another_workspace_only_what_failed_in_this_very_run_is_removed(tmp_path: Path) -> None:
+    """Whoever shares a state shares its tag; what the other one is making right now is in no state yet."""
+    ada = World(tmp_path / "a")
+    ada.run()
+    real = ada.provisioner.outputs
+    said = (("cloud_id", "/vm/1"), ("intent", ada.intent.tag))
+    grace = World(tmp_path / "g", spec=replace(SPEC, count=3))
+    grace.provisioner, grace.cloud = ada.provisioner, ada.cloud
+    grace.provisioner.outputs = lambda pool: tuple(replace(h, variables=said) for h in real(pool))  # type: ignore[method-assign]
+    ada.cloud.leave(ada.intent.tag, "/vm/being-made", state="Creating")
+    ada.cloud.leave(ada.intent.tag, "/vm/failed-before")
+    ada.provisioner.refusals[:] = [TEXT["AllocationFailed"]]
+    with pytest.raises(CapacityUnavailable):
+        grace.run()
+    assert ada.cloud.removed == ["/vm/new-2"]
+    made = grace.run()
+    assert [o.id for o in made.orphans] == ["/vm/being-made", "/vm/failed-before"], "told, for a person to judge"
+    assert ada.cloud.removed == ["/vm/new-2"]
 
 
 def test_the_disk_of_a_machine_that_the_state_knows_is_no_orphan(world: Callable[..., World]) -> None:
@@ -628,9 +682,12 @@ def test_hosts_in_the_state_serve_though_the_records_were_lost_or_are_another_wo
     ada.run()
     grace = World(tmp_path / "g", spec=replace(SPEC, count=3), keeps=False)
     grace.provisioner = ada.provisioner
-    ada.provisioner.refusals[:] = [TEXT["RequestLimitExceeded"], TEXT["AllocationFailed"]]
-    with pytest.raises(CapacityUnavailable):
-        grace.run()
+    for again in range(2):  # a run that failed leaves an intent on record, and still no host
+        ada.provisioner.refusals[:] = [TEXT["RequestLimitExceeded"], TEXT["AllocationFailed"]]
+        with pytest.raises(CapacityUnavailable):
+            grace.run()
+        assert grace.store.get(PoolHosts, POOL) is None
+        assert not grace.intent.fresh, again
     assert {(s.region, s.zone) for s in ada.provisioner.tried} == {("lab", "1")}, "nowhere else is tried"
     assert all(s.serves for s in ada.provisioner.tried[1:])
     assert [h.id for h in ada.provisioner.outputs(POOL)][:2] == ["mi300x-a-1", "mi300x-a-2"]
@@ -692,6 +749,33 @@ def test_credentials_that_expire_in_mid_apply_end_with_what_is_known_to_stand(
     w.cloud.down = False
     monkeypatch.undo()
     assert len(w.run().hosts) == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.ENOSPC, "provision.disk_full"),
+        (errno.EDQUOT, "provision.disk_full"),
+        (errno.EACCES, "provision.folder"),
+        (errno.EROFS, "provision.folder"),
+        (errno.ENOTDIR, "provision.folder"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_one_clear_error(
+    number: int, code: str, world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = world()
+
+    def plan(*_: object) -> ProvisionPlan:
+        raise OSError(number, os.strerror(number), "/w/.fleetctl/terraform/mi300x-a")
+
+    monkeypatch.setattr(w.provisioner, "plan", plan)
+    with pytest.raises(ProvisionFailed) as caught:
+        w.run()
+    assert caught.value.code == code
+    assert "/w/.fleetctl/terraform/mi300x-a" in caught.value.message
+    assert "fleetctl provision" in caught.value.hint
+    assert w.cloud.things == {}
 
 
 def test_a_terraform_that_was_left_at_work_is_waited_for_before_anything_is_cleared(

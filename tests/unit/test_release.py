@@ -39,9 +39,9 @@ def _pool(id_: PoolId, by: str, sku: str) -> Pool:
     return Pool(id=id_, vendor="nvidia", sku=sku, region="lab", count=2, limit=2, provisioned_by=by)
 
 
-def _fleet(approvals: int = 1, source: PoolId = OURS) -> Fleet:
+def _fleet(approvals: int = 1, source: PoolId = OURS, target: PoolId | None = AMD) -> Fleet:
     fleet: Fleet = object.__new__(Fleet)
-    cell = type("Cell", (), {"id": CELL, "source": source})()
+    cell = type("Cell", (), {"id": CELL, "source": source, "target": target, "region": "lab", "regions": ()})()
     hosts = tuple(Host(id=HostId(f"h100-old-{n}"), pool=THEIRS, address=f"10.0.0.{n}") for n in (1, 2))
     paid = (Commitment(pool=OURS, count=1, hourly=Money(amount=Decimal(1)), until="2030-01-01"),)
     given = {
@@ -398,3 +398,44 @@ def test_machines_that_were_made_and_never_handed_out_are_told_before_they_go(wo
     assert "\x1b" not in text
     w.cloud.down = True
     assert w.view().standing == (), "a cloud that does not answer hides no check"
+
+
+def test_what_no_state_knows_and_stands_in_the_way_of_a_destroy_goes_first(world: Callable[..., World]) -> None:
+    """As azurerm does, which keeps a resource group that still holds something."""
+    w = world(approvals=0)
+    w.moved()
+    w.cloud.leave("tag-1", "/rg/providers/c/vm-9", "machine", "Creating")
+    w.cloud.leave("another", "/rg/providers/c/vm-8", "machine", "Succeeded")
+    real = w.provisioner.destroy
+
+    def destroy_once(pool: PoolId, permit: ReleasePermit) -> None:
+        if "/rg/providers/c/vm-9" in w.cloud.things:
+            raise ProvisionFailed("provision.destroy_failed", "the Resource Group still contains Resources.", hint="")
+        real(pool, permit)
+
+    w.provisioner.destroy = destroy_once  # type: ignore[method-assign]
+    gone = destroy(w.view(), w.fleet, w.ports(), lambda _: None)
+    assert [o.id for o in gone] == ["/rg/providers/c/vm-9"]
+    assert (w.provisioner.outputs(OURS), set(w.cloud.things)) == ((), {"/rg/providers/c/vm-8"})
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_every_line_of_a_release_keeps_within_the_terminal(width: int, world: Callable[..., World]) -> None:
+    w = world()
+    lines = release_lines(w.view(), w.fleet, Decimal(12), width=width)
+    assert max(len(line) for line in lines if "saves" not in line) <= width
+
+
+@pytest.mark.parametrize(
+    ("target", "shown", "is_open"),
+    [(OURS, 500, False), (None, 500, False), (AMD, 500, True), (OURS, 0, True), (OURS, None, True)],
+)
+def test_what_another_workspace_serves_from_a_pool_is_not_given_back_by_this_one(
+    target: PoolId | None, shown: int | None, is_open: bool, world: Callable[..., World]
+) -> None:
+    """Both share the state, but no store: the router is what both can ask."""
+    w = world(source=THEIRS)
+    w.fleet = _fleet(source=THEIRS, target=target)
+    w.shown = shown
+    assert w.view().is_open is is_open
+    assert any("may serve it" in c.detail for c in w.view().checks) is not is_open

@@ -64,8 +64,9 @@ def test_places_are_those_that_the_owner_allows() -> None:
 
 def test_a_backend_has_a_key_per_pool_and_no_secret() -> None:
     assert backend_from({}, "prod") is None
-    made = backend_from({"terraform.backend": "s3", "terraform.backend.bucket": "b", "terraform.backend.prefix": "x/"}, "prod")
-    assert made == Backend(kind="s3", settings={"bucket": "b"}, prefix="x/")
+    lock = {"terraform.backend.use_lockfile": "true"}
+    made = backend_from({"terraform.backend": "s3", "terraform.backend.bucket": "b", "terraform.backend.prefix": "x/", **lock}, "prod")
+    assert made == Backend(kind="s3", settings={"bucket": "b", "use_lockfile": "true"}, prefix="x/")
     assert backend_from({"terraform.backend": "azurerm"}, "prod") == Backend(kind="azurerm", prefix="fleetctl/prod/")
 
 
@@ -75,6 +76,9 @@ def test_a_backend_has_a_key_per_pool_and_no_secret() -> None:
         {"terraform.backend": "carrier-pigeon"},
         {"terraform.backend": "azurerm", "terraform.backend.access_key": "x"},
         {"terraform.backend": "s3", "terraform.backend.secret_key": "x"},
+        {"terraform.backend": "s3", "terraform.backend.bucket": "b"},
+        {"terraform.backend": "s3", "terraform.backend.bucket": "b", "terraform.backend.use_lockfile": "false"},
+        {"terraform.backend": "gcs", "terraform.backend.encryption_key": "x"},
         {"terraform.backend": "azurerm", "terraform.backend.sas_token": "x"},
     ],
 )

@@ -66,7 +66,9 @@ class AwsCapacity:
             return read()
         except ClientError as e:
             gaps.append(f"reading {what}: AWS says {e.response.get('Error', {}).get('Code', 'no')}")
-        except (BotoCoreError, ResponseParserError) as e:
+        except ResponseParserError as e:  # its text quotes what came instead, such as a proxy's page
+            gaps.append(f"reading {what}: what answered is not AWS ({type(e).__name__})")
+        except BotoCoreError as e:
             gaps.append(f"reading {what}: {type(e).__name__}: {str(e)[:200]}")
         return None
 

@@ -73,7 +73,7 @@ def ask(side: Side, body: Mapping[str, Any], api: Api, *, limit_s: float) -> Ans
         path = f"{side.path}/v1/{'chat/completions' if api == 'chat' else 'completions'}"
         link.request("POST", path, json.dumps(body), {"content-type": "application/json", "accept": "text/event-stream", **side.headers})
         _read(link.getresponse(), side, answer, began, began + limit_s)
-    except (OSError, http.client.HTTPException, ValueError) as e:
+    except (OSError, http.client.HTTPException, ValueError, RecursionError) as e:
         answer.failed, answer.why = True, answer.why or type(e).__name__
     finally:
         answer.whole_s = time.perf_counter() - began

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from math import isfinite
 
 from fleetctl.adapters.prometheus.client import PrometheusApi, Trace
 from fleetctl.analysis.buckets import scrape_of
@@ -209,7 +210,7 @@ class PrometheusScraper:
                         continue
                     side: Arm = "baseline" if arm == "baseline" else "canary"
                     for at, value in trace.points:
-                        if at > begin.timestamp() and value == value:
+                        if at > begin.timestamp() and isfinite(value):
                             page = sums.setdefault((own.name, side, at), {})
                             key = f"counter.{own.name}/{part}"
                             page[key] = page.get(key, 0.0) + value

@@ -44,6 +44,10 @@ def read_position(text: str) -> Position:
     return Position(file=int(found[1]), offset=int(found[2])) if found else Position()
 
 
+_MOST_MS, _MOST_ACTIVE_MS, _MOST_TOKENS = 4_102_444_800_000, 30 * 86_400_000, 100_000_000
+"""The year 2100, thirty days and a hundred million tokens: what is beyond is no measurement."""
+
+
 def parse(line: bytes) -> Attempt | Skipped:
     """Return the attempt that one line tells of, or why there is none."""
     if not line.startswith(b"{"):
@@ -54,11 +58,13 @@ def parse(line: bytes) -> Attempt | Skipped:
         status, started, active = int(row["st"]), int(row["t0"]), int(row["ta"])
         pin, retries = row.get("p", "-"), str(row.get("rc", "0"))
         flags, tries = str(row.get("rf", "-")), int(row.get("ac", 1))  # how Envoy says it
-        prompt, cached = int(row.get("pt", -1)), int(row.get("cc", -1))
+        prompt, cached = (n if -1 <= (n := int(row.get(k, -1))) <= _MOST_TOKENS else -1 for k in ("pt", "cc"))
         model, cohort = _name(row.get("m")), _name(row.get("co"))
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return "broken"
-    if not (isinstance(cell, str) and isinstance(server, str) and isinstance(termination, str)) or started <= 0:
+    if not (isinstance(cell, str) and isinstance(server, str) and isinstance(termination, str)):
+        return "broken"
+    if not (0 < started < _MOST_MS and active < _MOST_ACTIVE_MS):
         return "broken"
     if pin != "-":
         return "pinned"

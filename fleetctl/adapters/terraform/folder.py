@@ -18,7 +18,7 @@ from fleetctl.domain.canonical import canonical, digest
 from fleetctl.domain.ids import PoolId, Sha256, is_id
 from fleetctl.errors import PlanStale, ProvisionFailed
 
-_COPIED = (".tf", ".tf.json", ".tofu", ".tftpl")
+_COPIED = (".tf", ".tf.json", ".tofu", ".tofu.json", ".tftpl")
 _LOCK_FILE = ".terraform.lock.hcl"
 _READY = Path(".terraform") / "fleetctl-ready"
 MANIFEST_FORMAT = 1
@@ -137,7 +137,7 @@ def write_variables(folder: Path, pool: PoolId, values: Mapping[str, object]) ->
         data = json.dumps(dict(values), indent=2, sort_keys=True, allow_nan=False).encode()
     except (TypeError, ValueError) as e:
         raise ProvisionFailed("provision.variables", f"a variable of pool {pool} has no JSON form: {e}", hint="Run: fleetctl plan") from e
-    for other in folder.glob("*.auto.tfvars*"):
+    for other in (*folder.glob("*.auto.tfvars*"), *folder.glob("terraform.tfvars*")):
         if other != variables_file(folder, pool):
             other.unlink()
     write_private(variables_file(folder, pool), data + b"\n")

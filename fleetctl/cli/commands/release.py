@@ -63,7 +63,7 @@ def _destroy(app: App, found: ReleaseView, ports: ReleasePorts, confirm: str | N
     from time import monotonic
 
     from fleetctl.usecases.release import ask, destroy
-    from fleetctl.views.columns import counted
+    from fleetctl.views.columns import counted, wrapped
     from fleetctl.views.progress import ProgressView
 
     ask(found, ports)
@@ -74,9 +74,10 @@ def _destroy(app: App, found: ReleaseView, ports: ReleasePorts, confirm: str | N
     if output == "json":
         app.line("release", {"pool": pool, "release": found.release.id, "destroyed": found.release.hosts, "leftovers": gone})
     else:
-        more = f" and {len(gone)} leftovers" if gone else ""
+        more = f", {counted(len(gone), 'leftover')} among it" if gone else ""
         hosts = counted(len(found.release.hosts) + len(found.standing), "host")
-        app.out(f"pool/{pool} is destroyed: {hosts}{more}; nothing with its tag is left")
+        told = wrapped(f"pool/{pool} is destroyed: {hosts}{more}; nothing with its tag is left", app.width)
+        app.out("\n".join(told))
     app.note(f"Next: set count 0 of {pool} in the fleet file, or take it out")
 
 
