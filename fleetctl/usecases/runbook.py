@@ -47,7 +47,8 @@ def find_cell(name: str, ports: LookPorts) -> WayHome | FleetctlError:
     for failure in refused:
         if failure.cell == name:
             return failure.error
-    found = choose(good, (name,))
+    exact = tuple(w for w in good if w.cell == name)
+    found = exact or choose(good, (name,))
     if len(found) > 1:
         names = ", ".join(w.cell for w in found)
         raise RunbookFailed("runbook.many_cells", f"{name} has {len(found)} cells: {names}.", hint="Name one of them")

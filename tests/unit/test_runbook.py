@@ -284,6 +284,11 @@ def test_names_that_are_not_there_or_many() -> None:
         find_cell("chat", world.look)
 
 
+def test_a_cell_is_found_beside_its_cohorts() -> None:
+    world = World(way(), replace(way("chat-cohort"), part_of=(CELL, "chat")))
+    assert find_cell(CELL, world.look) == way()
+
+
 def test_hostile_texts_cannot_drive_a_terminal() -> None:
     world = World()
     world.at = "canary \x1b[2J\u202e\r\nVERIFY evil"
