@@ -203,6 +203,11 @@ def _mistakes(name: str, shape: RunbookShape) -> list[str]:
     found = [] if is_id(name) else [f"{name!r} is no name"]
     found += [f"step {s.id} needs either command or by_hand" for s in steps if (s.command is None) == (not s.by_hand)]
     found += [f"step {s.id} is done by hand, so no program can hold its output" for s in steps if s.by_hand and s.pattern]
+    found += [
+        f"step {s.id} has a pattern, and says nothing that people can hold the output against (shows)"
+        for s in steps
+        if s.pattern and not s.shows
+    ]
     found += [f"step {s} stands twice" for s in sorted({s.id for s in steps if [x.id for x in steps].count(s.id) > 1})]
     found += [f"step {s.id} verifies, so it may not be dangerous or left out" for s in shape.verification if s.danger or s.choice]
     severe = ("--unproven", "--confirm", "--lift-cap", "--kill-streams", "release")

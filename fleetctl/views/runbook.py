@@ -109,7 +109,7 @@ def expected_text(s: Step) -> str:
     if not s.command:
         return "what it says"
     exits = " or ".join(map(str, s.expect.exits))
-    return f"exit {exits}" + (f"; {s.shows.rstrip('.')}" if s.shows else "")
+    return f"exit {exits}" + (f"; it shows: {s.shows.rstrip('.')}" if s.shows else "")
 
 
 def last_text(last: Timing | None) -> str:

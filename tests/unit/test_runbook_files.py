@@ -100,6 +100,7 @@ GOOD = (ROOT / "fleetctl/formats/runbooks/one-region.yaml").read_text()
         ("{region} go home.", "{nowhere} go home.", "knows no {nowhere}"),
         ("kind: errors", "kind: meteor", "fault.kind"),
         ('pattern: "(?m)^{cell}$"', 'pattern: "((("', "regular expression"),
+        ('    shows: One line per cell, then "n of n home".\n', "", "has a pattern, and says nothing"),
         ("format_version: 1", "format_version: 2", "format_version"),
         ("format_version: 1", "format_version: !!python/object:os.system 1", "tag"),
     ],
