@@ -59,7 +59,7 @@ class World:
             self.ways.write(w)
         self.router = FakeRouter(dict.fromkeys(self.ways.cells(), SOURCE))
         self.weight(weight_bp)
-        self.store = MemoryStore(self.clock)
+        self.store = MemoryStore(self.clock.now)
         self.at: str | FleetctlError = "canary at 50 %, PASS"
         home = HomePorts(
             router=lambda _: self.router, prober=lambda _: self.prober, ways=self.ways, clock=self.clock, store=lambda: self.store
