@@ -35,14 +35,14 @@ PROMISES: Mapping[str, str] = {
         r"test_a_regression_at_half|test_alike_sides|test_a_target_that_breaks|test_judge_simulated|test_canary_bench"
     ),
     "P5 never above the cap": r"_cap_|contract/test_router",
-    "P6 nothing that serves is destroyed": r"test_release|test_provision_beside|test_check_provision|test_provision_saga",
+    "P6 nothing that serves is destroyed": r"test_holds|test_hands|test_release|test_provision_(beside|saga)|test_check_provision",
     "P7 no evidence, no progress": r"test_haproxy_killed|test_a_dead_server|lost_evidence",
     "P8 one writer per fleet and per cell": (
         r"racing|/test_[a-z_]*leases?[_.]|::test_(a_)?lease_|contract/test_store|test_ticker_and_migrate|one_run_at_a_time"
     ),
     "P9 router, controller or store down": r"test_haproxy_guard|ticker_is_killed|test_ticker_and_migrate|store_is_gone|haproxy_is_gone",
     "P10 blast radius and freeze windows": r"test_freeze|freeze_window|freeze_binds|test_plan_properties|test_rebalance_limits",
-    "P11 home without the store": r"test_home|store_is_gone|ways_home",
+    "P11 home without the store": r"test_home|store_is_gone|ways_home|full_fallback_is_stepped|store_and_the_router_gone",
     "P12 what was approved is what runs": r"digest|tampered|test_provisioner|test_terraform_runs",
     "P1-P10 in made-up histories": r"tests/sim/",
     "P13 audit finds edit, deletion, reordering": r"audit|chain|verify",

@@ -21,6 +21,7 @@ class WayHome:
         paper: raw commands for a person when fleetctl itself is gone.
         baseline_backend, canary_backend: names in the router, "" for the usual ones.
         endpoints: of the source's replicas, where the router lets no probe choose a side.
+        part_of: of a cohort: cell and workload whose requests it takes, so that their name brings it home too.
     """
 
     fleet: str
@@ -38,6 +39,7 @@ class WayHome:
     canary_backend: str = ""
     format_version: int = 1
     endpoints: tuple[str, ...] = field(default=(), metadata=LATER)
+    part_of: tuple[str, ...] = field(default=(), metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,9 @@ from fleetctl.domain.plan import Approval
 from fleetctl.domain.pool import Priority
 from fleetctl.domain.units import Instant, Scalar
 
+PriceFrom = Literal["list", "contract"]
+"""Whose price a cost is by: the catalogue's list, or what the fleet file says that the pool costs."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceChange:
@@ -157,11 +160,24 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Who else writes a pool's size or a cell's route (an autoscaler, a GitOps tool)."""
+    """Who else writes a pool's size or a cell's route.
+
+    Args:
+        name: for people, such as "AWS Auto Scaling group h100"; kind: "autoscaler" or "gitops".
+        ref: where its minimum stands, for the adapter; "" where it has none.
+        minimum, maximum: that it keeps, None where it has none; size: what it has now, machines or replicas of one deployment.
+        cell: whose route it writes, None for a pool's size.
+    """
 
     name: str
     kind: str
     pool: PoolId
+    ref: str = ""
+    minimum: int | None = None
+    maximum: int | None = None
+    size: int = 0
+    counts: Literal["machines", "replicas"] = "machines"
+    cell: CellId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

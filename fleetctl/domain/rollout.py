@@ -48,6 +48,7 @@ class RolloutSpec:
         group: the cells whose evidence counts together with this one's (lane pooled), itself among them.
         other_lane: what would fit where a step comes to no verdict, for a person to read.
         checks: of both arms, which must stand before the weight is raised.
+        part: of a cohort: which requests of which cell it serves, for a person to read.
     """
 
     source: PoolId
@@ -64,6 +65,7 @@ class RolloutSpec:
     group: tuple[CellId, ...] = field(default=(), metadata=LATER)
     other_lane: str = field(default="", metadata=LATER)
     checks: tuple[CheckSpec, ...] = field(default=(), metadata=LATER)
+    part: str = field(default="", metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,7 @@ class Rollout:
         shown: steps that ended on a PASS of evidence, not on a person's word.
         identity: what both arms were when this step's evidence began; "" where it is not known; arms: what they said lately.
         first_settled_at: when this step was settled first: evidence that begins anew does not move its deadline.
+        foreign: what somebody else wrote; it holds the cell until a person resumes; foreign_writes: of ours against it, at most 3.
         hold_reason: code of what holds it here, or (once ended) why it ended; home_for: what sent it home, if no verdict did.
     """
 
@@ -128,6 +131,8 @@ class Rollout:
     identity: str = field(default="", metadata=LATER)
     arms: ArmsMemory = field(default=ArmsMemory(), metadata=LATER)
     first_settled_at: Instant | None = field(default=None, metadata=LATER)
+    foreign: str = field(default="", metadata=LATER)
+    foreign_writes: int = field(default=0, metadata=LATER)
     format_version: int = ROLLOUT_FORMAT
 
     @property
@@ -160,6 +165,7 @@ class Observation:
         served: who answered customers since the step was shown, where it has no evidence of its own (nothing, or all, on the target).
         told_within: how late the router may tell of them.
         calm: what customers got while nothing was on the target yet.
+        foreign_write: what others wrote to the source's minimum; writer: who wrote the weight that stands, "" where nobody can tell.
         both_failing: cells whose customers get errors on both sides, where this one's do; is_all_paged: somebody was paged for them.
         wrong_series: why evidence cannot be read as the fleet file says, found before any customer is on the target.
     """
@@ -177,6 +183,7 @@ class Observation:
     is_paged: bool = False
     mark: Cursor | None = None
     foreign_write: str = ""
+    writer: str = ""
     identity: ArmsIdentity | None = None
     checks: tuple[CheckSeen, ...] = ()
     served: Served | None = None

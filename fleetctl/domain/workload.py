@@ -200,6 +200,19 @@ class AffinityKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cohort:
+    """Requests of another cell that go by this one: those whose header has one of these values.
+
+    Args:
+        of: the cell that they belong to else; header: set by the users' gateway; values: without spaces or quotes.
+    """
+
+    of: CellId
+    header: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
     """How a cell can get a verdict; anything but `own` carries a reason and an actor.
 
@@ -243,6 +256,7 @@ class Cell:
     Args:
         target: None lets the plan choose; a pool pins it; Existing skips provision and configure.
         regions: others that its data may be served from, beside its own; () is its own alone.
+        cohort: it serves only some requests of another cell, and goes before it; None: all that come by its name.
         evidence: names of its sources of evidence; "log" is its router's log; the first counts attempts, errors and the share.
     """
 
@@ -258,3 +272,4 @@ class Cell:
     wave: int = 0
     regions: tuple[str, ...] = ()
     evidence: tuple[str, ...] = field(default=("log",), metadata=LATER)
+    cohort: Cohort | None = field(default=None, metadata=LATER)

@@ -123,7 +123,7 @@ pools:
     sku: Standard_ND96isr_MI300X_v5
     region: eastus2
     count: 0                  # still to be made: fleetctl provision
-    limit: 3
+    limit: 4
     priority: regular         # or spot
     provisioned_by: azure     # the Terraform stack that makes it
     price_usd_per_hour: 48.00
@@ -152,7 +152,7 @@ workloads:
       input_tokens: 1100
       output_tokens: 220
       streaming: false
-    replicas: 4
+    replicas: 6
     accelerators_per_replica: 4
     concurrency: 64
     guardrails: [errors, latency]
@@ -218,13 +218,12 @@ cells:
   code-complete-eastus2:
     workload: code-complete
     region: eastus2
-    source: h100-eastus2
-    target: mi300x-eastus2
+    source: a100-eastus2      # no target: the plan chooses, and says why it stays where it stays
     router:
       name: edge
       baseline_backend: code_nvidia     # left out: code-complete-eastus2_baseline
       canary_backend: code_amd
-      baseline_endpoints: ["10.20.1.11:8001", "10.20.1.12:8001", "10.20.1.13:8001"]
+      baseline_endpoints: ["10.20.3.11:8001", "10.20.3.12:8001"]
       canary_endpoints: ["10.20.2.11:8001", "10.20.2.12:8001"]
     lane:                     # anything but own says why, and who decided it
       kind: accepted
@@ -234,7 +233,7 @@ cells:
     workload: summaries
     region: eastus2
     source: a100-eastus2
-    router: edge              # no target: the plan chooses
+    router: edge
 
 # The rules that every migration of this fleet keeps.
 policy:
@@ -271,7 +270,7 @@ policy:
 
 # Capacity that is paid for already, and until when: what a move really saves.
 commitments:
-  - {pool: h100-eastus2, count: 2, hourly: 55.10 USD, until: 2027-03-31}    # these VMs, used or not
+  - {pool: a100-eastus2, count: 1, hourly: 21.30 USD, until: 2027-03-31}    # this VM, used or not
   - {name: savings plan, scope: {clouds: [azure]}, spend: 20 USD, discount: 30%, until: 2027-06-30}    # wherever VMs of it run
 
 # Free settings that adapters read.

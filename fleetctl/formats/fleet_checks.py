@@ -10,6 +10,7 @@ from math import inf
 from fleetctl.domain.evidence import LADDER_METRICS
 from fleetctl.domain.workload import model_guardrails
 from fleetctl.formats import quantities as q
+from fleetctl.formats.cohort_checks import check_cohorts
 from fleetctl.formats.evidence_sources import LOG, LOGS, check_evidence, metrics_of
 from fleetctl.formats.fleet_schema import (
     CellShape,
@@ -28,6 +29,8 @@ from fleetctl.formats.sources import check_source
 from fleetctl.formats.yaml_source import Path
 
 Finding = tuple[Path, str]
+LAST_YEAR = 2999
+"""In which a freeze window may end: what waits for it is dated after it, and dates end with the year 9999."""
 EXISTING = "existing"
 TARGET_SPEED = "target_speed"
 """Key of a workload's serving section: the user's own factor."""
@@ -76,6 +79,7 @@ def check(parts: Parts) -> Iterator[Finding]:
         for place, text in check_evidence(evidence.kind, evidence.settings, evidence.secrets):
             yield ("evidence", name, *place), text
     yield from _same_place(parts)
+    yield from check_cohorts(parts.cells, parts.workloads)
     yield from _after_each_other(parts)
     required = parts.policy.checks.required if parts.policy is not None else ()
     for name, workload in parts.workloads.items():
@@ -364,6 +368,8 @@ def _policy(policy: PolicyShape) -> Iterator[Finding]:
     for i, window in enumerate(policy.freeze):
         if window.end <= window.start:
             yield ("policy", "freeze", i, "end"), f"the window {window.name!r} ends before it starts"
+        elif window.end.year > LAST_YEAR:
+            yield ("policy", "freeze", i, "end"), f"the window {window.name!r} must end by {LAST_YEAR}; to move nothing: lane `stay`"
 
 
 def _steps(parts: Parts) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from fleetctl.domain.pool import Commitment, Host, Pool, Scope
 from fleetctl.domain.workload import (
     AffinityKey,
     Cell,
+    Cohort,
     Existing,
     Guardrail,
     GuardrailSpec,
@@ -30,7 +31,6 @@ from fleetctl.formats.fleet_schema import (
     EvidenceShape,
     FleetShape,
     MarginShape,
-    PolicyChecksShape,
     PolicyShape,
     PoolShape,
     RouterShape,
@@ -51,7 +51,7 @@ def to_fleet(shape: FleetShape, serial: int) -> Fleet:
         lineage=shape.lineage,
         serial=serial,
         pools=tuple(_pool(name, pool) for name, pool in shape.pools.items()),
-        workloads=tuple(_workload(name, workload, shape.policy.checks) for name, workload in shape.workloads.items()),
+        workloads=tuple(_workload(name, workload, shape) for name, workload in shape.workloads.items()),
         cells=tuple(_cell(name, cell, shape) for name, cell in shape.cells.items()),
         policy=to_policy(shape.policy, guardrails),
         routers=tuple(_router(name, router) for name, router in shape.routers.items()),
@@ -131,7 +131,13 @@ def _router(name: str, r: RouterShape | SourceShape | EvidenceShape) -> Connecti
     return Connection(name=name, kind=r.kind, settings=dict(r.settings), secrets=secrets)
 
 
-def _workload(name: str, w: WorkloadShape, checks: PolicyChecksShape) -> Workload:
+def _after(name: str, w: WorkloadShape, shape: FleetShape) -> tuple[WorkloadId, ...]:
+    """Return whom a workload waits for: those it names, and the cohorts of its cells."""
+    cohorts = (c.workload for c in shape.cells.values() if c.cohort is not None and shape.cells[c.cohort.of].workload == name)
+    return tuple(WorkloadId(other) for other in dict.fromkeys((*w.after, *cohorts)))
+
+
+def _workload(name: str, w: WorkloadShape, shape: FleetShape) -> Workload:
     s = w.shadow
     return Workload(
         id=WorkloadId(name),
@@ -176,9 +182,9 @@ def _workload(name: str, w: WorkloadShape, checks: PolicyChecksShape) -> Workloa
         route=w.route,
         serving=dict(w.serving),
         apart=w.apart,
-        after=tuple(WorkloadId(name) for name in w.after),
+        after=_after(name, w, shape),
         may_differ=tuple(w.may_differ),
-        checks=to_checks(w.checks, checks),
+        checks=to_checks(w.checks, shape.policy.checks),
     )
 
 
@@ -206,6 +212,7 @@ def _cell(name: str, c: CellShape, shape: FleetShape) -> Cell:
         lane=lane,
         wave=c.wave,
         evidence=tuple(c.evidence),
+        cohort=Cohort(of=CellId(c.cohort.of), header=c.cohort.header.lower(), values=tuple(c.cohort.values)) if c.cohort else None,
         regions=tuple(c.regions),
     )
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from datetime import date, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -14,51 +13,9 @@ from fleetctl.domain.units import Instant, Money
 from fleetctl.formats import quantities as q
 from fleetctl.formats.guardrail_names import GUARDRAIL, GUARDRAIL_TEXT
 from fleetctl.formats.presets import PRESETS, expand_steps
+from fleetctl.formats.texts import a_day, matching, plain, scalar_text, uuid
 
 FLEET_FORMAT = 1
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_UUID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}\Z")
-
-
-def _plain(text: str) -> str:
-    if _CONTROL.search(text):
-        raise ValueError("must be one line without control characters")
-    if len(text) > 500:
-        raise ValueError("must be at most 500 characters")
-    return text
-
-
-def _matching(pattern: str, what: str) -> AfterValidator:
-    compiled = re.compile(rf"(?:{pattern})\Z")
-
-    def check(text: str) -> str:
-        if not compiled.match(text):
-            raise ValueError(f"{text!r} is not {what}")
-        return text
-
-    return AfterValidator(check)
-
-
-def _scalar_text(value: object) -> object:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return str(value)
-    return value
-
-
-def _a_day(text: str) -> str:
-    try:
-        date.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is no day of the calendar") from None
-    return text
-
-
-def _uuid(text: str) -> str:
-    if not _UUID.match(text):
-        raise ValueError(f"{text!r} is not a UUID in lower case, such as 6f1c1a52-8a52-4a7e-9d5c-0c8d2f4f7a10")
-    return text
 
 
 def _short_form(key: str) -> BeforeValidator:
@@ -66,17 +23,18 @@ def _short_form(key: str) -> BeforeValidator:
     return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
 
 
-Text = Annotated[str, AfterValidator(_plain)]
-ScalarText = Annotated[Text, BeforeValidator(_scalar_text), WithJsonSchema({"type": ["string", "number", "boolean"]})]
+Text = Annotated[str, AfterValidator(plain)]
+ScalarText = Annotated[Text, BeforeValidator(scalar_text), WithJsonSchema({"type": ["string", "number", "boolean"]})]
 Id = Annotated[str, AfterValidator(require_id), WithJsonSchema({"type": "string", "pattern": ID_PATTERN})]
-Region = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}", "a region: use letters, digits and '-'")]
-SkuName = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", "a SKU: use letters, digits, '.', '_' and '-'")]
-SkuPattern = Annotated[str, _matching(r"[A-Za-z0-9*][A-Za-z0-9._*-]{0,79}", "a SKU or a pattern: letters, digits, '.', '_', '-' and '*'")]
-Backend = Annotated[str, _matching(r"[A-Za-z0-9_.:-]{1,120}", "a backend's name: use letters, digits, '_', '.', ':' and '-'")]
-HeaderName = Annotated[str, _matching(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,80}", "a header's or cookie's name")]
-Address = Annotated[str, _matching(r"[A-Za-z0-9:\[][A-Za-z0-9.:%\]-]{0,252}", "an address: use a host name or an IP address")]
-UserName = Annotated[str, _matching(r"[a-z_][a-z0-9_-]{0,31}", "a user's name")]
-VariableName = Annotated[str, _matching(r"[a-z_][a-z0-9_]{0,63}", "a variable's name: use a-z, 0-9 and '_'")]
+Region = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}", "a region: use letters, digits and '-'")]
+SkuName = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", "a SKU: use letters, digits, '.', '_' and '-'")]
+SkuPattern = Annotated[str, matching(r"[A-Za-z0-9*][A-Za-z0-9._*-]{0,79}", "a SKU or a pattern: letters, digits, '.', '_', '-' and '*'")]
+Backend = Annotated[str, matching(r"[A-Za-z0-9_.:-]{1,120}", "a backend's name: use letters, digits, '_', '.', ':' and '-'")]
+HeaderName = Annotated[str, matching(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,80}", "a header's or cookie's name")]
+CohortValue = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", "a cohort's value: use letters, digits, '_', '.' and '-'")]
+Address = Annotated[str, matching(r"[A-Za-z0-9:\[][A-Za-z0-9.:%\]-]{0,252}", "an address: use a host name or an IP address")]
+UserName = Annotated[str, matching(r"[a-z_][a-z0-9_-]{0,31}", "a user's name")]
+VariableName = Annotated[str, matching(r"[a-z_][a-z0-9_]{0,63}", "a variable's name: use a-z, 0-9 and '_'")]
 Duration = Annotated[
     timedelta,
     BeforeValidator(q.parse_duration),
@@ -100,14 +58,14 @@ At = Annotated[Instant, BeforeValidator(q.parse_instant), WithJsonSchema({"type"
 Usd = Annotated[Decimal, BeforeValidator(q.parse_decimal), WithJsonSchema({"type": ["number", "string"], "minimum": 0})]
 Amount = Annotated[Money, BeforeValidator(q.parse_money), WithJsonSchema({"type": "string", "pattern": q.MONEY_PATTERN})]
 Endpoint = Annotated[str, BeforeValidator(q.parse_endpoint), WithJsonSchema({"type": "string", "pattern": q.ENDPOINT_PATTERN})]
-IsoDate = Annotated[str, _matching(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", "a date such as 2027-06-30"), AfterValidator(_a_day)]
-Lineage = Annotated[str, AfterValidator(_uuid), WithJsonSchema({"type": "string", "format": "uuid"})]
+IsoDate = Annotated[str, matching(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", "a date such as 2027-06-30"), AfterValidator(a_day)]
+Lineage = Annotated[str, AfterValidator(uuid), WithJsonSchema({"type": "string", "format": "uuid"})]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 Positive = Annotated[int, Field(ge=1, le=1_000_000_000)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 AboveZero = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 PhaseName = Literal["preflight", "shadow", "canary", "ramp", "full", "soak", "complete"]
-GuardrailName = Annotated[str, _matching(GUARDRAIL, GUARDRAIL_TEXT)]
+GuardrailName = Annotated[str, matching(GUARDRAIL, GUARDRAIL_TEXT)]
 """Metrics with a direction. Source: design section 7, evidence.md."""
 ClassName = Literal["batch", "online", "realtime"]
 
@@ -347,6 +305,14 @@ class TargetShape(Shape):
     existing: Id | None = None
 
 
+class CohortShape(Shape):
+    """Requests of another cell that go by this one, and move before the rest: internal users, a free tier, one tenant."""
+
+    of: Id = Field(description="The other cell: same region, router and model.")
+    header: HeaderName = Field(description="Set by your gateway; what a client sends by itself must not count.")
+    values: Annotated[list[CohortValue], Field(min_length=1, max_length=50)] = Field(description="Values of the header that belong here.")
+
+
 class CellShape(Shape):
     """A workload in one region: the unit of placement, evidence, traffic and rollback."""
 
@@ -374,6 +340,7 @@ class CellShape(Shape):
         default=["log"],
         description="Sources of its evidence: log (its router's) and names of `evidence`; the first counts attempts and errors.",
     )
+    cohort: CohortShape | None = Field(default=None, description="It serves only some requests of another cell.")
     wave: Count = Field(default=0, description="Wave it must move in, from 1; 0: the plan chooses.")
     regions: list[Region] = Field(default_factory=list, description="Other regions that its data may be served from.")
 

@@ -251,6 +251,8 @@ def _settings(p: Places) -> str:
 settings:
   lab.run: {p.run}{MARK}
   lab.hosts: {p.run}/hosts{MARK}
+  pool.{SOURCE_POOL}.owners: "no"  # no autoscaler sizes the lab
+  router.lab-router.owners: "no"  # nobody else writes its router
 {_machines(p)}"""
 
 

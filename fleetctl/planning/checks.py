@@ -42,6 +42,7 @@ def make_checks(
         _baselines(fleet, outcomes, baselines),
         _speed(outcomes),
         *_idle(fleet, catalog),
+        *_cohorts(fleet, outcomes),
     )
 
 
@@ -86,6 +87,21 @@ def _idle(fleet: Fleet, catalog: Catalog) -> tuple[Check, ...]:
     return (
         Check(name="idle VMs", ok=True, detail=f"{_named(found)} serve no cell of the fleet file: in both totals, credited to no move"),
     )
+
+
+def _cohorts(fleet: Fleet, outcomes: tuple[Outcome, ...]) -> tuple[Check, ...]:
+    """Say per cell that has cohorts which requests go first, and what of it stays: then the split itself is the end."""
+    of = {o.cell: o for o in outcomes}
+    found = []
+    for whole in fleet.cells:
+        parts = [c for c in fleet.cells if c.cohort is not None and c.cohort.of == whole.id]
+        if not parts or whole.id not in of:
+            continue
+        moving = [c for c in parts if c.id in of and of[c.id].kind == "move"]
+        named = ", ".join(f"{c.id} ({c.cohort.header}: {' '.join(c.cohort.values)})" for c in moving if c.cohort is not None)
+        rest = "the rest moves after them" if of[whole.id].kind == "move" else f"the rest stays on {whole.source}: a split that stays"
+        found.append(f"{whole.id}: {named} first; {rest}" if moving else f"{whole.id}: none of its cohorts moves")
+    return (Check(name="cohorts", ok=True, detail="; ".join(found)),) if found else ()
 
 
 def _speed(outcomes: tuple[Outcome, ...]) -> Check:

@@ -8,9 +8,10 @@ from typing import Protocol
 from fleetctl.domain.calibration import Sample
 from fleetctl.domain.checks import CheckSeen
 from fleetctl.domain.evidence import Cursor, Evidence, Pair, Series, Thresholds
+from fleetctl.domain.holds import Said
 from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import CellId, PoolId, Token
-from fleetctl.domain.people import Signal
+from fleetctl.domain.people import Gap, Signal
 from fleetctl.domain.provision import Owner
 from fleetctl.domain.quality import Choice, Spoken
 from fleetctl.domain.records import Scrape
@@ -147,7 +148,10 @@ class Shadow(Protocol):
     """Compares answers of both arms to copies of real requests, never in a client's path."""
 
     def start(self, c: CellId, sample_per_s: float, token: Token) -> None:
-        """Begin, or go on, comparing at most `sample_per_s` copies a second; idempotent."""
+        """Begin, or go on, comparing at most `sample_per_s` copies a second; idempotent.
+
+        Raises TrafficNotApplied (traffic.copies_forbidden) where copies would leave the regions in which the cell's data may be served.
+        """
         ...
 
     def stop(self, c: CellId) -> None:
@@ -187,18 +191,37 @@ class Speaks(Protocol):
 
 
 class Holds(Protocol):
-    """Keeps a pool's capacity against those who would take it. `pin` and `restore` are idempotent."""
+    """Keeps a pool's capacity against those who would take it, and knows who else writes. `pin` and `restore` are idempotent.
+
+    `pin`, `restore` and `sweep` raise LeaseHeld (lease.held) and StoreUnavailable; what an owner refuses is said, never raised.
+    """
 
     def owners(self, pool: PoolId) -> tuple[Owner, ...]:
         """List who else writes this pool's size."""
         ...
 
-    def pin(self, pool: PoolId, minimum: int, token: Token) -> None:
-        """Set the owner's minimum and remember what stood there."""
+    def found(self, c: CellId, pools: Sequence[PoolId]) -> tuple[Owner | Gap, ...]:
+        """List who else writes these pools' sizes and the cell's route, and what could not be asked; within 8 s."""
         ...
 
-    def restore(self, pool: PoolId, token: Token) -> None:
-        """Put back what stood there."""
+    def pin(self, pool: PoolId, minimum: int, token: Token, c: CellId) -> tuple[Said, ...]:
+        """Raise the owner's minimum for a cell, after saving what stood there; again: put it back where others took it, 3 times at most."""
+        ...
+
+    def watch(self, pool: PoolId, c: CellId) -> str:
+        """Say who lowered a minimum that is pinned for this cell, "" where nobody did; asks at most every 30 s, changes nothing."""
+        ...
+
+    def writer(self, c: CellId) -> str:
+        """Name who wrote a cell's route last beside us, "" where nobody can tell."""
+        ...
+
+    def restore(self, pool: PoolId, token: Token, c: CellId) -> tuple[Said, ...]:
+        """Put back what stood there once no cell needs it any more, where what stands is ours."""
+        ...
+
+    def sweep(self) -> tuple[tuple[CellId, Said], ...]:
+        """Give back what nobody needs any more though nobody gave it back: after a kill, or an owner that did not answer."""
         ...
 
     def warm(self, pool: PoolId) -> None:

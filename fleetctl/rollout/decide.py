@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 from fleetctl.domain.evidence import Evidence, Verdict
-from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.people import Reason, Signal
 from fleetctl.domain.rollout import (
     Decision,
@@ -23,9 +22,11 @@ from fleetctl.domain.rollout import (
     Unhold,
 )
 from fleetctl.domain.units import FULL_BP, Instant
+from fleetctl.rollout.arms import note_arms
 from fleetctl.rollout.checks import unmet
 from fleetctl.rollout.gates import Gate, gate
 from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text
+from fleetctl.rollout.others import FOREIGN, Against, against, resumed
 from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL, ROUTER, home_cause, home_kind, router_fault
 
 MOVING = timedelta(seconds=1)
@@ -58,7 +59,7 @@ PHASE_ORDER = ("preflight", "shadow", "canary", "ramp", "full", "soak", "complet
 def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     """Decide what happens next to a cell.
 
-    Priority: nothing after an end; orders; a FAIL and going home; a newer writer; a notice that the target ends; a weight set by others;
+    Priority: nothing after an end; orders; a FAIL and going home; a newer writer; a notice that the target ends; what others wrote;
     the step's weight; lost evidence; a notice that the source does; the step's gate, then pause, `until` and freeze.
 
     Args:
@@ -84,16 +85,15 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     if r.hold_reason == STALE:
         why = Reason(code=STALE, text="a newer writer was at the router. Run: fleetctl fallback --reconcile")
         return _held(r, seen, why, now, page=False)
-    if seen.foreign_write:
-        return _held(r, seen, Reason(code="foreign_write", text=seen.foreign_write), now, page=True)
     ending = leaving(seen.signals, r.spec.target)
     if ending is not None:
         return _leave_target(r, seen, ending, now)
     if r.hold_reason == TARGET:
         return _return_to_target(r, seen, now)
-    if _was_lowered(r, seen, now):
-        text = f"somebody else set {seen.split.target_bp / 100:g} % where {r.weight_bp / 100:g} % was; resume or abort it"
-        return _held(r, seen, Reason(code="foreign_write", text=text), now, page=True)
+    theirs = against(r, seen, now)
+    r = theirs.next
+    if theirs.text:
+        return _against(r, seen, theirs, now)
     r = note_arms(r, seen.identity)
     if (changed := _identity(r, seen, now)) is not None:
         return changed
@@ -107,6 +107,17 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
         why = Reason(code=SOURCE, text=f"source: {notice_text(ending, now)}; nobody more is sent away from it")
         return _held(replace(r, lost_since=None), seen, why, now, page=True)
     return _at_step(replace(r, lost_since=None), seen, now)
+
+
+def _against(r: Rollout, seen: Observation, theirs: Against, now: Instant) -> Decision:
+    """Hold, page once, and set back what may be; customers whose evidence is lost still go home in time."""
+    if theirs.set_bp is None and (lost := _lost(r, seen, now)):
+        return _without_evidence(r, seen, lost, now)
+    held = _told(replace(r, lost_since=None), seen, Reason(code=FOREIGN, text=theirs.text), now, mark=FOREIGN, page=True)
+    more: tuple[Effect, ...] = (Hold(pool=r.spec.source),) if theirs.pins_again else ()
+    if theirs.set_bp is None:
+        return replace(held, effects=held.effects + more)
+    return replace(held, effects=(SetSplit(target_bp=theirs.set_bp), *held.effects, *more))
 
 
 def _identity(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
@@ -155,15 +166,6 @@ def _told(r: Rollout, seen: Observation, why: Reason, now: Instant, *, mark: str
     return replace(held, next=replace(held.next, arms=told))
 
 
-def note_arms(r: Rollout, found: ArmsIdentity | None) -> Rollout:
-    """Remember what the arms say: a change counts when two answers, given at different moments, agree."""
-    if found is None or found.at == r.arms.at:
-        return r
-    mark = found.hash()
-    sure = r.arms.last in ("", mark)
-    return replace(r, arms=replace(r.arms, last=mark, at=found.at, sure=sure))
-
-
 def _obey(r: Rollout, now: Instant) -> Rollout:
     for order in r.orders:
         r = _obey_one(replace(r, orders=()), order, now)
@@ -178,14 +180,14 @@ def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
             lower = [i for i in range(r.step) if 0 < r.spec.phases[i].weight_bp < r.weight_bp]
             if not lower:
                 return replace(r, direction="home", home_for="abort")
-            return _enter(replace(r, step_done=False, until=r.spec.phases[lower[-1]].phase), lower[-1], now)
+            return _enter(replace(resumed(r), step_done=False, paused=r.paused, until=r.spec.phases[lower[-1]].phase), lower[-1], now)
         case "pause":
             return replace(r, paused=True)
         case "resume":
             if r.hold_reason == STALE:
                 return replace(r, hold_reason="")  # a pause stands: reconciling thaws nothing
-            if r.hold_reason == "foreign_write":
-                return replace(r, paused=False, settled_at=None, first_settled_at=None, hold_reason="")
+            if r.foreign or r.hold_reason == FOREIGN:
+                return resumed(r)
             return replace(r, paused=False)
         case "promote":
             return replace(r, step_done=True, paused=False, promoted=True) if r.direction == "forward" else r
@@ -339,11 +341,6 @@ def _held(r: Rollout, seen: Observation, why: Reason, now: Instant, *, page: boo
     return Decision(next=replace(r, hold_reason=why.code), effects=_renewal(r, seen, now) + notice, why=why, look_again=MOVING)
 
 
-def _was_lowered(r: Rollout, seen: Observation, now: Instant) -> bool:
-    """Tell whether somebody else lowered the weight: it is never raised again by itself. The guard lowers too, but only a lapsed lease."""
-    return r.settled_at is not None and seen.split.target_bp < r.weight_bp and seen.split.lease_until > now
-
-
 def _shows(r: Rollout, seen: Observation) -> bool:
     return seen.split.target_bp == r.weight_bp
 
@@ -463,8 +460,8 @@ def _at_step(r: Rollout, seen: Observation, now: Instant) -> Decision:
         )
     if r.step + 1 >= len(r.spec.phases):
         done = replace(r, ended="complete", step_done=True)
-        text = f"all of {r.cell} is on {r.spec.target}"
-        ends: tuple[Effect, ...] = (*effects, StopShadow(), Notify(level="info", text=text))
+        text = f"all of {r.cell}{f' ({r.spec.part})' if r.spec.part else ''} is on {r.spec.target}"
+        ends: tuple[Effect, ...] = (*effects, StopShadow(), Unhold(pool=r.spec.source), Notify(level="info", text=text))
         return Decision(next=done, effects=ends, why=Reason(code="complete", text=text), look_again=timedelta(hours=1))
     return _advance(r, seen, now, verdict, renewal)
 

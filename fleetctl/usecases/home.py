@@ -222,7 +222,7 @@ def readable(ways: WaysHome) -> tuple[tuple[WayHome, ...], tuple[Failure, ...]]:
 
 
 def choose(ways: Sequence[WayHome], names: Sequence[str], *, everything: bool = False) -> tuple[WayHome, ...]:
-    """Pick cells by cell or workload name.
+    """Pick cells by cell or workload name; a cohort also by those whose requests it takes.
 
     Raises:
         UnsafeFallback: fallback.unknown, a name that no way home has; fallback.none, no way home at all.
@@ -231,8 +231,8 @@ def choose(ways: Sequence[WayHome], names: Sequence[str], *, everything: bool = 
         raise UnsafeFallback("fallback.none", "no way home is saved here, so no plan was ever made.", hint="Run: fleetctl plan")
     if everything:
         return tuple(ways)
-    chosen = [w for w in ways if w.cell in names or w.workload in names]
-    unknown = [n for n in names if not any(n in (w.cell, w.workload) for w in ways)]
+    chosen = [w for w in ways if set(names) & {w.cell, w.workload, *w.part_of}]
+    unknown = [n for n in names if not any(n in (w.cell, w.workload, *w.part_of) for w in ways)]
     if unknown:
         known = ", ".join(sorted({w.workload for w in ways}))
         raise UnsafeFallback("fallback.unknown", f"no workload or cell {', '.join(unknown)}; there are {known}.")

@@ -216,6 +216,9 @@ def retryable(c: CellId, store: Store) -> int:
     return r.attempt + 1
 
 
+SWEEP = timedelta(seconds=10)
+"""How often it is looked whether a minimum is still pinned that no cell needs any more."""
+
 Goal = Literal["phase", "soak", "complete"]
 
 
@@ -262,7 +265,7 @@ class Driver:
 
     Args:
         ports, settings: for the ticks; on_tick: told of every tick made here.
-        slow: cells whose last tick was slow.
+        slow: cells whose last tick was slow; swept_at: when pinned minimums were looked at last.
     """
 
     ports: TickPorts
@@ -270,6 +273,7 @@ class Driver:
     on_tick: Callable[[TickResult], None]
     lease: Lease | None = None
     slow: set[CellId] = field(default_factory=set)
+    swept_at: Instant | None = None
 
     def is_ticking(self) -> bool:
         """Take or renew the ticker's lease; False while a resident ticker has it."""
@@ -285,6 +289,7 @@ class Driver:
     def step(self, limit: int = 1_000) -> int:
         """Tick due cells once each, those known to be slow last, up to and with the first that is slow; returns how many were ticked."""
         clock = self.ports.clock
+        self._sweep(clock.now())
         due = sorted(self.ports.store.due(limit), key=lambda c: c in self.slow)
         for ticked, c in enumerate(due, start=1):
             began = clock.now()
@@ -297,6 +302,14 @@ class Driver:
                 return ticked
             self.slow.discard(c)
         return len(due)
+
+    def _sweep(self, now: Instant) -> None:
+        """Give back minimums that no cell needs any more though nobody gave them back, and put that on record."""
+        if self.swept_at is not None and now - self.swept_at < SWEEP:
+            return
+        self.swept_at = now
+        for c, said in self.ports.holds.sweep():
+            self.ports.store.append((Event(at=now, kind=said.kind, actor=JUDGE, text=said.text, cell=c),))
 
     def stop(self) -> None:
         """Give the ticker's lease back."""

@@ -7,7 +7,6 @@ Per pool: intent with a unique tag -> clear what an earlier try left -> saved pl
 from __future__ import annotations
 
 import contextlib
-import errno
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,7 @@ from fleetctl.domain.people import Diagnostic
 from fleetctl.domain.plan import Plan
 from fleetctl.domain.pool import Host, PoolSpec
 from fleetctl.domain.provision import Progress, Provisioned, ProvisionFailure, ProvisionPlan
-from fleetctl.errors import CapacityUnavailable, CredentialsMissing, FleetctlError, LeaseHeld, ProvisionFailed
+from fleetctl.errors import CapacityUnavailable, CredentialsMissing, FleetctlError, Interrupted, ProvisionFailed
 from fleetctl.planning.capacity import ranked, still_open
 from fleetctl.planning.check_delta import ALLOWED, check_delta, cost_of_delta
 from fleetctl.planning.check_provision import LAB_TYPES, check_provision
@@ -31,7 +30,8 @@ from fleetctl.planning.provision_errors import Trouble, classify
 from fleetctl.ports.capacity import Leftovers, Provisioner
 from fleetctl.ports.state import Lease
 from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, ProvisionOutcome, held_pools, note, still_held, take
-from fleetctl.usecases.provision_causes import explained, given_up, no_place, standing
+from fleetctl.usecases.leftovers import beside, failed_since, in_use, remove
+from fleetctl.usecases.provision_causes import all_of, explained, given_up, guarded, no_place, of_disk, standing, stopped
 
 MOST_TRIES = 12
 MOST_WAITS = 3
@@ -42,8 +42,7 @@ _LOOK = timedelta(seconds=1)
 _EXISTS = re.compile(r'ID\s+"([^"]{1,600})"\s+already exists', re.IGNORECASE)
 _ADDRESS = re.compile(r"[A-Za-z_][\w.\[\]\"-]{1,500}\Z")
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")
-_ORDER = {"machine": 0, "card": 1, "disk": 2, "other": 3}
-_ELSEWHERE = frozenset({Action.OTHER_PLACE, Action.CLEAN_OTHER_REGION, Action.OTHER_ZONE, Action.RELAX, Action.RAISE_QUOTA})
+_ELSEWHERE = frozenset({Action.OTHER_PLACE, Action.CLEAN_OTHER_REGION, Action.OTHER_ZONE, Action.RAISE_QUOTA})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,6 +64,7 @@ class _Saga:
     number: int = 0
     is_unfinished: bool = False
     closed: tuple[str, ...] = ()
+    before: frozenset[str] | None = None
 
 
 def provision(
@@ -81,7 +81,7 @@ def provision(
 ) -> tuple[ProvisionOutcome, ...]:
     """Plan, show, check and apply each of the plan's pools; a rerun goes on where the last one stopped.
 
-    A pool that fails does not keep the others from being made; its error is raised when they are done.
+    A pool that fails does not keep the others from being made; its error is raised when they are done, or when somebody stops the run.
 
     Args:
         run: folder for the saved plan files.
@@ -91,7 +91,8 @@ def provision(
     Raises:
         ProvisionFailed: provision.refused with every finding, provision.disk_full, provision.provider_missing, provision.exists,
             provision.several, or what Terraform said; CapacityUnavailable: capacity.no, capacity.quota, capacity.exhausted;
-            CredentialsMissing: credentials.refused; LeaseHeld: lease.held, lease.lost; Interrupted: provision.interrupted.
+            CredentialsMissing: credentials.refused; LeaseHeld: lease.held, lease.lost; PlanStale: provision.stale;
+            Interrupted: provision.interrupted, with the pools that had failed before.
     """
     outcomes: list[ProvisionOutcome] = []
     failed: list[tuple[PoolId, FleetctlError]] = []
@@ -101,15 +102,14 @@ def provision(
         try:
             outcomes.append(_pool(spec, plan, fleet, run, ports, on, (apply, refuse)))
             done(outcomes[-1])
-        except (ProvisionFailed, CapacityUnavailable, CredentialsMissing, LeaseHeld) as e:
+        except (Interrupted, KeyboardInterrupt) as e:
+            if not failed:
+                raise
+            raise stopped(spec.pool, e, failed) from None
+        except FleetctlError as e:
             failed.append((spec.pool, e))
-    if len(failed) == 1:
-        raise failed[0][1]
     if failed:
-        lines = tuple(line for pool, e in failed for line in (f"{pool}: {e}", *(f"  {d}" for d in e.details)))
-        raise ProvisionFailed(
-            "provision.several", f"{len(failed)} pools failed.", hint="Mend the causes, then run: fleetctl provision", details=lines
-        )
+        raise all_of(failed)
     return tuple(outcomes)
 
 
@@ -136,10 +136,7 @@ def _pool(
     except ProvisionFailed as e:
         raise explained(e) if e.code == "provision.plan_failed" else e  # noqa: B904 (the same error under the code of its cause)
     except OSError as e:
-        if e.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        text = f"the disk is full: {e.filename or 'a file of fleetctl'} cannot be written."
-        raise ProvisionFailed("provision.disk_full", text, hint="Free some space, then run: fleetctl provision") from e
+        raise of_disk(e)  # noqa: B904 (the same error in our words)
     finally:
         ports.store.release(lease)
 
@@ -163,15 +160,23 @@ def _intent(spec: PoolSpec, fleet: Fleet, lease: Lease, ports: CapacityPorts, pr
     if last is not None:
         others = theirs if theirs != last.tag else ""
         place = last.place if last.asked == asked else asked
-        return replace(last, asked=asked, place=place, fresh=not (hosts or others), tag=others or last.tag)
+        own = last.own and not others
+        serves = bool(hosts or (found and not (own and last.fresh)))
+        return replace(last, asked=asked, place=place, fresh=not serves, tag=others or last.tag, own=own)
     fresh = not (hosts or found)
     mark = digest([ports.holder, ports.clock.now()])[:8]
     tag = theirs or f"{fleet.lineage[:40]}-{spec.pool}-{lease.token}-{mark}"
-    return ProvisionIntent(pool=spec.pool, tag=tag, step="planning", asked=asked, place=asked, at=ports.clock.now(), fresh=fresh)
+    at = ports.clock.now()
+    return ProvisionIntent(pool=spec.pool, tag=tag, step="planning", asked=asked, place=asked, at=at, fresh=fresh, own=not theirs)
 
 
 def _preview(s: _Saga, refuse: bool) -> ProvisionOutcome:
-    shown, findings = _planned(s, s.intent.place, refuse=refuse)
+    try:
+        shown, findings = _planned(s, s.intent.place, refuse=refuse)
+    except ProvisionFailed as e:
+        if refuse or e.code != "provision.refused":
+            raise
+        shown, findings = guarded(s.spec, e)
     return ProvisionOutcome(
         spec=_at(s, s.intent.place),
         shown=shown,
@@ -180,7 +185,7 @@ def _preview(s: _Saga, refuse: bool) -> ProvisionOutcome:
         hosts=s.provisioner.outputs(s.spec.pool),
         place=s.intent.place,
         orphans=_orphans(s),
-        usd_per_hour=cost_of_delta(shown, s.ports.price(s.intent.place)),
+        usd_per_hour=cost_of_delta(shown, s.ports.price(_at(s, s.intent.place))),
     )
 
 
@@ -197,7 +202,7 @@ def _run(s: _Saga) -> ProvisionOutcome:
         place = places[0]
         came_to = _try(s, place)
         if isinstance(came_to, ProvisionOutcome):
-            return replace(came_to, removed=orphans)
+            return replace(came_to, removed=orphans, orphans=() if s.intent.own else _orphans(s))
         places = _next(s, places, came_to)
 
 
@@ -254,7 +259,7 @@ def _tries(s: _Saga) -> tuple[str, ...]:
 def _try(s: _Saga, place: Candidate) -> ProvisionOutcome | Trouble:
     s.number += 1
     shown, findings = _planned(s, place)
-    cost = cost_of_delta(shown, s.ports.price(place))
+    cost = cost_of_delta(shown, s.ports.price(_at(s, place)))
     _put(s, "applying", place=place, digest_=shown.digest)
     s.ports.reached("planned")
     done: Provisioned | None = None
@@ -316,6 +321,7 @@ def _failed(s: _Saga, place: Candidate, result: ProvisionFailure) -> Trouble:
     now = s.ports.clock.now()
     s.attempts.append(Attempt(place=place, code=trouble.code, action=trouble.action.value, text=trouble.text, at=now))
     note(s.ports, "provision.failed", f"{s.spec.pool} at {place.text}: {trouble.code}: {trouble.text}", pool=s.spec.pool, code=trouble.code)
+    s.on(Progress(subject=place.text, step="refused", state="failed", text=trouble.code or result.code))
     exists = tuple((text.split("\n", 1)[0], m) for text in result.details for m in _EXISTS.findall(" ".join(text.split())))
     if exists and s.number < MOST_TRIES:
         _adopt(s, exists)
@@ -398,11 +404,7 @@ def _await_own_run(s: _Saga) -> None:
 
 def _orphans(s: _Saga) -> tuple[Leftover, ...]:
     found = s.leftovers.find(s.intent.tag)
-    if not found:
-        return ()
-    known = s.provisioner.ids(s.spec.pool)
-    loose = (o for o in found if o.id.lower() not in known and o.holder.lower() not in known)
-    return tuple(sorted(loose, key=lambda o: (o.rank >= 0, _ORDER[o.kind], o.rank, -o.id.count("/"), o.id)))
+    return beside(found, s.provisioner.ids(s.spec.pool)) if found else ()
 
 
 def _compensate(s: _Saga) -> None:
@@ -416,36 +418,33 @@ def _compensate(s: _Saga) -> None:
 def _clear(s: _Saga) -> tuple[Leftover, ...]:
     """Remove what carries our tag and is in no state: nobody was ever told of it, so nothing can serve on it.
 
-    A machine that is on record as a host is never removed: then it is the state that was lost. Where the state holds nothing at all of a
-    pool that has hosts, nothing is removed: a group may have replaced the very machines that are on record.
+    What a host on record lies in, or is, is never removed: then it is the state that was lost. Where the state holds nothing at all of a
+    pool that has hosts, nothing is removed: a group may have replaced the very machines that are on record. Under a tag that this
+    workspace did not take only what failed since this run began is removed: the rest may be what another one is making.
     """
     orphans = _orphans(s)
     told = s.ports.records.get(PoolHosts, s.spec.pool)
     hosts = told.hosts if told is not None else ()
-    names = {h.id for h in hosts}
-    ids = {value for h in hosts for key, value in h.variables if key == "cloud_id"}
-    lost = [o for o in orphans if o.kind == "machine" and (o.name in names or o.id in ids)]
-    if orphans and hosts and not lost and not s.provisioner.ids(s.spec.pool):
-        lost = list(orphans)
+    ids = s.provisioner.ids(s.spec.pool) if orphans else frozenset()
+    lost = in_use(orphans, ids, hosts) or (orphans if hosts and not ids else ())
     if lost:
         raise ProvisionFailed(
             "provision.state_lost",
-            f"hosts of pool {s.spec.pool} are not in its Terraform state any more; nothing was touched.",
+            f"hosts of pool {s.spec.pool}, or what they lie in, are not in its Terraform state any more; nothing was touched.",
             hint="Bring the state back (terraform.backend keeps it elsewhere), or import them. Run: fleetctl provision --check",
             details=tuple(o.id for o in lost),
         )
-    for orphan in orphans:
-        s.on(Progress(subject=orphan.name, step="remove leftover", state="started", text=orphan.state))
+    if not s.intent.own:
+        s.before = s.before if s.before is not None else frozenset(o.id for o in orphans)
+        orphans = failed_since(orphans, s.before)
+
+    def held() -> None:
         s.lease = still_held(s.ports, s.lease)  # a name may be another run's machine by now
-        s.leftovers.remove(orphan)
-        s.on(Progress(subject=orphan.name, step="remove leftover", state="changed", text=orphan.kind))
-        note(
-            s.ports,
-            "provision.orphan_removed",
-            f"{s.spec.pool}: {orphan.kind} {orphan.name} ({orphan.state})",
-            pool=s.spec.pool,
-            id=orphan.id,
-        )
+
+    def gone(o: Leftover) -> None:
+        note(s.ports, "provision.orphan_removed", f"{s.spec.pool}: {o.kind} {o.name} ({o.state})", pool=s.spec.pool, id=o.id)
+
+    remove(s.leftovers, orphans, s.on, held, gone)
     return orphans
 
 
@@ -461,7 +460,7 @@ def _adopt(s: _Saga, exists: Sequence[tuple[str, str]]) -> None:
     tagged = {o.id.lower() for o in s.leftovers.find(s.intent.tag)}
     for address, id_ in exists:
         low = id_.lower()
-        if low in tagged:
+        if low in tagged and s.intent.own:
             continue
         if not _ADDRESS.match(address) or not any(low == k or low.startswith((f"{k}/", f"{k}|")) for k in known if "/providers/" in k):
             raise ProvisionFailed(

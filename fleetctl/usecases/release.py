@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from fleetctl.domain.capacity import Leftover, ProvisionIntent
 from fleetctl.domain.event import Event
@@ -20,9 +21,10 @@ from fleetctl.domain.pool import PoolSpec
 from fleetctl.domain.provision import Drill, Progress, ReleasePermit
 from fleetctl.domain.release import FINISHED, Release, ReleaseView
 from fleetctl.errors import FleetctlError, PlanStale, ProvisionFailed, StillPending
-from fleetctl.planning.release_gate import release_checks, role_of
+from fleetctl.planning.release_gate import release_checks, role_of, strays
 from fleetctl.ports.state import Clock, Lease, Records, Store
 from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, still_held, take
+from fleetctl.usecases.leftovers import beside, in_use, remove
 from fleetctl.usecases.proof import HOLDS_FOR, Given, Proof, claim, given, refuse_own, signed_by_me, told
 
 
@@ -33,19 +35,22 @@ class ReleasePorts:
     Args:
         run: folder for what this run writes.
         shown: what a cell's router routes to its target, basis points; None where it does not answer.
-        look: asks every source of the inventory that can see machines; () where the fleet file names none.
+        look: asks every source of the inventory that can see machines; None where the fleet file names none.
         proof: checks signatures where the policy asks for them.
     """
 
     capacity: CapacityPorts
     run: Path
     shown: Callable[[CellId], int | None]
-    look: Callable[[], tuple[Facts | Gap, ...]] = tuple
+    look: Callable[[], tuple[Facts | Gap, ...] | None] = lambda: None
     proof: Proof | None = None
 
 
-def view(pool: PoolId, fleet: Fleet, ports: ReleasePorts, *, handoff: bool) -> ReleaseView:
+def view(pool: PoolId, fleet: Fleet, ports: ReleasePorts, *, handoff: bool, gone: Sequence[str] = ()) -> ReleaseView:
     """Return what stands in the way of giving a pool back; changes nothing.
+
+    Args:
+        gone: routers that do not answer, and of which a person says that they are gone for good.
 
     Raises:
         ProvisionFailed: release.not_ours (asked to destroy what others built), release.ours (asked to hand off what we made).
@@ -59,16 +64,19 @@ def view(pool: PoolId, fleet: Fleet, ports: ReleasePorts, *, handoff: bool) -> R
     c = ports.capacity
     store = c.store
     rollouts = {x: r for x in store.cells() if (r := store.load(x)) is not None}
-    touched = [x for x, r in rollouts.items() if pool in (r.spec.source, r.spec.target)]
+    touched = [*(x for x, r in rollouts.items() if pool in (r.spec.source, r.spec.target)), *strays(pool, fleet, rollouts)]
     role = role_of(pool, fleet, rollouts)
     hosts = _hosts(pool, fleet, c.records)
     last = c.records.get(Release, pool)
-    if last is not None and last.step not in FINISHED and (last.hosts, last.role) == (hosts, role):
+    is_handed_over = last is not None and last.kind == "handoff" and last.step in ("handed_over", "gone")
+    said = last.gone if last is not None and is_handed_over and not gone else tuple(sorted(set(gone)))
+    if last is not None and (is_handed_over or last.step not in FINISHED) and (last.hosts, last.role, last.gone) == (hosts, role, said):
         asked = last
     else:
-        asked = Release(pool=pool, kind="handoff" if handoff else "ours", hosts=hosts, role=role, asked_by=c.actor, at=c.clock.now())
+        kind: Literal["ours", "handoff"] = "handoff" if handoff else "ours"
+        asked = Release(pool=pool, kind=kind, hosts=hosts, role=role, asked_by=c.actor, at=c.clock.now(), gone=said)
     drills = {d.cell: d for d in c.records.all(Drill) if d.cell is not None}
-    checks = release_checks(pool, fleet, rollouts, {x: ports.shown(x) for x in touched}, drills, c.clock.now())
+    checks = release_checks(pool, fleet, rollouts, {x: ports.shown(x) for x in touched}, drills, c.clock.now(), said)
     approved = _given(asked, fleet, ports)
     missing = 0 if role == "unused" else approved.missing
     standing = _standing(pool, fleet, c, hosts) if is_ours else ()
@@ -171,7 +179,8 @@ def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[
         What was found by tag beside the state, and removed.
 
     Raises:
-        StillPending: pending.release; ProvisionFailed: release.not_gone, provision.destroy_failed, provision.locked; LeaseHeld: lease.held.
+        StillPending: pending.release; ProvisionFailed: release.unknown, release.unplanned, release.not_gone,
+            provision.destroy_failed, provision.locked; LeaseHeld: lease.held.
     """
     ask(found, fleet, ports)
     c, release = ports.capacity, found.release
@@ -181,7 +190,8 @@ def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[
     spec = _spec(pool.id, fleet)
     lease = take(c, release.pool)
     try:
-        now = view(pool.id, fleet, ports, handoff=False)
+        _require_known(spec, c)
+        now = view(pool.id, fleet, ports, handoff=False, gone=release.gone)
         if now.release.digest != release.digest:
             text = f"the hosts of {pool.id}, or what serves on them, have changed since the release was asked for."
             raise PlanStale("release.changed", text, hint=f"Run: fleetctl release {pool.id}")
@@ -191,8 +201,7 @@ def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[
         counted = [a for a in said if a.actor.name in now.approved_by]
         own = Approval(plan=release.id, plan_digest=release.digest, actor=c.actor, at=c.clock.now(), note="confirmed by name")
         permit = ReleasePermit(pool=pool.id, approvals=(*counted, own), drill="; ".join(k.detail for k in now.checks if "drill" in k.name))
-        c.provisioner(spec).destroy(pool.id, permit)
-        gone = _sweep(spec, c, lease, on)
+        gone = (*_destroyed(spec, permit, c, lease, on), *_sweep(spec, c, lease, on))
         c.records.put(pool.id, PoolHosts(pool=pool.id, hosts=()))
         _forget_place(c, pool.id)
         c.records.put(pool.id, replace(release, step="done"))
@@ -202,11 +211,58 @@ def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[
     return gone
 
 
+def _require_known(spec: PoolSpec, c: CapacityPorts) -> None:
+    """Refuse to call a pool destroyed of which this workspace knows nothing: another one may have made it, and keep its state.
+
+    Raises:
+        ProvisionFailed: release.unknown.
+    """
+    if c.records.get(ProvisionIntent, spec.pool) is not None or c.records.get(PoolHosts, spec.pool) is not None:
+        return
+    if not c.provisioner(spec).ids(spec.pool):
+        text = f"this workspace never made pool {spec.pool}, and has no Terraform state of it; nothing was changed."
+        hint = f"Where another workspace made it, run there: fleetctl release {spec.pool}"
+        raise ProvisionFailed("release.unknown", text, hint=hint)
+
+
 def _forget_place(c: CapacityPorts, pool: PoolId) -> None:
     """Forget where a pool was made, once it is gone."""
     last = c.records.get(ProvisionIntent, pool)
     if last is not None:
         c.records.put(pool, replace(last, step="done", place=last.asked, fresh=True))
+
+
+def _destroyed(
+    spec: PoolSpec, permit: ReleasePermit, c: CapacityPorts, lease: Lease, on: Callable[[Progress], None]
+) -> tuple[Leftover, ...]:
+    """Destroy what the state holds; where what no state knows stands in the way (in the resource group), that first. Return the latter."""
+    provisioner, intent = c.provisioner(spec), c.records.get(ProvisionIntent, spec.pool)
+    try:
+        provisioner.destroy(spec.pool, permit)
+    except ProvisionFailed as e:
+        if e.code != "provision.destroy_failed" or intent is None:
+            raise
+        leftovers = c.leftovers(spec)
+        known = provisioner.ids(spec.pool)
+        found = beside(leftovers.find(intent.tag), known)
+        stays = in_use(found, known, ())
+        loose = tuple(o for o in found if o not in stays)
+        if not loose:
+            raise
+        remove(leftovers, loose, on, _renewing(c, lease), lambda _: None)
+        provisioner.destroy(spec.pool, permit)
+        return loose
+    return ()
+
+
+def _renewing(c: CapacityPorts, lease: Lease) -> Callable[[], None]:
+    """Return what asks for the lease before each removal."""
+    held = [lease]
+
+    def ask_again() -> None:
+        held[0] = still_held(c, held[0])
+
+    return ask_again
 
 
 def _sweep(spec: PoolSpec, c: CapacityPorts, lease: Lease, on: Callable[[Progress], None]) -> tuple[Leftover, ...]:
@@ -215,20 +271,15 @@ def _sweep(spec: PoolSpec, c: CapacityPorts, lease: Lease, on: Callable[[Progres
     if intent is None:
         return ()
     leftovers = c.leftovers(spec)
-    order = {"machine": 0, "card": 1, "disk": 2, "other": 3}
-    loose = sorted(leftovers.find(intent.tag), key=lambda o: (o.rank >= 0, order[o.kind], o.rank, -o.id.count("/"), o.id))
-    for one in loose:
-        on(Progress(subject=one.name, step="remove leftover", state="started", text=one.state))
-        lease = still_held(c, lease)
-        leftovers.remove(one)
-        on(Progress(subject=one.name, step="remove leftover", state="changed", text=one.kind))
+    loose = beside(leftovers.find(intent.tag), ())
+    remove(leftovers, loose, on, _renewing(c, lease), lambda _: None)
     still = leftovers.find(intent.tag) if loose else ()
     if still:
         text = f"pool {spec.pool} was destroyed, but {len(still)} things with its tag are still there."
         raise ProvisionFailed(
             "release.not_gone", text, hint="Run the same command again, or remove them", details=tuple(o.id for o in still)
         )
-    return tuple(loose)
+    return loose
 
 
 def hand_over(found: ReleaseView, fleet: Fleet, ports: ReleasePorts) -> None:
@@ -258,21 +309,26 @@ class Verified:
 
 
 def verify(release: Release, fleet: Fleet, ports: ReleasePorts) -> Verified:
-    """Look whether a handed-over pool's machines are gone; a source that cannot be read proves nothing.
+    """Look whether a handed-over pool's machines are gone; a source that cannot be read, or never saw them, proves nothing.
 
     A machine is the pool's by its tag, by a host's name or address, or by its size and region where no other pool has these.
     """
-    seen = ports.look()
+    c, seen = ports.capacity, ports.look()
+    if seen is None:
+        return Verified(still=(), blind="the fleet file names no source that sees its machines (sources: azure, aws, ...)")
+    release = c.records.get(Release, release.pool) or release
     gaps = [g for g in seen if isinstance(g, Gap)]
     facts = [f for f in seen if isinstance(f, Facts)]
-    if not facts and not gaps:
-        return Verified(still=(), blind="the fleet file names no source that sees its machines (sources: azure, aws, ...)")
     still = tuple(sorted({f"{_name(f)} ({f.source})" for f in facts if _is_of(f, release, fleet)}))
     if still:
+        if not release.seen:
+            c.records.put(release.pool, replace(release, seen=True))
         return Verified(still=still)
     if gaps:
         return Verified(still=(), blind=f"{gaps[0].source} could not tell: {gaps[0].reason}")
-    c = ports.capacity
+    if not release.seen:
+        text = "no source has seen its machines since it was handed over, so none can tell that they are gone; do the sources look there?"
+        return Verified(still=(), blind=text)
     if release.step != "gone":
         c.records.put(release.pool, replace(release, step="gone"))
         _note(c.store, c.clock, c.actor, "release.gone", f"{release.pool}: no source sees its machines any more", release)
@@ -316,4 +372,5 @@ def machines_only(seen: Sequence[Facts | Gap]) -> tuple[Facts | Gap, ...]:
 
 def _note(store: Store, clock: Clock, actor: Actor, kind: str, text: str, release: Release) -> None:
     data = {"pool": release.pool, "release": release.id, "digest": release.digest}
+    data |= {"routers_gone": ", ".join(release.gone)} if release.gone else {}
     store.append((Event(at=clock.now(), kind=kind, actor=actor, text=text, data=data),))

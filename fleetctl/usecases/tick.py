@@ -18,6 +18,7 @@ from fleetctl.domain.checks import CheckSeen
 from fleetctl.domain.event import Event
 from fleetctl.domain.evidence import LADDER_METRICS, Cursor, Evidence, LookRow, Pair, Seen, Verdict
 from fleetctl.domain.fleet import FreezeWindow
+from fleetctl.domain.holds import Said
 from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.people import Actor, Signal
@@ -39,12 +40,13 @@ from fleetctl.domain.rollout import (
 )
 from fleetctl.domain.split import Served, Split, Stale
 from fleetctl.domain.units import Instant, Scalar
-from fleetctl.errors import ConfigInvalid, EvidenceUnavailable, FleetctlError, StoreUnavailable, TrafficNotApplied
+from fleetctl.errors import ConfigInvalid, EvidenceUnavailable, FleetctlError, LeaseHeld, StoreUnavailable, TrafficNotApplied
 from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store, Trail
 from fleetctl.ports.traffic import Checks, EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
 from fleetctl.rollout.decide import PROVIDER, STALE, decide
 from fleetctl.rollout.notices import LOOK, TARGET, leaving
 from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL
+from fleetctl.usecases.holds import give_back, hold, theirs
 
 FOR_GOOD = timedelta(days=36_500)
 """Lease of a weight whose migration is complete: nobody needs to tick it any more."""
@@ -146,6 +148,9 @@ def tick(c: CellId, ports: TickPorts, settings: TickSettings) -> TickResult:
         return _observe_and_act(r, lease, split, ports, settings)
     except StoreUnavailable:
         raise
+    except LeaseHeld as e:  # another cell of the pool is being held: again at the next tick, nothing is recorded
+        ports.store.release(lease)
+        return TickResult(cell=c, kind="held", why=e.message, rollout=r)
     except FleetctlError as e:
         return _cannot_act(r, lease, e, ports)
 
@@ -260,6 +265,7 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         calm=calm,
         both_failing=ports.store.holding(BOTH_FAIL, ALL_FAIL) if r.hold_reason in (BOTH_FAIL, ALL_FAIL) else 0,
         is_all_paged=r.hold_reason in (BOTH_FAIL, ALL_FAIL) and ports.store.holding(ALL_FAIL) > 0,
+        **theirs(r, split, ports.holds, now),
     )
 
 
@@ -385,9 +391,9 @@ def _apply(r: Rollout, d: Decision, lease: Lease, ports: TickPorts, settings: Ti
                 if done.reported:
                     events.append(_event(r, now, "traffic.reported", done.reported))
             case Hold():
-                ports.holds.pin(effect.pool, settings.minimum.get(effect.pool, 0), lease.token)
+                _say(r, hold(r, effect.pool, settings.minimum.get(effect.pool, 0), lease.token, ports.holds), ports, events)
             case Unhold():
-                ports.holds.restore(effect.pool, lease.token)
+                _say(r, give_back(r, effect.pool, lease.token, ports.holds), ports, events)
             case Warm():
                 ports.holds.warm(effect.pool)
             case StartShadow():
@@ -402,6 +408,14 @@ def _apply(r: Rollout, d: Decision, lease: Lease, ports: TickPorts, settings: Ti
             case _:
                 assert_never(effect)
     return None
+
+
+def _say(r: Rollout, said: Sequence[Said], ports: TickPorts, events: list[Event]) -> None:
+    """Put on record what is known of other hands, and tell people once what is not."""
+    events.extend(_event(r, ports.clock.now(), s.kind, s.text) for s in said)
+    gaps = [s.text for s in said if s.is_gap]
+    if gaps:
+        ports.notifier.send(_event(r, ports.clock.now(), "notify.warning", f"{r.cell}: {'; '.join(gaps)}"))
 
 
 def _after_care(r: Rollout, effect: StopShadow | Drain, lease: Lease, ports: TickPorts, events: list[Event]) -> None:

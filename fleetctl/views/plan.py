@@ -30,6 +30,7 @@ WHY = {
     "lane.": "its lane",
     "vendor.already": "on AMD already",
     "catalog.": "unknown VM size",
+    "catalog.announced": "announced, not measured",
     "residency": "residency",
     "pool.none": "no pool",
     "pool.region": "residency",
@@ -68,7 +69,7 @@ def render_plan(plan: Plan, fleet: Fleet, *, width: int = WIDTH, most: int = MOS
         lines += _identity(plan, width)
     detail = (_fit,) if wide else ()
     last = (_checks, _approval)
-    for section in (_cash, _outcomes, *detail, _paths, calendar_lines, evidence_lines, lane_lines, fault_lines, *last):
+    for section in (_cash, _outcomes, _cohorts, *detail, _paths, calendar_lines, evidence_lines, lane_lines, fault_lines, *last):
         found = list(section(plan, fleet, width, most if not wide else max(most, len(plan.outcomes))))
         lines.extend(["", *found] if found else ())
     if wide:
@@ -330,6 +331,13 @@ def _approval(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
     else:
         who = "1 person" if wanted == 1 else f"{wanted} different people"
         yield from wrapped(f"{who}, of this plan and no other; coming home never needs approval", width, "  ")
+
+
+def _cohorts(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:
+    """Yield which requests go first, and where a split stays."""
+    found = [part for c in plan.checks if c.name == "cohorts" for part in c.detail.split("; ")]
+    if found:
+        yield from wrapped(f"Cohorts: {clean('; '.join(found))}", width, "  ")
 
 
 def _checks(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str]:

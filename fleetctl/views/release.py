@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.pool import Pool
 from fleetctl.domain.release import ReleaseView
 from fleetctl.usecases.release import Verified
 from fleetctl.views.columns import WIDTH, clean, counted, wrapped
@@ -26,9 +27,9 @@ def release_lines(v: ReleaseView, fleet: Fleet, usd_per_hour: Decimal | None, *,
     if r.hosts:
         lines += wrapped(f"hosts: {', '.join(r.hosts)}", width, "  ")
     if usd_per_hour is not None:
-        lines.append(f"  saves: {usd_per_hour:,.2f} USD/h by list price ({usd_per_hour * 730:,.0f} USD in a month of 730 h)")
+        lines.append(f"  saves: {usd_per_hour:,.2f} USD/h by {_book(pool)} price ({usd_per_hour * 730:,.0f} USD in a month of 730 h)")
     for c in v.checks:
-        first, *rest = wrapped(f"{clean(c.name)}: {clean(c.detail)}", width - 8)
+        first, *rest = wrapped(f"{clean(c.name)}: {clean(c.detail)}", width - 10)
         lines += [f"  {'ok' if c.ok else 'not yet':<8}{first}", *(f"          {part}" for part in rest)]
     names = ", ".join(v.approved_by) or "nobody"
     if r.role != "unused" and (v.missing or v.approved_by):
@@ -36,6 +37,10 @@ def release_lines(v: ReleaseView, fleet: Fleet, usd_per_hour: Decimal | None, *,
             f"  {'ok' if not v.missing else 'not yet':<8}approved by {names}" + (f"; {v.missing} more needed" if v.missing else "")
         )
     return tuple(lines)
+
+
+def _book(pool: Pool) -> str:
+    return "list" if pool.price_usd_per_hour is None else "contract"
 
 
 def handoff_text(v: ReleaseView, fleet: Fleet, usd_per_hour: Decimal | None) -> str:
@@ -56,7 +61,10 @@ def handoff_text(v: ReleaseView, fleet: Fleet, usd_per_hour: Decimal | None) -> 
         "",
     ]
     if usd_per_hour is not None:
-        lines += [f"That saves {usd_per_hour:,.2f} USD an hour by list price. Network cards and disks go with them; look for both.", ""]
+        lines += [
+            f"That saves {usd_per_hour:,.2f} USD an hour by {_book(pool)} price. Network cards and disks go with them; look for both.",
+            "",
+        ]
     lines += ["## Why it is safe", "", *(f"- {clean(c.name)}: {clean(c.detail)}" for c in v.checks)]
     lines += [f"- approved by {', '.join(clean(n) for n in v.approved_by) or 'nobody (policy asks for none)'}", ""]
     lines += [
@@ -81,7 +89,7 @@ def handoff_text(v: ReleaseView, fleet: Fleet, usd_per_hour: Decimal | None) -> 
 def verified_lines(v: Verified, pool: str, *, width: int = WIDTH) -> tuple[str, ...]:
     """Return whether the owner's change was seen."""
     if v.is_gone:
-        return (f"pool/{pool} is gone: no source of the inventory sees its machines any more",)
+        return tuple(wrapped(f"pool/{pool} is gone: no source of the inventory sees its machines any more", width))
     if v.still:
         return (f"pool/{pool}: {counted(len(v.still), 'machine')} still there", *(f"  {clean(name)}" for name in v.still[:20]))
     return tuple(wrapped(f"pool/{pool}: not proven gone: {clean(v.blind)}", width))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fleetctl.domain.records import Attempt, Scrape
     from fleetctl.domain.workload import Cell
     from fleetctl.ports.home import WaysHome
-    from fleetctl.ports.traffic import EvidenceSource, IdentitySource, Notices, Prober, Router, Shadow
+    from fleetctl.ports.traffic import EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
     from fleetctl.usecases.home import HomePorts
     from fleetctl.usecases.tick import TickPorts, TickSettings
     from fleetctl.wiring.evidence import EvidenceMaker
@@ -228,7 +228,6 @@ class Traffic(Base):
     def tick_ports(self) -> TickPorts:
         """Return all that a tick touches."""
         from fleetctl.adapters.notify.log import LogNotifier
-        from fleetctl.adapters.nulls import NullHolds
         from fleetctl.usecases.tick import TickPorts
 
         return TickPorts(
@@ -236,7 +235,7 @@ class Traffic(Base):
             trail=self.store,
             clock=self.clock,
             notifier=LogNotifier(),
-            holds=NullHolds(),
+            holds=self.holds,
             router=self.router_of,
             evidence=self.evidence_of,
             shadow=self.shadow_of,
@@ -246,20 +245,29 @@ class Traffic(Base):
         )
 
     @cached_property
+    def holds(self) -> Holds:
+        """Return what keeps the source's minimum and knows who else writes. Raises ConfigInvalid (config.owners)."""
+        from fleetctl.usecases.holds import KeptHolds
+        from fleetctl.wiring.hands import hands_of
+
+        return KeptHolds(hands_of(self.fleet, self.workspace, self._known_hosts), self.store, self.clock, self.holder)
+
+    def _known_hosts(self, pool: PoolId) -> tuple[Host, ...]:
+        from fleetctl.usecases.capacity import known_hosts
+
+        made = known_hosts(self.store, (pool,))
+        return (*made, *(h for h in self.fleet.hosts if h.pool == pool and h.id not in {m.id for m in made}))
+
+    @cached_property
     def notices(self) -> Notices:
         """Return what tells of the end of pools' machines; nobody, where no pool has a source of notices."""
         return self.notices_within(1.5)
 
     def notices_within(self, first_s: float) -> Notices:
         """Return the same, newly made; an API's first answer is waited for so many seconds."""
-        from fleetctl.usecases.capacity import known_hosts
         from fleetctl.wiring.notices import notices_of
 
-        def hosts(pool: PoolId) -> tuple[Host, ...]:
-            made = known_hosts(self.store, (pool,))
-            return (*made, *(h for h in self.fleet.hosts if h.pool == pool and h.id not in {m.id for m in made}))
-
-        return notices_of(self.fleet, self.workspace, hosts, self.clock.now, first_s=first_s)
+        return notices_of(self.fleet, self.workspace, self._known_hosts, self.clock.now, first_s=first_s)
 
     def tick_settings(self) -> TickSettings:
         """Return what a tick needs to know of this process and the policy."""
@@ -326,6 +334,7 @@ class Traffic(Base):
             baseline_backend=cell.router.baseline_backend,
             canary_backend=cell.router.canary_backend,
             endpoints=() if connection.kind in PINNING else cell.router.baseline_endpoints,
+            part_of=() if cell.cohort is None else (cell.cohort.of, self.fleet.cell(cell.cohort.of).workload),
         )
 
     def home_ports(self) -> HomePorts:

@@ -6,7 +6,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,8 +22,8 @@ from fleetctl.adapters.routers.httproute.wire import Routes
 from fleetctl.adapters.routers.route import Backends
 from fleetctl.domain.evidence import Cursor
 from fleetctl.domain.fleet import Connection
-from fleetctl.domain.ids import Token
-from fleetctl.domain.split import Applied, Drained, Split, Stale
+from fleetctl.domain.ids import CellId, Token
+from fleetctl.domain.split import Applied, Drained, Served, Split, Stale
 from fleetctl.errors import TrafficNotApplied
 from tests.fakes.alb_plane import AlbPlane, client
 from tests.fakes.gateway_api import NAMESPACE, GatewayApi, gateway_api
@@ -397,6 +397,11 @@ def test_no_call_waits_longer_than_its_limit_even_where_the_answer_never_ends(ki
     """Every method ends within the one limit of a call (5 s; here 1 s), though each read of the client gets its byte in time."""
     monkeypatch.setattr(Deadline.__init__, "__defaults__", (1.0,))
     slow = _Slow()
+
+    def never(c: CellId, since: datetime) -> Served:
+        time.sleep(30)
+        raise AssertionError
+
     if kind == "alb":
         settings = {f"rule.{CELL}": "arn:aws:elasticloadbalancing:us-east-1:1:listener-rule/app/edge/1/2/3"}
         elb = Elb(lambda service: client(slow.url, service), "edge")
@@ -409,8 +414,8 @@ def test_no_call_waits_longer_than_its_limit_even_where_the_answer_never_ends(ki
         found.retries = 0
         custom = kubernetes.client.CustomObjectsApi(kubernetes.client.ApiClient(found))
         connection = Connection(name="edge", kind="httproute", settings={f"route.{CELL}": f"{NAMESPACE}/{CELL}"})
-        router = HttpRouteRouter(connection, routes=Routes(custom, "edge"), sources=SOURCES, count=lambda c, since: time.sleep(30))
-    calls = {
+        router = HttpRouteRouter(connection, routes=Routes(custom, "edge"), sources=SOURCES, count=never)
+    calls: dict[str, Callable[[], object]] = {
         "read": lambda: router.read(CELL),
         "fence": lambda: router.fence(CELL, Token(1)),
         "set": lambda: router.set(split(1_000, 1)),

@@ -17,7 +17,7 @@ from fleetctl.adapters.notify.log import LogNotifier
 from fleetctl.adapters.nulls import FixedDiscovery, NullHolds, UnknownCapacity
 from fleetctl.adapters.secrets.files import FileSecrets
 from fleetctl.domain.fleet import SecretRef
-from fleetctl.domain.ids import PoolId, Token
+from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.people import Facts, Gap
 from fleetctl.domain.provision import Job
 from fleetctl.errors import CredentialsMissing, UsageError
@@ -28,7 +28,7 @@ from tests.fakes.clock import START, FakeClock
 from tests.fakes.rollouts import event
 from tests.fakes.small import GivenDiscovery, KeptNotices, KnownCapacity, KnownSecrets, ListJobs, OwnedHolds
 
-POOL = PoolId("nvidia-lab")
+POOL, CELL = PoolId("nvidia-lab"), CellId("chat-lab")
 
 
 @pytest.mark.parametrize("clock", [FakeClock(), SystemClock()], ids=["fake", "system"])
@@ -144,10 +144,10 @@ def test_notices_are_kept_or_logged_and_never_raise(caplog: pytest.LogCaptureFix
 def test_holds_pin_and_restore_twice_as_once(holds: Holds) -> None:
     owners = holds.owners(POOL)
     for _ in range(2):
-        holds.pin(POOL, 4, Token(1))
+        holds.pin(POOL, 4, Token(1), CELL)
     holds.warm(POOL)
     for _ in range(2):
-        holds.restore(POOL, Token(1))
+        holds.restore(POOL, Token(1), CELL)
     assert holds.owners(POOL) == owners
     if isinstance(holds, OwnedHolds):
         assert holds.minimum == {POOL: 1}

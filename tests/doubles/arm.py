@@ -1,7 +1,7 @@
 """Provision, tests: a lab double of Azure's resource manager over TLS on loopback. Never the real thing: it keeps resources in memory.
 
 What it emulates: PUT, GET, PATCH, DELETE and lists of any resource; long-running operations (201 or 202, then polls);
-paging; SKUs with restrictions;
+paging; a resource group goes with all that it holds; SKUs with restrictions;
 usages with quota; refusals at the request, in polling (a Failed machine stays, its card attached), throttling; eviction with a notice.
 """
 
@@ -26,6 +26,7 @@ NIC = "microsoft.network/networkinterfaces"
 DISK = "microsoft.compute/disks"
 GROUP = "Microsoft.Resources/resourceGroups"
 _ROOT = f"/subscriptions/{SUBSCRIPTION}"
+_IN_GROUP = re.compile(r"(/subscriptions/[^/]+/resourcegroups/[^/]+)/resources$")
 _TYPED = re.compile(r"/providers/([^/]+)((?:/[^/]+/[^/]+)*)(?:/([^/]+))?$", re.IGNORECASE)
 
 
@@ -88,8 +89,6 @@ class World:
     polls: int = 1
     slow_s: float = 0.0
     page: int = 2
-    groups_take_all: bool = False
-    """Deleting a group deletes all that is in it, as Azure does; else it is refused, as azurerm refuses it."""
     deny: int = 0
     number: int = 0
     failed_at: list[float] = field(default_factory=list)
@@ -307,10 +306,10 @@ class Arm:
         if listed:
             here = [r for r in self.world.resources.values() if r["type"].lower() == VM and r.get("location", "").lower() == listed[1]]
             raise _Answer(200, self._paged(low, here, query))
-        inside = re.search(r"/resourcegroups/([^/]+)/resources$", low)
-        if inside:
-            group = low.rsplit("/", 1)[0]
-            raise _Answer(200, self._paged(low, [r for k, r in self.world.resources.items() if k.startswith(f"{group}/")], query))
+        grouped = _IN_GROUP.match(low)
+        if grouped:
+            inside = [r for k, r in self.world.resources.items() if k.startswith(f"{grouped[1]}/") and r["type"].count("/") == 1]
+            raise _Answer(200, self._paged(low, [r for r in inside if "/microsoft.lab/" not in r["id"].lower()], query))
         if low in {f"{_ROOT.lower()}/resources", f"{_ROOT.lower()}/resourcegroups"}:
             wanted = re.search(r"tagName eq '([^']+)' and tagValue eq '([^']+)'", query.get("$filter", ""))
             groups = low.endswith("groups")
@@ -449,8 +448,6 @@ class Arm:
         if holder and holder.lower() in self.world.resources:
             code = "NicInUse" if gone["type"].lower() == NIC else "OperationNotAllowed"
             raise _error(409, code, f"{gone['name']} is used by existing resource {holder}.")
-        if gone["type"] == GROUP and not self.world.groups_take_all and any(k.startswith(low + "/") for k in self.world.resources):
-            raise _error(409, "ResourceGroupNotEmpty", "The resource group still holds resources.")
         for key in [k for k in self.world.resources if k == low or k.startswith(low + "/")]:
             del self.world.resources[key]
         raise _Answer(200, {})

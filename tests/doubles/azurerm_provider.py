@@ -235,8 +235,11 @@ class ArmResource(iface.Resource):  # type: ignore[misc]  # the package is untyp
         return computed_of(self.kind, planned, made, self.get_schema())
 
     def delete(self, ctx: iface.DeleteContext, current: dict[str, Any]) -> None:
-        """Delete it."""
+        """Delete it; a resource group that holds anything is refused, as azurerm's feature prevent_deletion_if_contains_resources does."""
         try:
+            if not self.kind.arm and self._client.call("GET", f"{current['id']}/resources")[1]["value"]:
+                ctx.diagnostics.add_error(f"deleting {self.kind.title}: the Resource Group still contains Resources.")
+                return
             self._client.call("DELETE", current["id"])
             disk = [d.get("id") for d in current.get("os_disk") or [] if d.get("id")]
             for id_ in disk:

@@ -1,4 +1,5 @@
-"""A TLS double of Azure's management API (ARM) on loopback: reads of Microsoft.Compute, paged by nextLink, at any api-version.
+"""A TLS double of Azure's management API (ARM) on loopback: reads of Microsoft.Compute, paged by nextLink, at any api-version; autoscale
+settings (Microsoft.Insights) are read and written.
 
 It notes every request, wants a bearer token, and fails as it is told: 429 with Retry-After, 409, 500, a region that is down.
 Usage as a program: python -m tests.fakes.arm_double FOLDER VMS REGIONS; it prints its address and serves until its stdin ends.
@@ -11,7 +12,7 @@ import re
 import ssl
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -99,7 +100,21 @@ class ArmDouble:
             return _list(estate.scale_set_vms(members[1], first))
         if path.endswith("/capacityReservationGroups"):
             return _list([])
-        return None
+        one = re.search(r"/providers/Microsoft.Compute/virtualMachineScaleSets/([^/]+)$", path)
+        if one and one[1] in estate.scale_sets:
+            return json.dumps(estate.scale_set(one[1], first))
+        if path.endswith("/providers/Microsoft.Insights/autoscalesettings"):
+            return _list(list(estate.autoscale.values()))
+        setting = estate.autoscale.get(path.rpartition("/")[2]) if "/Microsoft.Insights/autoscalesettings/" in path else None
+        return json.dumps(setting) if setting is not None else None
+
+    def put(self, path: str, body: dict[str, object]) -> str | None:
+        """Replace an autoscale setting, None where it is not there."""
+        name = path.rpartition("/")[2]
+        if "/Microsoft.Insights/autoscalesettings/" not in path or name not in self.estate.autoscale:
+            return None
+        self.estate.autoscale[name] = {**self.estate.autoscale[name], **body}
+        return json.dumps(self.estate.autoscale[name])
 
     def _paged(self, path: str, query: dict[str, list[str]], items: list[str], more: int | None) -> str:
         version = query.get("api-version", [""])[0]
@@ -126,17 +141,24 @@ def _handler(double: ArmDouble) -> type[BaseHTTPRequestHandler]:
         wbufsize = -1
 
         def do_GET(self) -> None:
+            self._do(lambda path, query: double.answer(path, query))
+
+        def do_PUT(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+            self._do(lambda path, _: double.put(path, body))
+
+        def _do(self, answer: Callable[[str, dict[str, list[str]]], str | None]) -> None:
             parts = urlsplit(self.path)
             query = parse_qs(parts.query)
-            double.requests.append(("GET", parts.path, query.get("api-version", [""])[0]))
+            double.requests.append((self.command, parts.path, query.get("api-version", [""])[0]))
             if self.headers.get("Authorization") != f"Bearer {double.token}":
                 self._error(401, "InvalidAuthenticationToken", "The access token is invalid.", {"WWW-Authenticate": "Bearer"})
                 return
-            fault = double.fault_of(parts.path)
+            fault = double.fault_of(f"{self.command} {parts.path}")
             if fault is not None:
                 self._error(fault.status, fault.code, fault.message, fault.headers)
                 return
-            body = double.answer(parts.path, query)
+            body = answer(parts.path, query)
             if body is None:
                 self._error(404, "ResourceNotFound", f"no {parts.path}", {})
                 return

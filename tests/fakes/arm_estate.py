@@ -33,7 +33,7 @@ class Estate:
 
     Args:
         regions: VMs per region; page: VMs per page; name_of, tags_of: of VM n in a region.
-        changed: VM ids whose power state is not "running".
+        changed: VM ids whose power state is not "running"; autoscale: settings by name, as Microsoft.Insights gives them.
     """
 
     regions: dict[str, int]
@@ -43,6 +43,8 @@ class Estate:
     tags_of: Tags = field(default=_plain_tags)
     scale_sets: dict[str, int] = field(default_factory=dict)
     stopped: set[str] = field(default_factory=set)
+    autoscale: dict[str, dict[str, Any]] = field(default_factory=dict)
+    scale_set_tags: dict[str, str] = field(default_factory=dict)
 
     def vm_id(self, location: str, n: int) -> str:
         """Return the ARM id of VM n."""
@@ -126,7 +128,7 @@ class Estate:
             "name": name,
             "id": f"/subscriptions/{SUBSCRIPTION}/resourceGroups/rg-{location}/providers/Microsoft.Compute/virtualMachineScaleSets/{name}",
             "location": location,
-            "tags": {"owner": "platform"},
+            "tags": {"owner": "platform", **self.scale_set_tags},
             "sku": {"name": SIZES[0], "tier": "Standard", "capacity": self.scale_sets[name]},
             "properties": {
                 "orchestrationMode": "Uniform",

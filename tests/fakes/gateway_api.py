@@ -138,7 +138,8 @@ def _handler(double: GatewayApi) -> type[BaseHTTPRequestHandler]:
             self._answer(*((404, {"message": "not found"}) if cell not in double.routes else double.put(cell, body)))
 
         def _cell(self) -> CellId:
-            return CellId(self.path.removeprefix(prefix)) if self.path.startswith(prefix) else CellId("")
+            path = self.path.partition("?")[0]
+            return CellId(path.removeprefix(prefix)) if path.startswith(prefix) else CellId("")
 
         def _answer(self, status: int, data: Any) -> None:
             text = json.dumps(data).encode()

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from fleetctl.domain.event import Event
 from fleetctl.domain.fleet import SecretRef
-from fleetctl.domain.ids import PoolId, Token
+from fleetctl.domain.holds import Said
+from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.people import Facts, Gap
 from fleetctl.domain.pool import Priority
 from fleetctl.domain.provision import CapacityVerdict, Job, Owner
@@ -42,18 +43,37 @@ class OwnedHolds:
     def __init__(self, minimum: Mapping[PoolId, int]) -> None:
         self.minimum = dict(minimum)
         self.before: dict[PoolId, int] = {}
+        self.needed: dict[PoolId, set[CellId]] = {}
         self.warmed: list[PoolId] = []
+        self.taken = ""
+        self.wrote = ""
 
     def owners(self, pool: PoolId) -> tuple[Owner, ...]:
-        return (Owner(name="autoscaler", kind="fake", pool=pool),) if pool in self.minimum else ()
+        return (Owner(name="autoscaler", kind="autoscaler", pool=pool),) if pool in self.minimum else ()
 
-    def pin(self, pool: PoolId, minimum: int, token: Token) -> None:
+    def found(self, c: CellId, pools: Sequence[PoolId]) -> tuple[Owner | Gap, ...]:
+        return tuple(o for pool in pools for o in self.owners(pool))
+
+    def pin(self, pool: PoolId, minimum: int, token: Token, c: CellId) -> tuple[Said, ...]:
         self.before.setdefault(pool, self.minimum.get(pool, 0))
+        self.needed.setdefault(pool, set()).add(c)
         self.minimum[pool] = minimum
+        return ()
 
-    def restore(self, pool: PoolId, token: Token) -> None:
-        if pool in self.before:
+    def watch(self, pool: PoolId, c: CellId) -> str:
+        return self.taken
+
+    def writer(self, c: CellId) -> str:
+        return self.wrote
+
+    def restore(self, pool: PoolId, token: Token, c: CellId) -> tuple[Said, ...]:
+        self.needed.get(pool, set()).discard(c)
+        if pool in self.before and not self.needed.get(pool):
             self.minimum[pool] = self.before.pop(pool)
+        return ()
+
+    def sweep(self) -> tuple[tuple[CellId, Said], ...]:
+        return ()
 
     def warm(self, pool: PoolId) -> None:
         self.warmed.append(pool)

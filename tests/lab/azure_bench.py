@@ -45,9 +45,10 @@ class AzureBench:
         given |= {"terraform.azure.admin_public_key": KEY, **(settings or {})}
         lines = "\n".join(f"  {k}: {json.dumps(v)}" for k, v in given.items())
         text = self.fleet.read_text().replace("approvals: 1 ", "approvals: 0 ").replace("settings: {}", f"settings:\n{lines}")
+        gpus = "    accelerators_per_replica: 4\n"
+        text = text.replace(f"    replicas: 6\n{gpus}", f"    replicas: 4\n{gpus}", 1)  # 3 VMs
         self.fleet.write_text(text)
-        _, out, err = self.run("plan")  # ends with 1 where a pinned target finds no room beside the others
-        assert "Next: fleetctl approve" in out, err + out
+        self.ok("plan")
 
     def start(self, *argv: str, module: str = "fleetctl.cli", **environ: str) -> subprocess.Popen[str]:
         """Start fleetctl, or a test's way into it."""

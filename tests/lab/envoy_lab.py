@@ -20,7 +20,7 @@ from fleetctl.adapters.routers.envoy.runtime import Admin, HostRow
 from fleetctl.adapters.routers.route import CellRoute
 from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import CellId
-from fleetctl.domain.workload import AffinityKey
+from fleetctl.domain.workload import AffinityKey, Cohort
 from fleetctl.lab.envoy import envoy_argv, find_envoy
 from tests.lab.haproxy_lab import CELL, PIN_KEY, SOURCE, STREAM, Answer, Backend, ask, free_port, until
 
@@ -104,12 +104,18 @@ class EnvoyRig:
 
 @contextmanager
 def envoy_rig(
-    *, affinity: AffinityKey | None = None, adapters: tuple[str, ...] = (), cohort: AffinityKey | None = None
+    *,
+    affinity: AffinityKey | None = None,
+    adapters: tuple[str, ...] = (),
+    cohort: AffinityKey | None = None,
+    part: Cohort | None = None,
 ) -> Iterator[EnvoyRig]:
-    """Run one, and leave nothing behind."""
+    """Run one, and leave nothing behind; with a `part` the second cell serves these requests of the first, and does not stream."""
     folder = Path("/tmp") / f"fl-{secrets.token_hex(4)}"
     folder.mkdir(mode=0o700)
-    backends = {cell: {name: Backend(stream=cell == STREAM).start() for name in ("b1", "b2", "c1")} for cell in (CELL, STREAM)}
+    backends = {
+        cell: {name: Backend(stream=cell == STREAM and part is None).start() for name in ("b1", "b2", "c1")} for cell in (CELL, STREAM)
+    }
     collector = Backend().start()
     routes = tuple(
         CellRoute(
@@ -118,7 +124,8 @@ def envoy_rig(
             baseline=tuple(f"127.0.0.1:{servers[name].port}" for name in ("b1", "b2")),
             canary=(f"127.0.0.1:{servers['c1'].port}",),
             affinity=affinity or AffinityKey(kind="header", name="x-conversation-id"),
-            streaming=cell == STREAM,
+            streaming=cell == STREAM and part is None,
+            part=part if cell == STREAM else None,
             check_every_ms=300,
             check_timeout_ms=3_000,
             adapters=adapters if cell == CELL else (),

@@ -28,7 +28,7 @@ from fleetctl.adapters.routers.route import CellRoute
 from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.split import Applied, Split
-from fleetctl.domain.workload import AffinityKey
+from fleetctl.domain.workload import AffinityKey, Cohort
 from fleetctl.ports.traffic import Router
 
 CELL, STREAM = CellId("chat-lab"), CellId("stream-lab")
@@ -241,11 +241,14 @@ def rig(
     canaries: tuple[str, ...] = ("c1",),
     adapters: tuple[str, ...] = (),
     cohort: AffinityKey | None = None,
+    part: Cohort | None = None,
 ) -> Iterator[Rig]:
-    """Run one, and leave nothing behind."""
+    """Run one, and leave nothing behind; with a `part` the second cell serves these requests of the first, and does not stream."""
     folder = Path("/tmp") / f"fl-{secrets.token_hex(4)}"
     folder.mkdir(mode=0o700)
-    backends = {cell: {name: Backend(stream=cell == STREAM).start() for name in ("b1", "b2", *canaries)} for cell in (CELL, STREAM)}
+    backends = {
+        cell: {name: Backend(stream=cell == STREAM and part is None).start() for name in ("b1", "b2", *canaries)} for cell in (CELL, STREAM)
+    }
     collector = Backend().start()
     routes = tuple(
         CellRoute(
@@ -254,7 +257,8 @@ def rig(
             baseline=tuple(f"127.0.0.1:{servers[name].port}" for name in ("b1", "b2")),
             canary=tuple(f"127.0.0.1:{servers[name].port}" for name in canaries),
             affinity=AffinityKey(kind="header", name="x-conversation-id"),
-            streaming=cell == STREAM,
+            streaming=cell == STREAM and part is None,
+            part=part if cell == STREAM else None,
             check_every_ms=300,
             check_timeout_ms=1_000,
             adapters=adapters if cell == CELL else (),

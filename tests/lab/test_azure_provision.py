@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -103,7 +104,8 @@ def test_a_quota_is_found_before_anything_is_made(make: Callable[..., AzureBench
     place = json.loads(out)["items"][0]["places"][0]
     assert place["kind"] == "no"
     assert "standardNDISv5MI300XFamily" in place["reason"]
-    bench.ok("plan")
+    status, _, err = bench.run("plan")
+    assert (status, "plan.conflict" in err) == (1, True), "the fleet file pins a target that cannot be had"
     assert "Nothing to make" in bench.ok("provision"), "a plan made now does not count on that pool"
 
 
@@ -156,3 +158,18 @@ def test_terraform_killed_in_an_apply_converges_without_orphan_or_double(
     assert set(arm.machines().values()) == {"Succeeded"}
     assert bench.orphans() == []
     assert bench.run("provision", "--check")[0] == 0
+
+
+@pytest.mark.crash
+@pytest.mark.slow
+def test_a_pool_whose_making_was_killed_can_be_given_back_at_once(make: Callable[..., AzureBench], arm: ArmDouble) -> None:
+    """azurerm keeps a resource group that holds machines of which no state knows: they go first."""
+    bench = make()
+    arm.world.slow_s = 0.5
+    bench.kill_terraform_after(14, fleetctl_too=True)
+    deadline = time.monotonic() + 20
+    while not arm.machines() and time.monotonic() < deadline:  # the request was under way
+        time.sleep(0.05)
+    assert bench.orphans()
+    bench.ok("release", POOL, "--router-gone", "edge", "--confirm", POOL)
+    assert arm.world.resources == {}

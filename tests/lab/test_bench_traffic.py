@@ -7,7 +7,7 @@ import pytest
 from tests.bench.traffic.rows import ROWS, STREAMS
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
-BARS = {
+BARS: dict[str, dict[str, float]] = {
     "switch": {"haproxy_p100_ms": 2_000, "envoy_p100_ms": 2_000, "client_errors": 0},
     "cap": {"cap_excess_points": 1},
     "buckets": {"bucket_moves_wrong": 0},

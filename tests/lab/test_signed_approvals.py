@@ -20,17 +20,21 @@ from fleetctl.domain.ids import PlanId
 from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Approval, Plan
 from fleetctl.domain.rebalance import StandingApproval
+from fleetctl.domain.release import ReleaseView
 from fleetctl.domain.units import Instant
-from fleetctl.errors import ConfigInvalid, CredentialsMissing, FleetctlError, PlanStale
+from fleetctl.errors import ConfigInvalid, CredentialsMissing, FleetctlError, PlanStale, StillPending
 from fleetctl.usecases.approve import approve
 from fleetctl.usecases.migrate import approved_plan
 from fleetctl.usecases.plan import PlanPorts, plan
 from fleetctl.usecases.proof import Proof, check_signatures, of_plan, statement
 from fleetctl.usecases.rebalance_apply import sign, standing_approval, withdraw
+from fleetctl.usecases.release import ReleasePorts, approve_release, ask, destroy, view
 from tests.cases.planning_fleet import ANA, cell, lab_fleet, lab_policy, pool, workload
 from tests.fakes.clock import FakeClock
 from tests.fakes.small import KnownCapacity
 from tests.fakes.store import MemoryStore
+from tests.unit.test_release import OURS
+from tests.unit.test_release import World as ReleaseWorld
 
 pytestmark = pytest.mark.lab
 PEOPLE = ("ada", "bob", "eve", "zed")
@@ -328,3 +332,28 @@ def test_the_command_line_says_how_the_name_is_known(tmp_path: Path, keys: Path,
     assert found is not None
     code, said = run("bob", "approve", found[1])
     assert (code, "approved by mallory (" in said, "Names are not proven" in said) == (0, True, True), said
+
+
+def test_a_release_is_signed_by_somebody_else_than_who_asked(w: World) -> None:
+    r = ReleaseWorld(w.folder)
+    object.__setattr__(r.fleet, "policy", replace(r.fleet.policy, require_signatures=True))
+    object.__setattr__(r.fleet, "serial", 3)
+    r.moved()
+
+    def ports(who: str) -> ReleasePorts:
+        return replace(r.ports(), proof=replace(w.proof(who), clock=r.clock))
+
+    def seen(who: str = "zed") -> ReleaseView:
+        return view(OURS, r.fleet, ports(who), handoff=False)
+
+    with pytest.raises(StillPending, match="1 more person"):
+        ask(seen("ada"), r.fleet, ports("ada"))
+    id_ = seen().release.id
+    with pytest.raises(PlanStale, match="ada made release"):
+        approve_release(id_, r.store, r.store, r.clock, ANA, "", r.fleet, ports("ada").proof)
+    r.store.put(f"{id_}-bob", Approval(plan=id_, plan_digest=seen().release.digest, actor=ANA, at=r.clock.now()))
+    assert seen().missing == 1, "a row written past the key does not help"
+    approve_release(id_, r.store, r.store, r.clock, ANA, "", r.fleet, ports("bob").proof)
+    assert (seen().missing, seen().approved_by) == (0, ("bob",))
+    destroy(seen("ada"), r.fleet, ports("ada"), lambda _: None)
+    assert [a.actor.name for a in r.permits[0].approvals] == ["bob", "ada"]

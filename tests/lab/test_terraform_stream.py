@@ -120,3 +120,13 @@ def test_outside_the_main_thread_signals_are_left_alone(tmp_path: Path) -> None:
     thread.join(timeout=20)
     assert [e.status for e in found] == [3]
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_what_a_run_writes_is_its_owner_s_alone(tmp_path: Path) -> None:
+    """A state holds all that a provider knows, secrets too."""
+    before = os.umask(0o022)
+    try:
+        assert _follow(tmp_path, "import sys; open(sys.argv[1], 'w').write('state')").status == 0
+    finally:
+        os.umask(before)
+    assert (tmp_path / "asked").stat().st_mode & 0o777 == 0o600

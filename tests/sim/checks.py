@@ -1,4 +1,4 @@
-"""Simulator: what must hold in every history, whatever happened (promises P1 to P3, P5, P7 to P10 of the design)."""
+"""Simulator: what must hold in every history, whatever happened (promises P1 to P3, P5 to P10 of the design)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fleetctl.domain.ids import CellId
 from fleetctl.rollout.decide import BROKEN_STATES
 from tests.sim.faults import Faults
-from tests.sim.world import World, Written
+from tests.sim.world import LEAST, PINNED, World, Written
 
 HOME_WITHIN_S = 30.0
 """From a FAIL, abort or fallback to weight 0, counting only time in which router, store, source and a controller were there."""
@@ -90,6 +90,8 @@ class Checks:
             if shown > 0:
                 self._say("P1", f"{c} ended {r.ended} with {shown} bp on the target")
             return
+        if not r.ended and r.direction == "forward" and shown > 0 and self.world.hands.minimum["asg"] < PINNED:
+            self._say("P6", f"{c} has {shown} bp on the target and the source's minimum is {self.world.hands.minimum['asg']}")
         if r.direction == "home" or r.latched is not None:
             since = self._going_home.setdefault(c, self.world.able_s[c])
             if shown > 0 and self.world.able_s[c] - since > HOME_WITHIN_S:
@@ -112,7 +114,18 @@ class Checks:
                 self._say("P4", f"{c} is complete though its target was {faults.regressed[c][1]}")
             elif r.ended == "rolled_back" and c not in faults.regressed and r.latched is not None:
                 self.false_rollbacks.append(f"{c} at {self.world.t:.0f} s: {r.latched.guardrail}")
+        if not any(b.promise == "P1" for b in self.broken):
+            self._minimum()
         self._chains()
+
+    def _minimum(self) -> None:
+        """The source's minimum is what it was, and came back as often as it was raised: not forgotten, not put back twice."""
+        least = self.world.hands.minimum["asg"]
+        if least != LEAST:
+            self._say("P6", f"every cell has ended and the source's minimum is {least}, not {LEAST}")
+        up = [w for w in self.world.hands.writes if w[2] == PINNED]
+        if len(self.world.hands.writes) != 2 * len(up):
+            self._say("P6", f"the minimum was raised {len(up)} times in {len(self.world.hands.writes)} writes")
 
     def _exposed_s(self, c: CellId, since: float) -> float:
         """Return for how long half of the customers or more were on a target before the cell was complete."""

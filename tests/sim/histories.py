@@ -30,9 +30,16 @@ def phases() -> RolloutSpec:
     return replace(made, source=SOURCE, target=TARGET, phases=steps, step_deadline=timedelta(minutes=20), warm_up=timedelta(seconds=10))
 
 
-def history(seed: int, *, fenced: bool = True, wanted: str = "", tell: bool = False) -> tuple[list[Broken], Checks, World]:
-    """Live through one seed and return what broke; it ends at the first breach of the promise `wanted`."""
+def history(
+    seed: int, *, fenced: bool = True, wanted: str = "", tell: bool = False, kills_holds: bool = False
+) -> tuple[list[Broken], Checks, World]:
+    """Live through one seed and return what broke; it ends at the first breach of the promise `wanted`.
+
+    Args:
+        kills_holds: controllers are also killed in the middle of pinning and giving back the source's minimum.
+    """
     world = World(seed, phases(), fenced=fenced)
+    world.kills_holds = kills_holds
     checks = Checks(world, fenced=fenced, wanted=wanted)
     faults = Faults(world, FAULTS_S, how_many=world.random.randint(3, 14))
     with suppress(Stopped):

@@ -11,6 +11,7 @@ from fleetctl.domain.people import Reason
 from fleetctl.domain.rollout import Decision, Freeze, Observation, Order, Rollout
 from fleetctl.rollout import decide as rules
 from fleetctl.usecases import tick as ticks
+from fleetctl.usecases.holds import KeptHolds
 from tests.fakes.clock import START
 from tests.sim.histories import history
 
@@ -40,6 +41,20 @@ def test_no_promise_breaks_in_a_thousand_histories(first: int) -> None:
     unbroken(first, 250)
 
 
+def test_the_sources_minimum_is_held_and_given_back_once_whoever_is_killed() -> None:
+    for seed in range(2_000, 2_004):
+        broken, _, world = history(seed, kills_holds=True)
+        assert broken == [], f"seed {seed}: {broken[:3]}"
+        assert len(world.hands.writes) >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_sources_minimum_comes_home_in_two_hundred_histories() -> None:
+    for seed in range(2_000, 2_200):
+        assert history(seed, kills_holds=True)[0] == [], f"seed {seed}"
+
+
 def test_a_router_without_fencing_takes_stale_writes() -> None:
     assert sum(history(seed, fenced=False)[1].stale_accepted() for seed in (5, 6)) > 0
     assert sum(history(seed)[1].stale_accepted() for seed in (5, 6)) == 0
@@ -67,6 +82,8 @@ PLANTED: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "a freeze window that is not seen": ("P10", lambda m: m.setattr(ticks, "open_window", lambda *_: Freeze())),
     "a raise that asks nobody": ("P9", lambda m: m.setattr(rules, "_not_ready", lambda *_: None)),
     "lost evidence that is not noticed": ("P7", lambda m: m.setattr(rules, "_lost", lambda *_: "")),
+    "a minimum that nobody gives back": ("P6", lambda m: m.setattr(KeptHolds, "_drop", lambda *_: iter(()))),
+    "a minimum that is never pinned": ("P6", lambda m: m.setattr(KeptHolds, "pin", lambda *_: ())),
     "a rollout that never goes home": ("P3", lambda m: m.setattr(rules, "_go_home", _stays)),
 }
 

@@ -21,11 +21,13 @@ from fleetctl.domain.people import Actor
 from fleetctl.domain.rollout import Order, OrderKind, Rollout, RolloutSpec
 from fleetctl.domain.split import Applied, Readiness, Split, Stale
 from fleetctl.errors import FleetctlError, StoreUnavailable
+from fleetctl.usecases.holds import KeptHolds
 from fleetctl.usecases.tick import TickPorts, TickSettings, tick
 from tests.fakes.clock import FakeClock
+from tests.fakes.hands import FakeHands
 from tests.fakes.router import FakeRouter, Target
 from tests.fakes.shadow import GivenShadow
-from tests.fakes.small import KeptNotices, OwnedHolds
+from tests.fakes.small import KeptNotices
 from tests.fakes.store import MemoryStore
 from tests.sim.traffic import CountedTraffic
 
@@ -33,6 +35,8 @@ SOURCE, TARGET = PoolId("nvidia"), PoolId("mi300x")
 PERSON = Actor(kind="person", name="ada")
 TTL = timedelta(seconds=15)
 LONGEST_STEP = 10.0
+LEAST, PINNED = 1, 4
+"""The source's autoscaler keeps at least one machine; four are there when a migration begins."""
 
 
 class Killed(BaseException):
@@ -48,6 +52,7 @@ class Controller:
         stops_for: seconds; 0 kills it.
         after: the call is still carried out before it is killed.
         back_at: when a killed one is started again.
+        hold_trap: calls about pinned minimums until it is killed in one, None where it is let be; swept_at: when it looked for such last.
     """
 
     name: str
@@ -57,6 +62,9 @@ class Controller:
     stops_for: float = 0.0
     after: bool = False
     back_at: float = 0.0
+    hold_trap: int | None = None
+    holds: Any = None
+    swept_at: float = 0.0
     is_stopped: bool = False
     was_stopped: bool = False
 
@@ -147,7 +155,9 @@ class World:
         self.ready: dict[tuple[PoolId, CellId], float] = {}
         self.prober = Prober(self.ready)
         self.shadow, self.notices = GivenShadow(), KeptNotices()
-        self.holds = OwnedHolds({SOURCE: 1, TARGET: 0})
+        self.hands = FakeHands(of={"asg": SOURCE}, minimum={"asg": LEAST}, size=PINNED)
+        self.hold_random = Random(seed)
+        self.kills_holds = False
         self.freeze: tuple[FreezeWindow, ...] = ()
         self._kind = FakeRouter if fenced else UnfencedRouter
         self.controllers = [Controller("a", self._router()), Controller("b", self._router())]
@@ -234,18 +244,54 @@ class World:
             trail=self.store,
             clock=self.clock,
             notifier=self.notices,
-            holds=self.holds,
+            holds=self._holds(k),
             router=lambda _: router,
             evidence=lambda _: traffic,
             shadow=lambda _: self.shadow,
             prober=lambda _: prober,
         )
 
+    def _holds(self, k: Controller) -> KeptHolds:
+        """Return what this life of a controller knows of the source's minimum; a killed one forgets."""
+        if k.holds is None:
+            k.hold_trap = self.hold_random.randint(1, 14) if self.kills_holds and self.hold_random.random() < 0.8 else None
+
+            def watched(of: Any) -> Any:
+                return Watched(of, lambda name, call: self._on_hold_call(k, call))
+
+            k.holds = KeptHolds(watched(self.hands), watched(self.store), self.clock, k.name)
+        kept: KeptHolds = k.holds
+        return kept
+
+    def _on_hold_call(self, k: Controller, call: Callable[[], Any]) -> Any:
+        if k.hold_trap is None:
+            return call()
+        k.hold_trap -= 1
+        if k.hold_trap > 0:
+            return call()
+        k.hold_trap = None
+        if self.hold_random.random() < 0.5:
+            call()
+        raise Killed
+
+    def _kill(self, k: Controller) -> None:
+        k.router, k.holds, k.back_at = self._router(), None, self.t + self.random.uniform(1, 40)
+
+    def _sweep(self, k: Controller) -> None:
+        """Look every ten seconds for minimums that nobody needs any more, as a ticker does."""
+        if self.t - k.swept_at >= 10:
+            k.swept_at = self.t
+            self._holds(k).sweep()
+
     def tick(self, k: Controller) -> None:
         """Let one controller tick every cell that is due."""
         try:
+            self._sweep(k)
             due = self.store.due(100)
         except StoreUnavailable:
+            return
+        except Killed:
+            self._kill(k)
             return
         for c in due:
             self.at_work, k.was_stopped = k, False
@@ -254,7 +300,7 @@ class World:
             except StoreUnavailable:
                 return
             except Killed:
-                k.router, k.back_at = self._router(), self.t + self.random.uniform(1, 40)
+                self._kill(k)
                 return
             finally:
                 self.at_work = None

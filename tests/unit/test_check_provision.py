@@ -120,6 +120,31 @@ def test_a_resource_without_a_pool_counts_for_every_pool_of_the_plan() -> None:
     assert [d.code for d in check_provision(_plan(nameless, pools=()), [], permitted=[ONE])] == ["provision.destroys"]
 
 
+@pytest.mark.parametrize(
+    ("machines", "holds", "permitted", "codes"),
+    [
+        (-1, (TWO,), (), ["provision.held"]),
+        (-1, (TWO,), (TWO,), ["provision.held"]),
+        (-2, (), (), ["provision.destroys"]),
+        (-2, (), (TWO,), []),
+        (1, (TWO,), (), []),
+    ],
+)
+def test_a_group_that_would_keep_fewer_machines_ends_some(
+    machines: int, holds: tuple[PoolId, ...], permitted: tuple[PoolId, ...], codes: list[str]
+) -> None:
+    group = replace(_change(("update",), kind="aws_autoscaling_group"), machines=machines, changed=("desired_capacity",))
+    found = check_provision(_plan(group), holds, permitted=permitted, allowed_types=["aws_autoscaling_group"])
+    assert [f.code for f in found] == codes
+    assert all(f"made smaller by {-machines}" in f.text for f in found)
+
+
+@pytest.mark.parametrize(("changed", "codes"), [(("tags",), []), (("ip_configuration", "tags"), ["provision.restarts"])])
+def test_the_card_of_a_machine_in_service_keeps_its_address(changed: tuple[str, ...], codes: list[str]) -> None:
+    card = replace(_change(("update",), kind="azurerm_network_interface"), changed=changed)
+    assert [f.code for f in check_provision(_plan(card), [TWO], allowed_types=[card.type])] == codes
+
+
 def test_a_resource_tagged_for_another_pool_is_judged_by_its_tag() -> None:
     stray = _change(("delete",), pool=ONE)
     assert [d.code for d in check_provision(_plan(stray, pools=(TWO,)), [ONE], permitted=[TWO])] == ["provision.held"]

@@ -65,7 +65,7 @@ def test_example_is_complete() -> None:
     assert fleet.cells[1].lane.actor is not None
     assert fleet.cells[1].lane.actor.name == "dana.ops"
     assert fleet.cells[2].target is None
-    assert fleet.commitments[0].hourly.amount == Decimal("55.10")
+    assert fleet.commitments[0].hourly.amount == Decimal("21.30")
 
 
 def test_a_fleet_survives_the_canonical_encoding() -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from fleetctl.domain.evidence import Counts, cached_shares
+from fleetctl.domain.evidence import Arm, Counts, cached_shares
 from tests.fakes.evidence import Served
 from tests.rollouts import CELL
 from tests.simulator import Simulation, quick
@@ -27,7 +27,7 @@ class Cold(Simulation):
             at = self.clock.now() + timedelta(seconds=seconds * i / n)
             latency = 52 * self.random.lognormvariate(0, 0.1) * (1.2 if is_canary else 1.0)
             cached = self.cached if is_canary else 32
-            arm = "canary" if is_canary else "baseline"
+            arm: Arm = "canary" if is_canary else "baseline"
             self.evidence.add(Served(cell=CELL, arm=arm, started=at, latency_ms=latency, prompt_tokens=40, cached_tokens=cached))
         self.clock.advance(timedelta(seconds=seconds))
 
@@ -51,7 +51,8 @@ def test_without_the_gap_the_same_latency_takes_it_home() -> None:
 
 
 @pytest.mark.parametrize("silent", ["baseline", "canary"])
-def test_shares_are_told_only_where_both_arms_tell_their_tokens(silent: str) -> None:
-    arms = {"baseline": Counts(prompt_tokens=100, cached_tokens=80), "canary": Counts(prompt_tokens=50, cached_tokens=10)}
-    assert cached_shares(arms) == {"baseline": 0.8, "canary": 0.2}  # type: ignore[arg-type]
-    assert cached_shares({**arms, silent: Counts()}) is None  # type: ignore[arg-type]
+def test_shares_are_told_only_where_both_arms_tell_their_tokens(silent: Arm) -> None:
+    arms: dict[Arm, Counts] = {}
+    arms["baseline"], arms["canary"] = Counts(prompt_tokens=100, cached_tokens=80), Counts(prompt_tokens=50, cached_tokens=10)
+    assert cached_shares(arms) == {"baseline": 0.8, "canary": 0.2}
+    assert cached_shares({**arms, silent: Counts()}) is None

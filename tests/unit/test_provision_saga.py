@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,11 +20,11 @@ from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Plan
 from fleetctl.domain.pool import Host, PoolSpec
 from fleetctl.domain.provision import Progress, Provisioned, ProvisionFailure, ProvisionPlan
-from fleetctl.errors import CapacityUnavailable, CredentialsMissing, Interrupted, LeaseHeld, ProvisionFailed
+from fleetctl.errors import CapacityUnavailable, CredentialsMissing, Interrupted, LeaseHeld, PlanStale, ProvisionFailed, ToolMissing
 from fleetctl.usecases.capacity import POOL_TTL, CapacityPorts, PoolHosts, ProvisionOutcome
 from fleetctl.usecases.provision import provision
 from fleetctl.usecases.provision_causes import explained, unfinished
-from fleetctl.views.provision import plan_lines, unfinished_lines
+from fleetctl.views.provision import outcome_lines, plan_lines, unfinished_lines
 from tests.cases import provision_refusals as corpus
 from tests.fakes.clock import FakeClock
 from tests.fakes.cloud import FakeCloud, RefusingProvisioner
@@ -173,6 +175,14 @@ def test_the_failed_machine_is_removed_before_the_next_place_is_tried(world: Cal
     assert w.steps == ["intent", "planned", "applied", "compensating", "compensated", "planned", "applied", "done"]
 
 
+def test_whoever_watches_is_told_why_a_place_is_left_before_the_next_is_tried(world: Callable[..., World]) -> None:
+    w = world(TEXT["ZonalAllocationFailed"])
+    seen: list[Progress] = []
+    provision(w._plan(), _fleet(), w.folder / "1", w.ports(), seen.append)
+    (refused,) = [p for p in seen if p.step == "refused"]
+    assert (refused.subject, refused.state, refused.text) == (FIRST.text, "failed", "ZonalAllocationFailed")
+
+
 def test_a_remembered_failure_is_not_tried_again_until_its_time_is_over(world: Callable[..., World]) -> None:
     w = world(TEXT["ZonalAllocationFailed"], "boom")
     with pytest.raises(ProvisionFailed):
@@ -189,6 +199,15 @@ def test_every_place_refused_ends_with_every_try_and_nothing_left(world: Callabl
     assert len(caught.value.details) == 2
     assert w.cloud.things == {}
     assert w.intent.step == "failed"
+
+
+def test_what_an_overconstrained_request_blames_is_told_and_given_up_by_nobody_but_its_owner(world: Callable[..., World]) -> None:
+    w = world(TEXT["OverconstrainedAllocationRequest"], places=(FIRST,))
+    with pytest.raises(CapacityUnavailable) as caught:
+        w.run()
+    assert caught.value.code == "capacity.exhausted"
+    assert caught.value.details[0].startswith("the cloud blames pool.mi300x-a.os_disk, pool.mi300x-a.sizes: change these")
+    assert {(s.sku, s.zone) for s in w.provisioner.tried} == {(FIRST.sku, FIRST.zone)}
 
 
 def test_a_quota_is_named_with_the_number_to_ask_for(world: Callable[..., World]) -> None:
@@ -324,6 +343,50 @@ def test_a_host_on_record_is_never_removed_though_the_state_lost_it(world: Calla
     assert w.cloud.removed == []
 
 
+@pytest.mark.parametrize("thing", ["/x/RG", "/x/rg/providers/net/v", "/x/rg2/providers/c/virtualMachineScaleSets/s"])
+@pytest.mark.parametrize("in_state", [True, False])
+def test_what_the_pool_lies_in_is_never_removed_though_the_state_lost_it(
+    thing: str, in_state: bool, world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resource group goes with all that it holds: machines that serve, whether the state or only the record knows them."""
+    w = world()
+    w.run()
+    inside = frozenset({"/x/rg/providers/c/vm-1", "/x/rg/providers/net/v/subnets/s"})
+    if in_state:
+        monkeypatch.setattr(w.provisioner, "ids", lambda _: inside)
+    else:
+        known = w.store.get(PoolHosts, POOL)
+        assert known is not None
+        hosts = tuple(replace(h, variables=(("cloud_id", i),)) for h, i in zip(known.hosts, sorted(inside), strict=True))
+        w.store.put(POOL, replace(known, hosts=hosts))
+    w.cloud.leave(w.intent.tag, thing, "other", "Succeeded")
+    w.cloud.leave(w.intent.tag, "/x/rg/providers/c/nic-9", "card", "Succeeded")
+    with pytest.raises(ProvisionFailed) as caught:
+        w.run()
+    assert (caught.value.code, caught.value.details) == ("provision.state_lost", (thing,))
+    assert w.cloud.removed == []
+
+
+def test_under_a_tag_of_another_workspace_only_what_failed_in_this_very_run_is_removed(tmp_path: Path) -> None:
+    """Whoever shares a state shares its tag; what the other one is making right now is in no state yet."""
+    ada = World(tmp_path / "a")
+    ada.run()
+    real = ada.provisioner.outputs
+    said = (("cloud_id", "/vm/1"), ("intent", ada.intent.tag))
+    grace = World(tmp_path / "g", spec=replace(SPEC, count=3))
+    grace.provisioner, grace.cloud = ada.provisioner, ada.cloud
+    grace.provisioner.outputs = lambda pool: tuple(replace(h, variables=said) for h in real(pool))  # type: ignore[method-assign]
+    ada.cloud.leave(ada.intent.tag, "/vm/being-made", state="Creating")
+    ada.cloud.leave(ada.intent.tag, "/vm/failed-before")
+    ada.provisioner.refusals[:] = [TEXT["AllocationFailed"]]
+    with pytest.raises(CapacityUnavailable):
+        grace.run()
+    assert ada.cloud.removed == ["/vm/new-2"]
+    made = grace.run()
+    assert [o.id for o in made.orphans] == ["/vm/being-made", "/vm/failed-before"], "told, for a person to judge"
+    assert ada.cloud.removed == ["/vm/new-2"]
+
+
 def test_the_disk_of_a_machine_that_the_state_knows_is_no_orphan(world: Callable[..., World]) -> None:
     w = world()
     w.run()
@@ -423,6 +486,71 @@ def test_a_pool_that_fails_does_not_keep_another_from_being_made(world: Callable
         provision(w._plan(), _fleet(), w.folder / "r", w.ports(), lambda _: None, done=done.append)
     assert caught.value.code == "provision.apply_failed"
     assert [(o.spec.pool, len(o.hosts)) for o in done] == [("h100-b", 2)]
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), Interrupted("provision.interrupted", "applying: stopped", hint="Go on")])
+def test_who_stops_a_run_is_told_what_had_failed_before(stop: BaseException, world: Callable[..., World]) -> None:
+    w = world(TEXT["VMMarketplaceInvalidInput"], more=(replace(SPEC, pool=PoolId("mi300x-b")),))
+    real = w.provisioner.apply
+
+    def apply(p: ProvisionPlan, token: Token, on: Callable[[Progress], None]) -> Provisioned | ProvisionFailure:
+        if "mi300x-b" in p.pools:
+            raise stop
+        return real(p, token, on)
+
+    w.provisioner.apply = apply  # type: ignore[method-assign]
+    with pytest.raises(Interrupted) as caught:
+        w.run()
+    assert any("mi300x-a: " in line and "VMMarketplaceInvalidInput" in line for line in caught.value.details)
+
+
+def test_a_plan_that_went_stale_hides_no_other_pool_s_failure(world: Callable[..., World]) -> None:
+    third = replace(SPEC, pool=PoolId("mi300x-c"))
+    w = world(TEXT["VMMarketplaceInvalidInput"], more=(replace(SPEC, pool=PoolId("mi300x-b")), third))
+    real = w.provisioner.apply
+
+    def apply(p: ProvisionPlan, token: Token, on: Callable[[Progress], None]) -> Provisioned | ProvisionFailure:
+        if "mi300x-b" in p.pools:
+            raise PlanStale("provision.stale", "the state moved on", hint="Run: fleetctl provision")
+        return real(p, token, on)
+
+    w.provisioner.apply = apply  # type: ignore[method-assign]
+    with pytest.raises(ProvisionFailed) as caught:
+        w.run()
+    assert caught.value.code == "provision.several"
+    text = "\n".join(caught.value.details)
+    assert "VMMarketplaceInvalidInput" in text
+    assert "the state moved on" in text
+    assert len(w.provisioner.outputs(third.pool)) == 2, "the third was made"
+
+
+def test_what_every_pool_fails_of_is_told_once(world: Callable[..., World]) -> None:
+    w = world(more=(replace(SPEC, pool=PoolId("mi300x-b")),))
+
+    def plan(pools: object, run: object) -> ProvisionPlan:
+        raise ToolMissing("tool.terraform_missing", "no Terraform to run", hint="Install it")
+
+    w.provisioner.plan = plan  # type: ignore[method-assign]
+    with pytest.raises(ToolMissing):
+        w.run()
+
+
+def test_a_plan_that_prevent_destroy_stops_is_a_finding_where_it_is_only_looked_at(world: Callable[..., World]) -> None:
+    w = world()
+    guard = "Instance cannot be destroyed: module.pool.azurerm_linux_virtual_machine.host has lifecycle.prevent_destroy set"
+
+    def plan(pools: object, run: object) -> ProvisionPlan:
+        raise ProvisionFailed("provision.plan_failed", guard, hint="")
+
+    w.provisioner.plan = plan  # type: ignore[method-assign]
+    (seen,) = provision(w._plan(), _fleet(), w.folder / "c", w.ports(), lambda _: None, apply=False, refuse=False)
+    assert [(f.severity, f.code, f.path) for f in seen.findings] == [("error", "provision.refused", POOL)]
+    text = "\n".join(outcome_lines(seen, with_plan=True))
+    assert "prevent_destroy" in text
+    assert "as planned" not in text
+    with pytest.raises(ProvisionFailed) as caught:
+        w.run(apply=False)
+    assert caught.value.code == "provision.refused"
 
 
 def test_two_pools_that_fail_are_both_told(world: Callable[..., World]) -> None:
@@ -628,9 +756,12 @@ def test_hosts_in_the_state_serve_though_the_records_were_lost_or_are_another_wo
     ada.run()
     grace = World(tmp_path / "g", spec=replace(SPEC, count=3), keeps=False)
     grace.provisioner = ada.provisioner
-    ada.provisioner.refusals[:] = [TEXT["RequestLimitExceeded"], TEXT["AllocationFailed"]]
-    with pytest.raises(CapacityUnavailable):
-        grace.run()
+    for again in range(2):  # a run that failed leaves an intent on record, and still no host
+        ada.provisioner.refusals[:] = [TEXT["RequestLimitExceeded"], TEXT["AllocationFailed"]]
+        with pytest.raises(CapacityUnavailable):
+            grace.run()
+        assert grace.store.get(PoolHosts, POOL) is None
+        assert not grace.intent.fresh, again
     assert {(s.region, s.zone) for s in ada.provisioner.tried} == {("lab", "1")}, "nowhere else is tried"
     assert all(s.serves for s in ada.provisioner.tried[1:])
     assert [h.id for h in ada.provisioner.outputs(POOL)][:2] == ["mi300x-a-1", "mi300x-a-2"]
@@ -692,6 +823,33 @@ def test_credentials_that_expire_in_mid_apply_end_with_what_is_known_to_stand(
     w.cloud.down = False
     monkeypatch.undo()
     assert len(w.run().hosts) == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.ENOSPC, "provision.disk_full"),
+        (errno.EDQUOT, "provision.disk_full"),
+        (errno.EACCES, "provision.folder"),
+        (errno.EROFS, "provision.folder"),
+        (errno.ENOTDIR, "provision.folder"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_one_clear_error(
+    number: int, code: str, world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = world()
+
+    def plan(pools: object, run: object) -> ProvisionPlan:
+        raise OSError(number, os.strerror(number), "/w/.fleetctl/terraform/mi300x-a")
+
+    monkeypatch.setattr(w.provisioner, "plan", plan)
+    with pytest.raises(ProvisionFailed) as caught:
+        w.run()
+    assert caught.value.code == code
+    assert "/w/.fleetctl/terraform/mi300x-a" in caught.value.message
+    assert "fleetctl provision" in caught.value.hint
+    assert w.cloud.things == {}
 
 
 def test_a_terraform_that_was_left_at_work_is_waited_for_before_anything_is_cleared(

@@ -39,9 +39,10 @@ def _pool(id_: PoolId, by: str, sku: str) -> Pool:
     return Pool(id=id_, vendor="nvidia", sku=sku, region="lab", count=2, limit=2, provisioned_by=by)
 
 
-def _fleet(approvals: int = 1, source: PoolId = OURS) -> Fleet:
+def _fleet(approvals: int = 1, source: PoolId = OURS, target: PoolId | None = AMD) -> Fleet:
     fleet: Fleet = object.__new__(Fleet)
-    cell = type("Cell", (), {"id": CELL, "source": source})()
+    router = type("Router", (), {"name": "edge"})()
+    cell = type("Cell", (), {"id": CELL, "source": source, "target": target, "region": "lab", "regions": (), "router": router})()
     hosts = tuple(Host(id=HostId(f"h100-old-{n}"), pool=THEIRS, address=f"10.0.0.{n}") for n in (1, 2))
     paid = (Commitment(pool=OURS, count=1, hourly=Money(amount=Decimal(1)), until="2030-01-01"),)
     given = {
@@ -73,7 +74,7 @@ class World:
         self.provisioner = FakeProvisioner()
         self.fleet = _fleet(self.approvals, self.source)
         self.shown: int | None = 10_000
-        self.seen: tuple[Facts | Gap, ...] = ()
+        self.seen: tuple[Facts | Gap, ...] | None = None
         self.permits: list[ReleasePermit] = []
         spec = PoolSpec(pool=OURS, vendor="nvidia", sku="lab-h100", region="lab", count=2, stack="lab")
         self.provisioner.apply(self.provisioner.plan((spec,), self.folder), Token(1), lambda _: None)
@@ -364,6 +365,28 @@ def test_a_handoff_is_written_when_all_is_proven_and_verified_by_what_sources_se
     w.seen = w.seen[:1]
     assert verify(release, w.fleet, w.ports()).is_gone
     assert w.store.get(Release, THEIRS).step == "gone"  # type: ignore[union-attr]
+    w.seen = ()
+    again = w.view(THEIRS, handoff=True)
+    assert (again.release.id, again.release.step) == (release.id, "gone"), "looking again changes nothing"
+    assert verify(again.release, w.fleet, w.ports()).is_gone, "these were the last machines that the source saw"
+
+
+def test_a_source_that_never_saw_the_machines_proves_nothing(world: Callable[..., World]) -> None:
+    w = world(source=THEIRS, approvals=0)
+    w.moved()
+    hand_over(w.view(THEIRS, handoff=True), w.fleet, w.ports())
+    w.seen = ()
+    assert "no source has seen its machines" in verify(w.view(THEIRS, handoff=True).release, w.fleet, w.ports()).blind
+    assert w.store.get(Release, THEIRS).step == "handed_over"  # type: ignore[union-attr]
+
+
+def test_what_was_said_of_a_router_is_remembered_once_it_was_handed_over(world: Callable[..., World]) -> None:
+    w = world(source=THEIRS, approvals=0)
+    w.moved()
+    w.shown = None
+    hand_over(view(THEIRS, w.fleet, w.ports(), handoff=True, gone=["edge"]), w.fleet, w.ports())
+    assert w.view(THEIRS, handoff=True).is_open
+    assert w.view(THEIRS, handoff=True).release.gone == ("edge",)
 
 
 def test_it_is_told_within_80_columns_and_hostile_names_drive_no_terminal(world: Callable[..., World]) -> None:
@@ -398,3 +421,86 @@ def test_machines_that_were_made_and_never_handed_out_are_told_before_they_go(wo
     assert "\x1b" not in text
     w.cloud.down = True
     assert w.view().standing == (), "a cloud that does not answer hides no check"
+
+
+def test_what_no_state_knows_and_stands_in_the_way_of_a_destroy_goes_first(world: Callable[..., World]) -> None:
+    """As azurerm does, which keeps a resource group that still holds something."""
+    w = world(approvals=0)
+    w.moved()
+    w.cloud.leave("tag-1", "/rg/providers/c/vm-9", "machine", "Creating")
+    w.cloud.leave("another", "/rg/providers/c/vm-8", "machine", "Succeeded")
+    real = w.provisioner.destroy
+
+    def destroy_once(pool: PoolId, permit: ReleasePermit) -> None:
+        if "/rg/providers/c/vm-9" in w.cloud.things:
+            raise ProvisionFailed("provision.destroy_failed", "the Resource Group still contains Resources.", hint="")
+        real(pool, permit)
+
+    w.provisioner.destroy = destroy_once  # type: ignore[method-assign]
+    gone = destroy(w.view(), w.fleet, w.ports(), lambda _: None)
+    assert [o.id for o in gone] == ["/rg/providers/c/vm-9"]
+    assert (w.provisioner.outputs(OURS), set(w.cloud.things)) == ((), {"/rg/providers/c/vm-8"})
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_every_line_of_a_release_keeps_within_the_terminal(width: int, world: Callable[..., World]) -> None:
+    w = world()
+    lines = release_lines(w.view(), w.fleet, Decimal(12), width=width)
+    assert max(len(line) for line in lines if "saves" not in line) <= width
+
+
+@pytest.mark.parametrize(
+    ("target", "shown", "is_open"),
+    [(OURS, 500, False), (None, 500, False), (AMD, 500, True), (OURS, 0, True), (OURS, None, False), (None, None, False)],
+)
+def test_what_another_workspace_serves_from_a_pool_is_not_given_back_by_this_one(
+    target: PoolId | None, shown: int | None, is_open: bool, world: Callable[..., World]
+) -> None:
+    """Both share the state, but no store: the router is what both can ask."""
+    w = world(source=THEIRS)
+    w.fleet = _fleet(source=THEIRS, target=target)
+    w.shown = shown
+    assert w.view().is_open is is_open
+    assert any("may serve" in c.detail for c in w.view().checks) is not is_open
+
+
+def test_a_silent_router_may_serve_until_a_person_says_that_it_is_gone(world: Callable[..., World]) -> None:
+    w = world(source=THEIRS)
+    w.fleet, w.shown = _fleet(source=THEIRS, target=OURS), None
+    with pytest.raises(StillPending) as caught:
+        ask(w.view(), w.fleet, w.ports())
+    assert "router edge: it does not answer, and may serve a cell from nvidia-lab." in caught.value.details[0]
+    assert caught.value.details[0].endswith("--router-gone edge")
+
+    said = view(OURS, w.fleet, w.ports(), handoff=False, gone=["edge"])
+    assert said.is_open
+    assert said.release.digest != w.view().release.digest, "an approval is for what was said too"
+    w.shown = 500
+    with pytest.raises(StillPending):
+        destroy(said, w.fleet, w.ports(), lambda _: None)
+    w.shown = None
+    destroy(said, w.fleet, w.ports(), lambda _: None)
+    assert w.provisioner.outputs(OURS) == ()
+    done = [e for e in w.store.events(None, 0) if e.kind == "release.done"]
+    assert [e.data["routers_gone"] for e in done] == ["edge"]
+
+
+@pytest.mark.parametrize(("pool", "source", "ended"), [(OURS, OURS, "complete"), (AMD, THEIRS, "rolled_back")])
+def test_a_router_that_is_said_to_be_gone_keeps_no_pool_whose_cells_have_left(
+    pool: PoolId, source: PoolId, ended: str, world: Callable[..., World]
+) -> None:
+    w = world(source=source, approvals=0)
+    w.moved(ended)
+    w.shown = None
+    assert not w.view(pool).is_open
+    assert view(pool, w.fleet, w.ports(), handoff=False, gone=["edge"]).is_open
+    assert not view(pool, w.fleet, w.ports(), handoff=False, gone=["another"]).is_open
+
+
+def test_a_pool_that_this_workspace_never_made_is_not_called_destroyed(world: Callable[..., World]) -> None:
+    w = world(source=THEIRS)
+    w.shown = 0
+    with pytest.raises(ProvisionFailed) as caught:
+        destroy(w.view(AMD), w.fleet, w.ports(), lambda _: None)
+    assert caught.value.code == "release.unknown"
+    assert "run there: fleetctl release mi300x-lab" in caught.value.hint

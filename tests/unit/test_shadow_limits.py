@@ -83,7 +83,7 @@ def test_a_copy_that_waited_past_its_budget_is_not_asked(tmp_path: Path) -> None
             found._spend(cell, 10)
             raise asyncio.CancelledError
 
-        found.compare = compare  # type: ignore[method-assign, assignment]
+        found.compare = compare  # type: ignore[method-assign]
         for _ in range(3):
             assert found.take(CHAT, BODY)[0] == 202
         for _ in range(2):

@@ -9,8 +9,11 @@ import pytest
 
 from fleetctl.adapters.terraform.said import Said, clean, read_lines
 from fleetctl.adapters.terraform.shown import changes_of, drift_of, has_resources, hosts_of, outputs_differ, state_of
-from fleetctl.domain.ids import PoolId
+from fleetctl.domain.ids import PoolId, Sha256
+from fleetctl.domain.provision import ProvisionPlan
 from fleetctl.errors import PlanStale, ProvisionFailed
+from fleetctl.planning.check_delta import ALLOWED
+from fleetctl.planning.check_provision import check_provision
 
 POOL = PoolId("mi300x-lab")
 HOST: dict[str, Any] = {
@@ -190,3 +193,32 @@ def test_lines_become_progress_and_counts() -> None:
 def test_text_for_people_is_one_short_line() -> None:
     assert clean("a\n\tb\x00 c") == "a b c"
     assert len(clean("x" * 900)) == 500
+
+
+_VM = {"address": "x.host", "type": "azurerm_linux_virtual_machine", "mode": "managed", "change": {"actions": ["no-op"]}}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"resource_changes": [{**_VM, "change": {"actions": ["no-op"], "importing": {"id": "/subscriptions/x/theirs"}}}]},
+        {"resource_changes": [], "deferred_changes": [{"reason": "provider_config_unknown", "resource_change": _VM}]},
+        {"resource_changes": [], "action_invocations": [{"address": "action.aws_ec2_stop_instance.x", "type": "aws_ec2_stop_instance"}]},
+        {"resource_changes": [], "action_invocations": ["odd"]},
+    ],
+)
+def test_what_a_plan_does_besides_changing_resources_is_never_let_through(more: dict[str, Any]) -> None:
+    """An import takes what others made into our state, where a release would destroy it; the rest is not known when it is shown."""
+    changes = changes_of(json.dumps(more), POOL)
+    plan = ProvisionPlan(
+        pools=(POOL,), path="/r", digest=Sha256("0"), changes=changes, state_lineage="", state_serial=0, stack="azure", tool="t"
+    )
+    assert not plan.is_empty
+    assert "provision.unknown_action" in {f.code for f in check_provision(plan, [], allowed_types=ALLOWED["azure"], permitted=[POOL])}
+
+
+@pytest.mark.parametrize("more", [{"errored": True}, {"errored": "x"}, {"deferred_changes": {}}, {"deferred_changes": [7]}])
+def test_a_plan_that_was_not_finished_is_no_plan(more: dict[str, Any]) -> None:
+    with pytest.raises(ProvisionFailed) as refused:
+        changes_of(json.dumps({"resource_changes": [], **more}), POOL)
+    assert refused.value.code == "provision.plan_failed"

@@ -75,6 +75,7 @@ def test_the_environment_keeps_credentials_and_drops_what_bends_a_run(tmp_path: 
         "TF_CLI_ARGS_apply": "-x",
         "TF_LOG_CORE": "TRACE",
         "TF_WORKSPACE": "w",
+        "TF_VAR_resource_group_name": "another-project",
         "FLEETCTL_PERMIT": "p",
     }
     made = with_environment(given, tmp_path)

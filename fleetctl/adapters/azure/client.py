@@ -1,4 +1,4 @@
-"""Inventory, adapter layer: the connection to Azure: credential, endpoint, pace, errors in fleetctl's words. Never a call that writes.
+"""Inventory and migrate, adapter layer: the connection to Azure: credential, endpoint, pace, errors in fleetctl's words.
 
 Big lists are read as JSON through Azure's own pipeline (azure-mgmt-core), small ones through azure-mgmt-compute: its models take about
 1 ms of CPU per VM to build, the JSON 0.05 ms. Source: 5,000 VMs of the emulated API, azure-mgmt-compute 39.0.0, Python 3.11, 2026-11-30.
@@ -25,6 +25,7 @@ COMPUTE_VERSION = "2024-11-01"
 """Version of the two big lists. Source: specification/compute/resource-manager/Microsoft.Compute/ComputeRP/stable."""
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9/_-]+")
 TIMEOUT_S = 60
+CALL_S = 2
 SIGN_IN = "Run: az login (or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET)"
 
 
@@ -94,6 +95,24 @@ class AzureApi:
             url, params = str(body.get("nextLink") or ""), None
             if url and (url in seen or not url.startswith(self._access.endpoint.rstrip("/") + "/")):
                 raise InventoryFailed("inventory.azure_page", f"Azure's list of {path} leads on to {url[:120]!r}, which is not followed.")
+
+    def call(self, method: str, path: str, version: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the JSON of one call below the subscription, within 2 s and without retries: what a pinned minimum needs.
+
+        Raises:
+            CredentialsMissing, InventoryFailed: as `translated`.
+        """
+        from azure.core.exceptions import HttpResponseError
+        from azure.core.rest import HttpRequest
+
+        url = f"{self._access.endpoint.rstrip('/')}/subscriptions/{self.subscription}/{path}"
+        with translated(path.rpartition("/providers/")[2][:120]):
+            request = HttpRequest(method, url, params={"api-version": version}, json=body)
+            response = self._raw.send_request(request, retry_total=0, connection_timeout=CALL_S, read_timeout=CALL_S)
+            if response.status_code not in (200, 201):
+                raise HttpResponseError(response=response)
+            found = json.loads(response.read())
+            return found if isinstance(found, dict) else {}
 
     def _pipeline(self) -> Any:
         from azure.core.pipeline.policies import HeadersPolicy, RequestIdPolicy, UserAgentPolicy

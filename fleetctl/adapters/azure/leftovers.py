@@ -35,19 +35,27 @@ _LETS_GO = ("virtualnetworks", "natgateways", "publicipaddresses", "networksecur
 """Networks are taken apart in this order: a gateway or a rule in use by a subnet is not deleted; the group goes last of all."""
 _GONE_S = 900.0
 _LOOK_S = 0.2
+_AGAIN_S = 5.0
+_SOON = frozenset({"NicReservedForAnotherVm", "AnotherOperationInProgress", "RetryableError"})
+"""What Azure says of something that can be removed a little later: a card is kept 180 s for the machine that failed with it.
+Source: Microsoft Learn, "Troubleshoot NicReservedForAnotherVm"; read 2026-11-30."""
+_ID = re.compile(r"/subscriptions/[0-9a-fA-F-]{36}/[A-Za-z0-9_.()/-]{1,900}\Z")
 
 
 class AzureLeftovers:
     """Looks for a tag in one subscription.
 
     Args:
-        client: made at the first call; wait_s: longest wait for something to be gone, seconds.
+        client: made at the first call; wait_s: longest wait for something to be gone; again_s: between two tries, seconds.
     """
 
-    def __init__(self, client: Callable[[], ComputeManagementClient], subscription: str, *, wait_s: float = _GONE_S) -> None:
+    def __init__(
+        self, client: Callable[[], ComputeManagementClient], subscription: str, *, wait_s: float = _GONE_S, again_s: float = _AGAIN_S
+    ) -> None:
         self._make = client
         self._subscription = subscription
         self._wait_s = wait_s
+        self._again_s = again_s
         self._client: ComputeManagementClient | None = None
 
     def find(self, tag: str) -> tuple[Leftover, ...]:
@@ -80,10 +88,13 @@ class AzureLeftovers:
                 self._tag_disk(one.id)
             if _GROUP.match(one.id):
                 self._refuse_full(one)
+            deadline = time.monotonic() + self._wait_s
             answer = self._send("DELETE", one.id, _version(one.id))
+            while _code(answer) in _SOON and time.monotonic() < deadline:
+                time.sleep(self._again_s)
+                answer = self._send("DELETE", one.id, _version(one.id))
             if answer.status_code not in (200, 202, 204, 404):
                 answer.raise_for_status()
-            deadline = time.monotonic() + self._wait_s
             while answer.status_code != 404 and self._get(one.id) is not None:
                 if time.monotonic() > deadline:
                     text = f"{one.id} is still there after {self._wait_s:.0f} s."
@@ -145,14 +156,14 @@ class AzureLeftovers:
             page = answer.json()
             yield from (row for row in page.get("value", []) if isinstance(row, dict))
             link = page.get("nextLink")
-            if not isinstance(link, str) or not link.startswith(self._azure._config.base_url.rstrip("/")):
+            if not isinstance(link, str) or not link.startswith(self._azure._config.base_url.rstrip("/") + "/"):
                 return
             answer = self._send("GET", link, version)
 
 
 def _leftover(row: Mapping[str, object]) -> Leftover | None:
     id_, kind, name = (row.get(k) for k in ("id", "type", "name"))
-    if not isinstance(id_, str) or not isinstance(name, str) or not id_.isprintable() or not id_.startswith("/subscriptions/"):
+    if not isinstance(id_, str) or not isinstance(name, str) or not _ID.match(id_) or ".." in id_:
         return None
     tags = row.get("tags")
     pool = tags.get(POOL_TAG) if isinstance(tags, dict) else None
@@ -173,6 +184,17 @@ def _rank(id_: str) -> int:
         return len(_LETS_GO) + 1
     kind = id_.rsplit("/", 2)[1].lower()
     return _LETS_GO.index(kind) + 1 if kind in _LETS_GO else 0
+
+
+def _code(answer: Any) -> str:
+    """Return the code of an error's body, "" where it has none."""
+    if answer.status_code < 400:
+        return ""
+    try:
+        found = answer.json().get("error", {}).get("code", "")
+    except (ValueError, AttributeError):
+        return ""
+    return found if isinstance(found, str) else ""
 
 
 def _state(row: Mapping[str, object]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fleetctl.adapters.kubernetes.client import ClusterAccess, ClusterApi
+from fleetctl.adapters.kubernetes.marks import gitops_owner
 from fleetctl.domain.people import Facts, Gap
 from fleetctl.domain.tags import short, tag_facts
 from fleetctl.domain.units import Instant, Scalar
@@ -17,13 +18,6 @@ from fleetctl.errors import FleetctlError
 
 RESOURCES = {"nvidia.com/gpu": "nvidia", "amd.com/gpu": "amd"}
 PARTS = ("nodes", "workloads", "pods", "services")
-_GITOPS = (
-    ("annotations", "argocd.argoproj.io/tracking-id", "Argo CD"),
-    ("labels", "argocd.argoproj.io/instance", "Argo CD"),
-    ("labels", "kustomize.toolkit.fluxcd.io/name", "Flux"),
-    ("labels", "helm.toolkit.fluxcd.io/name", "Flux"),
-    ("annotations", "meta.helm.sh/release-name", "Helm"),
-)
 Item = Mapping[str, Any]
 
 
@@ -97,7 +91,7 @@ class KubernetesDiscovery:
                     id_ = f"{_namespace(item)}/{kind}/{_name(item)}"
                     replicas = _at(item, "spec").get("replicas", 1)
                     values: dict[str, Scalar] = {"deployment": id_, "name": _name(item), "cluster": self._name, "vendor": vendor}
-                    values |= {"gpus": gpus, "count": replicas if isinstance(replicas, int) else None, "gitops": _gitops(item)}
+                    values |= {"gpus": gpus, "count": replicas if isinstance(replicas, int) else None, "gitops": gitops_owner(item)}
                     yield values | {"image": _images(_at(item, "spec", "template", "spec")), **_tags(item), **scalers.get(id_, {})}
 
     def _scalers(self, api: ClusterApi) -> tuple[dict[str, dict[str, Scalar]], list[Gap]]:
@@ -145,7 +139,7 @@ class KubernetesDiscovery:
                 "minimum": least if isinstance(least, int) else None,
                 "maximum": most if isinstance(most, int) else None,
                 "url": short(str(_at(item, "status").get("url") or "")),
-                "gitops": _gitops(item),
+                "gitops": gitops_owner(item),
                 **_tags(item),
             }
 
@@ -194,14 +188,6 @@ def _images(spec: Item) -> str:
 
 def _tags(item: Item) -> dict[str, Scalar]:
     return tag_facts({**_at(item, "metadata", "annotations"), **_at(item, "metadata", "labels")})
-
-
-def _gitops(item: Item) -> str:
-    for where, key, tool in _GITOPS:
-        value = _at(item, "metadata", where).get(key)
-        if value:
-            return short(f"{tool} {value}")
-    return ""
 
 
 def _owner(pod: Item) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fleetctl.domain.ids import PoolId, Token
+from fleetctl.domain.holds import Said
+from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.people import Facts, Gap
 from fleetctl.domain.pool import Priority
 from fleetctl.domain.provision import CapacityVerdict, Owner
@@ -17,11 +18,29 @@ class NullHolds:
         """Return nobody."""
         return ()
 
-    def pin(self, pool: PoolId, minimum: int, token: Token) -> None:
-        """Do nothing: no one would take this capacity."""
+    def found(self, c: CellId, pools: Sequence[PoolId]) -> tuple[Owner | Gap, ...]:
+        """Return nobody."""
+        return ()
 
-    def restore(self, pool: PoolId, token: Token) -> None:
+    def pin(self, pool: PoolId, minimum: int, token: Token, c: CellId) -> tuple[Said, ...]:
+        """Do nothing: no one would take this capacity."""
+        return ()
+
+    def watch(self, pool: PoolId, c: CellId) -> str:
+        """Return that nobody did anything."""
+        return ""
+
+    def writer(self, c: CellId) -> str:
+        """Return that nobody can tell."""
+        return ""
+
+    def restore(self, pool: PoolId, token: Token, c: CellId) -> tuple[Said, ...]:
         """Do nothing: nothing was pinned."""
+        return ()
+
+    def sweep(self) -> tuple[tuple[CellId, Said], ...]:
+        """Do nothing: nothing was pinned."""
+        return ()
 
     def warm(self, pool: PoolId) -> None:
         """Do nothing: its replicas are up."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.domain.ids import CellId, is_id
-from fleetctl.domain.workload import AffinityKey
+from fleetctl.domain.workload import AffinityKey, Cohort
 
 PIN_HEADER = "x-fleetctl-pin"
 """Carries "<key>:<arm>": a probe's own choice of its side, which counts as nobody's request."""
@@ -18,6 +18,7 @@ SERVER_HEADER = "x-fleetctl-server"
 
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:+-]{0,127}\Z")
 _ENDPOINT = re.compile(r"(?P<host>[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]):(?P<port>[0-9]{1,5})\Z")
+_VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}\Z")
 _TOKEN = re.compile(r"[A-Za-z0-9!#$&^_|~-][A-Za-z0-9_-]{0,63}\Z")
 
 
@@ -32,6 +33,7 @@ class CellRoute:
         answer_timeout_s: longest silence of a server; 0 means 600 s for streams and 60 s for plain answers.
         adapters: names of adapter models, told apart in the log by the request's `model`; cohort: what names a request's cohort there
             (HAProxy only).
+        part: requests of another cell that go by this one; None: none but its own.
     """
 
     cell: CellId
@@ -45,6 +47,7 @@ class CellRoute:
     answer_timeout_s: int = 0
     adapters: tuple[str, ...] = ()
     cohort: AffinityKey | None = None
+    part: Cohort | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,10 +88,24 @@ def problems(route: CellRoute) -> Iterator[str]:
             yield f"cell {route.cell}: adapter {adapter!r} is not a model name"
     if route.cohort is not None and not _TOKEN.match(route.cohort.name):
         yield f"cell {route.cell}: cohort {route.cohort.name!r} is not the name of a header or cookie"
+    if route.part is not None:
+        yield from _part_problems(route.cell, route.part)
     if not 100 <= route.check_every_ms <= 60_000 or not 100 <= route.check_timeout_ms <= 60_000:
         yield f"cell {route.cell}: health checks need 100 to 60,000 ms"
     if not 0 <= route.answer_timeout_s <= 86_400:
         yield f"cell {route.cell}: answer timeout {route.answer_timeout_s} s is not within 0 to 86,400"
+
+
+def _part_problems(cell: CellId, part: Cohort) -> Iterator[str]:
+    if not is_id(part.of) or part.of == cell:
+        yield f"cell {cell}: {part.of!r} is no other cell whose requests it could take"
+    if not _TOKEN.match(part.header):
+        yield f"cell {cell}: {part.header!r} is not the name of a header"
+    if not part.values:
+        yield f"cell {cell}: its cohort has no value"
+    for value in part.values:
+        if not _VALUE.match(value):
+            yield f"cell {cell}: cohort value {value!r} is not plain (letters, digits, '_', '.' and '-')"
 
 
 def write_private(path: Path, text: str) -> None:

@@ -18,7 +18,7 @@ from fleetctl.domain.canonical import canonical, digest
 from fleetctl.domain.ids import PoolId, Sha256, is_id
 from fleetctl.errors import PlanStale, ProvisionFailed
 
-_COPIED = (".tf", ".tf.json", ".tofu", ".tftpl")
+_COPIED = (".tf", ".tf.json", ".tofu", ".tofu.json", ".tftpl")
 _LOCK_FILE = ".terraform.lock.hcl"
 _READY = Path(".terraform") / "fleetctl-ready"
 MANIFEST_FORMAT = 1
@@ -59,6 +59,39 @@ def empty_private(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+
+
+@contextlib.contextmanager
+def scratch(folder: Path, what: str) -> Iterator[Path]:
+    """Lend a private file for a plan that nobody keeps."""
+    remove_scratch(folder)
+    file = folder / f".{what}.{os.getpid()}.tfplan"
+    empty_private(file)
+    try:
+        yield file
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def remove_scratch(folder: Path) -> None:
+    """Remove the plans that killed runs were lent: a plan holds every variable."""
+    for old in folder.glob(".*.tfplan"):
+        if not _is_at_work(old.name):
+            old.unlink(missing_ok=True)
+
+
+def _is_at_work(name: str) -> bool:
+    """Tell whether the process whose scratch file this is may still run."""
+    number = name.split(".")[-2]
+    if not number.isdigit() or int(number) == os.getpid():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
 
 
 def file_digest(path: Path) -> Sha256:
@@ -137,7 +170,7 @@ def write_variables(folder: Path, pool: PoolId, values: Mapping[str, object]) ->
         data = json.dumps(dict(values), indent=2, sort_keys=True, allow_nan=False).encode()
     except (TypeError, ValueError) as e:
         raise ProvisionFailed("provision.variables", f"a variable of pool {pool} has no JSON form: {e}", hint="Run: fleetctl plan") from e
-    for other in folder.glob("*.auto.tfvars*"):
+    for other in (*folder.glob("*.auto.tfvars*"), *folder.glob("terraform.tfvars*")):
         if other != variables_file(folder, pool):
             other.unlink()
     write_private(variables_file(folder, pool), data + b"\n")

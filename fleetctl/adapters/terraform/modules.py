@@ -26,7 +26,10 @@ GUARDED: Mapping[str, tuple[tuple[str, str], ...]] = {
 _UNGUARDED = "unguarded_override.tf.json"
 _BACKEND = Path("backend.tf.json")
 _PLACES = {"azurerm": "key", "s3": "key", "local": "path", "gcs": "prefix"}
-_SECRET = re.compile(r"secret|password|access_key|sas|token|certificate", re.IGNORECASE)
+_SECRET = re.compile(r"secret|password|access_key|sas|token|certificate|encryption_key|customer_key|credentials", re.IGNORECASE)
+_LOCKS = ("use_lockfile", "dynamodb_table")
+"""Settings of the backend s3 of which one must be there: alone of the kinds it locks nothing by itself.
+Source: Terraform, "Backend Type: s3", State Locking; use_lockfile is of 1.10; read 2026-11-30."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +50,19 @@ def check_backend(backend: Backend) -> Backend:
     """Return it where it may be written to a file.
 
     Raises:
-        ConfigInvalid: config.backend, for an unknown kind or a secret.
+        ConfigInvalid: config.backend, for an unknown kind, a secret, or a state that nothing would lock.
     """
     if backend.kind not in _PLACES:
         known = ", ".join(sorted(_PLACES))
         raise ConfigInvalid("config.backend", f"terraform.backend is {backend.kind!r}; known are {known}.", hint="Change the fleet file")
-    secret = next((k for k in backend.settings if _SECRET.search(k)), None)
+    secret = next((k for k, v in backend.settings.items() if _SECRET.search(k) and v not in ("", "true", "false")), None)
     if secret is not None:
         text = f"terraform.backend.{secret} looks like a secret, and settings are no place for one."
         raise ConfigInvalid("config.backend", text, hint="Give it to Terraform by its environment variable, or use an identity")
+    if backend.kind == "s3" and all(backend.settings.get(k, "false") in ("", "false") for k in _LOCKS):
+        text = "terraform.backend s3 locks no state by itself: two people at once would lose machines."
+        hint = 'Set terraform.backend.use_lockfile: "true" in the fleet file (Terraform 1.10 or newer), or terraform.backend.dynamodb_table'
+        raise ConfigInvalid("config.backend", text, hint=hint)
     return backend
 
 

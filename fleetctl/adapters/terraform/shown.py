@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from fleetctl.adapters.terraform.said import clean
 from fleetctl.domain.ids import HostId, PoolId, is_id
@@ -30,11 +31,22 @@ def changes_of(shown: str, pool: PoolId) -> tuple[ResourceChange, ...]:
     Args:
         pool: whose state it is; a resource that carries another pool's tag is given to that one.
 
+    What a plan does besides resource changes (it puts some off, or invokes actions) is an action of its own, which no check lets pass.
+
     Raises:
-        ProvisionFailed: provision.plan_failed where it has not the shape of a plan.
+        ProvisionFailed: provision.plan_failed where it has not the shape of a plan, or is none that was finished.
     """
     document = _document(shown, "a shown plan", "provision.plan_failed")
-    return tuple(_change(item, pool) for item in _list(document, "resource_changes", "provision.plan_failed"))
+    if document.get("errored") not in (None, False):
+        raise _refused("provision.plan_failed", "the plan was not finished")
+    changes = [_change(item, pool) for item in _list(document, "resource_changes", "provision.plan_failed")]
+    for item in _list(document, "deferred_changes", "provision.plan_failed"):
+        later = _change(item.get("resource_change") if isinstance(item, dict) else None, pool)
+        changes.append(replace(later, actions=("defer", *later.actions)))
+    for item in _list(document, "action_invocations", "provision.plan_failed"):
+        address, kind = (item.get(k) if isinstance(item, dict) else None for k in ("address", "type"))
+        changes.append(ResourceChange(address=clean(str(address)), type=clean(str(kind)), actions=("invoke",), pool=pool))
+    return tuple(changes)
 
 
 def drift_of(shown: str, pool: PoolId) -> tuple[ResourceChange, ...]:
@@ -162,10 +174,11 @@ def _change(item: object, pool: PoolId) -> ResourceChange:
     if not isinstance(actions, list) or not all(isinstance(a, str) for a in actions):
         raise _refused("provision.plan_failed", f"{clean(address)} has no list of actions")
     owner = _tagged(change) if isinstance(change, dict) else None
+    imports = ("import",) if isinstance(change, dict) and change.get("importing") is not None else ()
     return ResourceChange(
         address=clean(address),
         type=clean(kind),
-        actions=tuple(actions),
+        actions=(*imports, *actions),
         pool=owner or pool,
         reason=clean(reason),
         machines=_kept(change, "after") - _kept(change, "before") if kind in _GROUPS and isinstance(change, dict) else 0,

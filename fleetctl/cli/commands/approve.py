@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import click
 
 from fleetctl.cli.app import App
 from fleetctl.cli.options import dry_run_option, pass_app
+
+if TYPE_CHECKING:
+    from fleetctl.domain.release import Release
 
 
 @click.command("approve")
@@ -32,10 +36,12 @@ def command(app: App, plan_id: str, note: str, holds_for: str, dry_run: bool) ->
         from fleetctl.usecases.release import approve_release, open_release
 
         if dry_run:
-            app.out(f"Would approve release {open_release(plan_id, w.store).id} as {name}\nNothing was changed.")
+            found = open_release(plan_id, w.store)
+            app.out(f"Would approve release {found.id} as {name}{_said_gone(found)}\nNothing was changed.")
             return
         release = approve_release(plan_id, w.store, w.store, w.clock, w.actor, note, w.fleet, w.proof)
-        app.out(f"release/{release.id} of pool {release.pool} approved by {name}{_how(app)} (sha256 {release.digest[:16]}...)")
+        said = f"release/{release.id} of pool {release.pool} approved by {name}{_how(app)} (sha256 {release.digest[:16]}...)"
+        app.out(f"{said}{_said_gone(release)}")
         _say_names(app)
         app.note(f"Next: fleetctl release {release.pool}{' --handoff' if release.kind == 'handoff' else ''}")
         return
@@ -80,3 +86,8 @@ def _span(text: str) -> timedelta:
     if not timedelta(hours=1) <= span <= timedelta(days=90):
         raise click.BadParameter("must be 1h to 90d", param_hint="--for")
     return span
+
+
+def _said_gone(r: Release) -> str:
+    """Return what the approver must know: of which silent routers it was said that they are gone."""
+    return f"\nSaid to be gone for good by {r.asked_by.name}: {', '.join(r.gone)}" if r.gone else ""

@@ -81,6 +81,7 @@ def checks(app: App) -> Iterator[NeedCheck]:
         app.wiring.fleet = fleet  # as read: taking it from wiring would number it in the store, and doctor writes nothing
         yield _check("ways home", lambda: _ways_home(app))
         yield from _routers(app, fleet)
+        yield from _owners(app, fleet)
         yield from _evidence(app, fleet)
 
 
@@ -110,6 +111,38 @@ def _signatures(app: App, fleet: Fleet | None) -> Found:
         return Found("not configured", "approvals are by names that are not proven (policy.require_signatures)")
     name = app.wiring.proof.signatures.me()
     return Found("ok", f"you sign approvals as {name}")
+
+
+def _owners(app: App, fleet: Fleet) -> Iterator[NeedCheck]:
+    """Yield who is asked about the pools that cells move from and to, and the minimums that are pinned now."""
+    pools = dict.fromkeys(p.id for p in fleet.pools if p.provisioned_by != "lab")
+    if pools:
+        yield _check("other hands", lambda: _owners_found(fleet))
+    if app.settings.store.exists():
+        yield _check("pinned minimums", lambda: _pins_found(app))
+
+
+def _owners_found(fleet: Fleet) -> Found:
+    from fleetctl.adapters.needs import Found
+    from fleetctl.wiring.hands import is_unnamed, words_of
+
+    named = [f"{p.id} {' '.join(words)}" for p in fleet.pools if (words := words_of(fleet, p))]
+    unnamed = [p.id for p in fleet.pools if is_unnamed(fleet, p)]
+    if unnamed:
+        shown = f"{', '.join(unnamed[:3])} ({len(unnamed)} in all)" if len(unnamed) > 3 else ", ".join(unnamed)
+        text = f"nobody is named who sizes {shown}: no minimum can be held there"
+        return Found("warn", "; ".join((text, *named[:3])), "name them, or no: docs/how-to/hold-the-source.md")
+    return Found("ok", "; ".join(named[:5]) or "no pool has an owner beside us")
+
+
+def _pins_found(app: App) -> Found:
+    from fleetctl.adapters.needs import Found
+    from fleetctl.domain.holds import Pin
+
+    pins = [p for p in app.wiring.store.all(Pin) if p.is_open]
+    if not pins:
+        return Found("ok", "none")
+    return Found("ok", "; ".join(f"{p.name}: {p.to} (was {p.was}) for {', '.join(p.cells)}" for p in pins[:5]))
 
 
 _ROUTER_HINTS = {

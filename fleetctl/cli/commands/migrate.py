@@ -51,6 +51,7 @@ def command(
     chosen = chosen_cells(plan, w.store, cells, arrived(plan, w.store, lambda c: w.router_of(c).read(c).target_bp))
     _announce(app, plan, chosen, phase, output, approvals=fleet.policy.approvals)
     w.check_evidence(chosen)
+    _other_hands(app, plan, chosen, output)
     if dry_run or not chosen:
         click.echo("Nothing was changed.", err=True)
         return
@@ -68,6 +69,24 @@ def _announce(app: App, plan: Plan, cells: Sequence[str], phase: str | None, out
     wave = next((w.index for w in plan.waves if set(cells) <= set(w.cells)), None)
     head = f"Wave {wave}: " if wave is not None and cells else ""
     click.echo(f"{head}{', '.join(cells) or 'every cell is where it should be'}", err=True)
+
+
+MOST_ASKED = 20
+"""Cells whose pools and routes are asked about before the command begins; each one's own preflight asks again and puts it on record."""
+
+
+def _other_hands(app: App, plan: Plan, cells: Sequence[CellId], output: str) -> None:
+    """Say who else writes these cells' pools and routes, and what nobody could tell."""
+    from fleetctl.usecases.holds import said_of
+    from fleetctl.views.columns import clean
+
+    ways = {o.cell: tuple(p for p in (o.source, o.target) if p is not None) for o in plan.outcomes}
+    said = dict.fromkeys(s for c in cells[:MOST_ASKED] for s in said_of(app.wiring.holds.found(c, ways.get(c, ()))))
+    for s in said:
+        if output == "json":
+            app.line("migrate.hands", {"kind": s.kind, "text": s.text})
+        else:
+            click.echo(f"Other hands: {clean(s.text)}", err=True)
 
 
 class _Stop:

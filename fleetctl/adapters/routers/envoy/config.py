@@ -8,7 +8,7 @@ holds the source's servers at a lower priority: failover goes from target to sou
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -240,7 +240,8 @@ def _file_layer(folder: Path) -> dict[str, Any]:
 def _listener(config: EnvoyConfig) -> dict[str, Any]:
     fields = _FIELDS | told_apart.fields(config.cells)
     line = "{" + ",".join(f'"{name}":{value}' for name, value in fields.items()) + "}\n"
-    routes = [r for route in config.cells for r in _routes(config, route)]
+    parts = [r for route in config.cells for r in _part_routes(config, route)]  # before the cells whose requests they take
+    routes = [*parts, *(r for route in config.cells for r in _routes(config, route))]
     routes.append(_answer("/", 404, '{"error":{"message":"no such cell","type":"router","code":404}}'))
     manager = {
         "@type": TYPE + "filters.network.http_connection_manager.v3.HttpConnectionManager",
@@ -305,6 +306,21 @@ def _routes(config: EnvoyConfig, route: CellRoute) -> list[dict[str, Any]]:
         twice["regex_rewrite"] = {"pattern": {"regex": f"^/{route.cell}/"}, "substitution": "/"}
         found.append({"name": route.cell, "match": _completions(route.cell), "metadata": _pin_mark("-"), "route": twice})
     found.append({"name": route.cell, "match": {"prefix": f"/{route.cell}/"}, "metadata": _pin_mark("-"), "route": split})
+    return found
+
+
+def _part_routes(config: EnvoyConfig, route: CellRoute) -> list[dict[str, Any]]:
+    """Return the routes of a cell again, for requests of another one that go by it: a header of their gateway has one of the values."""
+    if route.part is None:
+        return []
+    of = route.part.of
+    values = "|".join(value.replace(".", r"\.") for value in route.part.values)  # RE2; the values are plain else
+    wanted = {"name": route.part.header, "string_match": {"safe_regex": {"regex": f"^({values})$"}}}
+    found = []
+    for own in _routes(replace(config, pin_key=""), replace(route, part=None)):
+        match = json.loads(json.dumps(own["match"]).replace(f"/{route.cell}/", f"/{of}/"))
+        action = json.loads(json.dumps(own["route"]).replace(f"^/{route.cell}/", f"^/{of}/"))
+        found.append({**own, "match": {**match, "headers": [*match.get("headers", ()), wanted]}, "route": action})
     return found
 
 

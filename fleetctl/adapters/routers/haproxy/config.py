@@ -207,7 +207,7 @@ frontend fleetctl
     acl known path,field(2,/),map_str_int({weights}) -m found
     http-request return status 404 content-type application/json string '{_unknown()}' if !known
     http-request set-var(txn.c) path,field(2,/)
-    http-request set-var(txn.bp) var(txn.c),map_str_int({weights},0)
+{_cohorts(config.cells)}    http-request set-var(txn.bp) var(txn.c),map_str_int({weights},0)
     http-request set-var(txn.bucket) rand(10000)
 {_affinity(config.cells)}
 {_told_apart(config.cells)}
@@ -235,6 +235,17 @@ frontend fleetctl
 
 def _unknown() -> str:
     return '{"error":{"message":"no such cell","type":"router","code":404}}'
+
+
+def _cohorts(cells: tuple[CellRoute, ...]) -> str:
+    """Return lines that send requests of one cell by another, by a header of their gateway; the first that fits decides."""
+    lines = []
+    for cell, part in ((route.cell, route.part) for route in cells if route.part is not None):
+        for start in range(0, len(part.values), 16):  # a line of HAProxy holds 64 words and 2,048 characters
+            values = " ".join(part.values[start : start + 16])
+            here = f"{{ var(txn.c) -m str {part.of} }} {{ req.fhdr({part.header}) -m str {values} }}"
+            lines.append(f"    http-request set-var(txn.c) str({cell}) if {here}\n")
+    return "".join(lines)
 
 
 def _affinity(cells: tuple[CellRoute, ...]) -> str:

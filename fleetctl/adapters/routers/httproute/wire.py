@@ -12,6 +12,8 @@ from fleetctl.errors import TrafficNotApplied
 
 GROUP, VERSION, PLURAL = "gateway.networking.k8s.io", "v1", "httproutes"
 CALL_S = 2.0
+MANAGER = "fleetctl"
+"""Name under which we write: whoever else wrote a route last is known by another one."""
 
 
 class Conflict(Exception):
@@ -47,9 +49,8 @@ class Routes:
             try:
                 call = self._custom.replace_namespaced_custom_object
                 limit = min(CALL_S, max(deadline.left_s(), 0.01))
-                within(
-                    deadline, lambda: call(GROUP, VERSION, namespace, PLURAL, name, body, _request_timeout=limit, _preload_content=False)
-                )
+                more = {"field_manager": MANAGER, "_request_timeout": limit, "_preload_content": False}
+                within(deadline, lambda: call(GROUP, VERSION, namespace, PLURAL, name, body, **more))
             except ApiException as e:
                 if e.status == 409:
                     raise Conflict from e

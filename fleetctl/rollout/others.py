@@ -1,0 +1,71 @@
+"""Migrate, pure layer: somebody else writes the weight, or takes the source's capacity. Never I/O, clock, randomness.
+
+Whoever writes, a person decides: the cell is held until `fleetctl resume`. A weight above ours is set back, three times at most: a tool
+that puts its own back each time would fight for ever. After that its lease is renewed no more, so the guard takes it home.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fleetctl.domain.holds import MOST_WRITES
+from fleetctl.domain.rollout import Observation, Rollout
+from fleetctl.domain.units import Instant
+
+FOREIGN = "foreign_write"
+"""Hold reason of a cell whose weight, or whose source's minimum, somebody else wrote; latched until a person resumes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Against:
+    """What is done about it.
+
+    Args:
+        next: the rollout, with what was found latched; text: for people, "" where nothing is wrong.
+        set_bp: the weight to set back, None to write nothing; pins_again: the source's minimum is put back too.
+    """
+
+    next: Rollout
+    text: str = ""
+    set_bp: int | None = None
+    pins_again: bool = False
+
+
+def against(r: Rollout, seen: Observation, now: Instant) -> Against:
+    """Tell what somebody else wrote since this step was shown, and what is done about it."""
+    shown, ours = seen.split.target_bp, r.weight_bp
+    is_over = r.settled_at is not None and shown > ours and seen.split.lease_until > now
+    if is_over and not r.foreign and shown == _next_bp(r) and r.foreign_writes == 0:
+        return Against(next=replace(r, foreign_writes=1))  # a raise of ours, killed before it was recorded: once
+    found = seen.foreign_write or _weight_text(r, seen, now)
+    held = replace(r, foreign=r.foreign or found)
+    if not held.foreign:
+        return Against(next=held)
+    text = f"{found or held.foreign}; resume or abort it"
+    if not is_over:
+        return Against(next=held, text=text, pins_again=bool(seen.foreign_write))
+    if held.foreign_writes >= MOST_WRITES:
+        text = f"{found or held.foreign}; we have set it back {MOST_WRITES} times and stop: take it from them, then resume or abort it"
+        return Against(next=held, text=text, pins_again=bool(seen.foreign_write))
+    counted = replace(held, foreign_writes=held.foreign_writes + 1)
+    return Against(next=counted, text=text, set_bp=ours, pins_again=bool(seen.foreign_write))
+
+
+def resumed(r: Rollout) -> Rollout:
+    """Return the rollout after a person's word: its step begins anew, and a new foreign write is told anew."""
+    told = tuple(mark for mark in r.arms.told if mark != FOREIGN)
+    again = replace(r, foreign="", foreign_writes=0, arms=replace(r.arms, told=told))
+    return replace(again, paused=False, settled_at=None, first_settled_at=None, hold_reason="")
+
+
+def _next_bp(r: Rollout) -> int:
+    last = r.step + 1 >= len(r.spec.phases)
+    return -1 if last else min(r.spec.phases[r.step + 1].weight_bp, r.spec.cap_bp)
+
+
+def _weight_text(r: Rollout, seen: Observation, now: Instant) -> str:
+    """Say who set another weight than ours. The guard lowers too, but only a weight whose lease has lapsed."""
+    shown = seen.split.target_bp
+    if r.settled_at is None or shown == r.weight_bp or seen.split.lease_until <= now:
+        return ""
+    return f"{seen.writer or 'somebody else'} set {shown / 100:g} % where {r.weight_bp / 100:g} % was"

@@ -1,0 +1,345 @@
+"""Other hands: the source's minimum is pinned while a cell moves and given back once, whatever is killed; a foreign write holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from itertools import product
+
+import pytest
+
+from fleetctl.domain.holds import Pin, pin_id, wanted_minimum
+from fleetctl.domain.ids import CellId, PoolId, Token
+from fleetctl.domain.people import Gap
+from fleetctl.domain.rollout import Order
+from fleetctl.usecases.holds import KeptHolds, said_of
+from fleetctl.usecases.migrate import Driver
+from fleetctl.usecases.tick import TickSettings
+from tests.fakes.hands import FakeHands
+from tests.rollouts import CELL, PERSON, spec
+from tests.simulator import SOURCE, Simulation
+
+OTHER = CellId("code-lab")
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def world(cells: tuple[CellId, ...] = (CELL,), **more: object) -> tuple[Simulation, FakeHands]:
+    """Return a migration whose source is sized by an autoscaler that keeps 2 to 10, with 8 there now."""
+    s = Simulation(cells, of=replace(spec(bake_s=2.0), warm_up=timedelta(seconds=1)), rate_per_s=60)
+    hands = FakeHands(of={"asg": SOURCE}, minimum={"asg": 2}, **more)  # type: ignore[arg-type]
+    restart(s, hands)
+    return s, hands
+
+
+def restart(s: Simulation, hands: FakeHands) -> None:
+    """Begin a new process: it knows what the store knows."""
+    s.holds = KeptHolds(hands, s.store, s.clock, "a")  # type: ignore[assignment]
+
+
+def kinds(s: Simulation, c: CellId = CELL) -> list[str]:
+    return [e.kind for e in s.store.events(c, 0) if e.kind.startswith(("hold", "hands"))]
+
+
+def pages(s: Simulation) -> list[str]:
+    return [n.text for n in s.notices.sent if n.kind == "notify.page"]
+
+
+def test_a_migration_pins_what_is_there_and_gives_it_back_at_its_end() -> None:
+    s, hands = world()
+    s.begin()
+    s.run(60, lambda: s.bp() > 0)
+    assert hands.minimum == {"asg": 8}, "8 machines are there: nobody may take one"
+    s.run(600, lambda: bool(s.rollout().ended))
+    assert (s.rollout().ended, hands.minimum) == ("complete", {"asg": 2})
+    assert hands.writes == [("asg", 2, 8), ("asg", 8, 2)]
+    assert kinds(s) == ["hands.found", "hold.pinned", "hold.restored"]
+
+
+@pytest.mark.parametrize("how", ["abort", "fallback", "fail"])
+def test_a_migration_that_goes_home_gives_it_back_too(how: str) -> None:
+    s, hands = world()
+    s.begin()
+    s.at("canary")
+    assert hands.minimum == {"asg": 8}
+    if how == "fail":
+        s.failing = 0.9
+    else:
+        s.store.order(CELL, Order(kind=how, actor=PERSON, at=s.clock.now()))  # type: ignore[arg-type]
+    s.run(120, lambda: bool(s.rollout().ended))
+    assert s.rollout().ended in ("aborted", "fell_back", "rolled_back")
+    assert (hands.minimum, len(hands.writes)) == ({"asg": 2}, 2)
+
+
+def test_of_two_cells_on_one_pool_the_last_one_gives_it_back() -> None:
+    s, hands = world((CELL, OTHER))
+    s.begin()
+    s.run(60, lambda: all(s.rollout(c).phase == "canary" for c in s.cells))
+    assert hands.writes == [("asg", 2, 8)]
+    s.store.order(CELL, Order(kind="abort", actor=PERSON, at=s.clock.now()))
+    s.run(60, lambda: bool(s.rollout(CELL).ended))
+    assert hands.minimum == {"asg": 8}, "the other one still moves"
+    s.store.order(OTHER, Order(kind="abort", actor=PERSON, at=s.clock.now()))
+    s.run(60, lambda: bool(s.rollout(OTHER).ended))
+    assert (hands.minimum, len(hands.writes)) == ({"asg": 2}, 2)
+
+
+def live_through(s: Simulation, hands: FakeHands, kill_at: dict[int, str], *, home: bool = False) -> None:
+    """Run to the end; the process is killed before or after the writes of these numbers, and another one goes on."""
+    seen = [0]
+
+    def on_write(when: str) -> None:
+        seen[0] += when == "before"
+        if kill_at.get(seen[0]) == when:
+            kill_at.pop(seen[0])
+            raise Killed
+
+    hands.on_write = on_write
+    for _ in range(2_000):
+        try:
+            s.serve(0.5)
+            s.tick_once()
+        except Killed:
+            s.clock.advance(timedelta(seconds=16))  # the leases of the dead
+            restart(s, hands)
+        if s.rollout().ended:
+            return
+        if home and s.bp() > 0 and s.rollout().direction == "forward":
+            s.store.order(CELL, Order(kind="abort", actor=PERSON, at=s.clock.now()))
+    raise AssertionError(f"never ended: {s.rollout().phase} {s.rollout().hold_reason}")
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("which", [1, 2])
+def test_killed_around_the_call_it_is_recorded_before_and_given_back_once(which: int, when: str) -> None:
+    s, hands = world()
+    s.begin()
+    live_through(s, hands, {which: when})
+    pin = s.store.get(Pin, pin_id(SOURCE, "asg"))
+    assert pin is not None
+    assert (pin.was, pin.to, pin.state, hands.minimum) == (2, 8, "restored", {"asg": 2})
+    assert hands.writes == [("asg", 2, 8), ("asg", 8, 2)], "each once, though the process was killed"
+    assert s.rollout().ended == "complete"
+
+
+@pytest.mark.crash
+def test_killed_at_any_put_of_the_record_the_minimum_comes_home() -> None:
+    for which, is_put in product(range(1, 5), (False, True)):
+        s, hands = world()
+        put, left = s.store.put, [which]
+
+        def killed_put(id_: str, value: object, put=put, left=left, is_put=is_put) -> None:  # type: ignore[no-untyped-def]
+            left[0] -= isinstance(value, Pin)
+            if left[0] == 0 and isinstance(value, Pin) and not is_put:
+                left[0] -= 1
+                raise Killed
+            put(id_, value)
+            if left[0] == 0 and isinstance(value, Pin):
+                left[0] -= 1
+                raise Killed
+
+        s.store.put = killed_put  # type: ignore[method-assign]
+        s.begin()
+        live_through(s, hands, {}, home=True)
+        swept(s)
+        assert hands.minimum == {"asg": 2}, (which, is_put)
+        assert hands.writes == [("asg", 2, 8), ("asg", 8, 2)], (which, is_put)
+        assert left[0] < 0
+
+
+def swept(s: Simulation) -> None:
+    """Let a ticker look for what was left pinned."""
+    driver = Driver(ports=s.ports(), settings=TickSettings(holder="a"), on_tick=lambda _: None)
+    driver.step()
+    driver.step()
+
+
+@pytest.mark.crash
+def test_an_owner_that_is_silent_at_the_end_is_asked_again_until_it_has_its_minimum_back() -> None:
+    s, hands = world()
+    s.begin()
+    s.at("canary")
+    hands.silent = True
+    s.store.order(CELL, Order(kind="abort", actor=PERSON, at=s.clock.now()))
+    s.run(60, lambda: bool(s.rollout().ended))
+    assert s.rollout().ended == "aborted", "nothing keeps a cell from home"
+    assert "hold.not_restored" in kinds(s)
+    restart(s, hands)  # killed meanwhile
+    swept(s)
+    assert hands.minimum == {"asg": 8}
+    hands.silent = False
+    s.clock.advance(timedelta(seconds=30))
+    swept(s)
+    assert (hands.minimum, len(hands.writes)) == ({"asg": 2}, 2)
+    swept(s)
+    assert len(hands.writes) == 2
+    assert kinds(s)[-1] == "hold.restored"
+
+
+def test_what_somebody_else_set_meanwhile_is_left_at_the_end() -> None:
+    s, hands = world()
+    s.begin()
+    s.at("canary")
+    hands.minimum["asg"] = 9  # its owner wants more: no harm to us
+    s.run(40)
+    assert s.rollout().foreign == ""
+    s.store.order(CELL, Order(kind="abort", actor=PERSON, at=s.clock.now()))
+    s.run(60, lambda: bool(s.rollout().ended))
+    assert (hands.minimum, len(hands.writes)) == ({"asg": 9}, 1)
+    assert kinds(s)[-1] == "hold.left"
+
+
+def test_without_the_right_to_pin_it_is_said_before_anything_moves_and_nobody_is_held() -> None:
+    s, hands = world(refuses=True)
+    s.begin()
+    s.at("canary")
+    said = [e.text for e in s.store.events(CELL, 0) if e.kind == "hold.gap"]
+    assert len(said) == 1
+    assert "cannot be pinned at 8: no right to write" in said[0]
+    assert [n.text for n in s.notices.sent if n.kind == "notify.warning"] == [f"{CELL}: {said[0]}"]
+    assert hands.minimum == {"asg": 2}
+    s.run(600, lambda: bool(s.rollout().ended))
+    assert (s.rollout().ended, hands.writes) == ("complete", [])
+
+
+def test_an_owner_that_cannot_be_read_is_a_gap_in_preflight() -> None:
+    s, hands = world(silent=True)
+    s.begin()
+    s.at("canary")
+    assert kinds(s) == ["hands.gap", "hands.gap"]
+    assert hands.writes == []
+
+
+def test_who_owns_pool_and_route_is_found_in_preflight() -> None:
+    s, _ = world(gitops=("Argo CD serving/h100",), route_owner="Flux apps")
+    s.begin()
+    s.at("canary")
+    said = [e.text for e in s.store.events(CELL, 0) if e.kind == "hands.found"]
+    assert f"pool {SOURCE} is sized by scaler asg: 8 machines, minimum 2 to 10" in said
+    assert f"pool {SOURCE} belongs to Argo CD serving/h100: what it applies overwrites ours" in said
+    assert f"route of {CELL} belongs to Flux apps: what it applies overwrites ours" in said
+
+
+def test_a_minimum_that_is_taken_holds_names_the_writer_pages_once_and_is_put_back_three_times_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fleetctl.usecases.holds.EVERY", timedelta(seconds=3))
+    s, hands = world(gitops=("Terraform states/prod.tfstate",))
+    s.begin()
+    s.at("canary")
+    hands.last_writer = "argocd-controller"
+    before = len(hands.writes)
+    for _ in range(8):
+        hands.minimum["asg"] = 2
+        s.run(4)
+    assert (s.rollout().hold_reason, s.rollout().phase) == ("foreign_write", "canary")
+    assert len(hands.writes) - before == 3
+    assert len(pages(s)) == 1
+    assert "argocd-controller set the minimum of scaler asg to 2, where 8 is held for chat-lab" in pages(s)[0]
+    assert sum(k == "hold.given_up" for k in kinds(s)) == 1
+    hands.minimum["asg"] = 8
+    s.run(10)
+    assert (s.rollout().phase, s.rollout().hold_reason) == ("canary", "foreign_write"), "a person decides, not time"
+    s.store.order(CELL, Order(kind="resume", actor=PERSON, at=s.clock.now()))
+    s.run(100, lambda: s.rollout().phase == "ramp")
+    assert s.rollout().foreign == ""
+    hands.minimum["asg"] = 2
+    s.run(6)
+    assert len(pages(s)) == 2, "after a person's word a new write is a new matter"
+
+
+def test_where_nobody_tells_the_writer_its_gitops_owner_is_named() -> None:
+    s, hands = world(gitops=("Terraform prod.tfstate",))
+    s.begin()
+    s.at("canary")
+    hands.minimum["asg"] = 3
+    s.run(33, lambda: s.rollout().hold_reason == "foreign_write")
+    assert "somebody else (it belongs to Terraform prod.tfstate) set the minimum of scaler asg to 3" in pages(s)[0]
+
+
+def test_a_weight_that_a_tool_puts_back_each_time_is_set_back_three_times_at_most_and_the_tool_is_named() -> None:
+    s, hands = world()
+    s.begin()
+    s.at("canary")
+    hands.last_writer = "kustomize-controller"
+    ours = s.bp()
+    s.target.applied.clear()
+    for _ in range(30):
+        if s.bp() == ours:
+            s.target.splits[CELL] = replace(s.target.splits[CELL], target_bp=3_300)
+        s.run(2)
+        assert s.rollout().phase == "canary"
+    lowered = [a for a in s.target.applied if a.target_bp == ours]
+    assert len(lowered) == 3
+    assert (s.rollout().hold_reason, s.rollout().foreign_writes) == ("foreign_write", 3)
+    assert pages(s) == [f"{CELL}: kustomize-controller set 33 % where 10 % was; resume or abort it"]
+    s.store.order(CELL, Order(kind="abort", actor=PERSON, at=s.clock.now()))
+    s.run(30, lambda: bool(s.rollout().ended))
+    assert (s.bp(), s.rollout().ended) == (0, "aborted"), "going home is never counted"
+
+
+def test_a_persons_rollback_is_obeyed_though_somebody_else_wrote() -> None:
+    s, hands = world()
+    s.begin()
+    s.at("ramp")
+    s.target.splits[CELL] = replace(s.target.splits[CELL], target_bp=2_000)
+    s.run(3)
+    assert s.rollout().hold_reason == "foreign_write"
+    s.store.order(CELL, Order(kind="rollback", actor=PERSON, at=s.clock.now()))
+    s.run(5)
+    assert (s.rollout().phase, s.bp(), s.rollout().foreign) == ("canary", 1_000, "")
+    assert hands.minimum == {"asg": 8}
+
+
+def test_a_raise_of_ours_that_was_killed_before_it_was_recorded_is_no_foreign_write_but_only_once() -> None:
+    s, _ = world()
+    s.begin()
+    s.at("canary")
+    following = s.spec.phases[s.rollout().step + 1].weight_bp
+    s.store.order(CELL, Order(kind="pause", actor=PERSON, at=s.clock.now()))
+    s.run(3)
+    s.target.splits[CELL] = replace(s.target.splits[CELL], target_bp=following)
+    s.run(5)
+    assert (s.rollout().foreign, pages(s)) == ("", [])
+    for _ in range(6):
+        s.target.splits[CELL] = replace(s.target.splits[CELL], target_bp=following)
+        s.run(5)
+    assert s.rollout().hold_reason == "foreign_write"
+    assert s.rollout().foreign_writes == 3
+    assert len(pages(s)) == 1
+
+
+def test_what_is_pinned_is_never_above_the_owners_maximum_nor_below_its_minimum() -> None:
+    assert wanted_minimum(2, 10, 8, 0) == 8
+    assert wanted_minimum(2, 10, 3, 16) == 10
+    assert wanted_minimum(5, None, 3, 4) == 5
+    assert wanted_minimum(2, 1, 8, 8) == 2
+
+
+def test_a_gap_is_said_with_its_source_and_reason() -> None:
+    (said,) = said_of((Gap(scope="pool h100", reason="no answer", source="aws"),))
+    assert (said.kind, said.text) == ("hands.gap", "pool h100: not known who else writes it (aws): no answer")
+
+
+def test_a_writer_that_lost_its_lease_writes_nothing() -> None:
+    s, hands = world()
+    s.begin()
+    holds = s.holds
+    hands.on_write = lambda _: None
+    renew = s.store.renew
+
+    def stopped(lease, ttl):  # type: ignore[no-untyped-def]
+        s.clock.advance(timedelta(seconds=60))  # SIGSTOP between the record and the call
+        return renew(lease, ttl)
+
+    s.store.renew = stopped  # type: ignore[method-assign]
+    with pytest.raises(Exception, match="somebody else is at the minimum"):
+        holds.pin(SOURCE, 0, Token(1), CELL)
+    assert hands.writes == []
+    s.store.renew = renew  # type: ignore[method-assign]
+    holds.pin(SOURCE, 0, Token(2), CELL)
+    assert hands.writes == [("asg", 2, 8)]
+    assert holds.restore(PoolId("other"), Token(2), CELL) == ()
