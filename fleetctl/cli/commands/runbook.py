@@ -28,7 +28,7 @@ def command() -> None:
 
     \b
     Examples:
-      fleetctl runbook show chat-lab                  which one, and how things stand
+      fleetctl runbook show chat-lab      which one, and how things stand
       fleetctl runbook show chat-lab full-fallback
       fleetctl runbook run chat-lab full-fallback
     """
