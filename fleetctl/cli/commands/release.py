@@ -87,7 +87,8 @@ def _hand_over(app: App, found: ReleaseView, ports: ReleasePorts, price: Decimal
 
     w = app.wiring
     was_handed_over = found.release.step == "handed_over"
-    hand_over(found, ports)
+    for said in hand_over(found, ports):
+        app.note(said.text)
     file = Path(out).absolute() if out else ports.run / f"handoff-{found.release.pool}.md"
     if out or not was_handed_over:
         file.write_text(handoff_text(found, w.fleet, price))
