@@ -143,7 +143,7 @@ class KeptHolds:
         return {c for c in p.cells if is_over(c, p.pool)}
 
     def _is_home(self, c: CellId, pool: PoolId) -> bool:
-        """Tell whether a cell is home for good, or has a split that stays, or moves from elsewhere now: it needs no minimum of this pool."""
+        """Tell whether a cell is home for good, has a split that stays, or moves from elsewhere now: it needs no minimum here."""
         r = self._store.load(c)
         return r is None or r.spec.source != pool or (bool(r.ended) and (r.ended != "complete" or bool(r.spec.part)))
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from fleetctl.adapters.timer.install import Every, Installed, TimerJob
     from fleetctl.domain.capacity import Candidate
+    from fleetctl.domain.holds import Said
     from fleetctl.domain.ids import CellId, PoolId
     from fleetctl.domain.people import Facts, Gap
     from fleetctl.domain.pool import PoolSpec

@@ -32,9 +32,8 @@ def command(app: App, watch: bool, output: str) -> None:
     match output:
         case "json":
             held = app.wiring.held_pools()
-            app.line(
-                "status", [r._asdict() | {"held": held.get(r.cell, "")} | {"verdicts": [v._asdict() for v in r.verdicts]} for r in rows]
-            )
+            shown = [r._asdict() | {"verdicts": [v._asdict() for v in r.verdicts], "held": held.get(r.cell, "")} for r in rows]
+            app.line("status", shown)
         case "name":
             for r in rows:
                 app.out(f"cell/{r.cell}")
