@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fleetctl.assess.binaries import of_elf
 from fleetctl.assess.collected import Collected, Place, project_of
 from fleetctl.assess.file_kinds import C_SUFFIXES, CUDA_SUFFIXES
+from fleetctl.assess.installs import lists_of_odd_names, modules_run_by
 from fleetctl.assess.manifests import included_by, looks_like_an_environment, looks_like_requirements, requirements
 from fleetctl.assess.models import CONFIG_NAMES, of_config, of_file, of_precision
 from fleetctl.assess.notebooks import cells
@@ -25,8 +26,10 @@ from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import Workload
 
 PORTED_GUARDS, PORTED_FILES = 10, 2
-"""From so many places that name AMD's platform, in so many files, a tree counts as ported by its owners. Source: guard counts of public
-trees: ggml 60, bitsandbytes 52, faiss 29; flashinfer, TransformerEngine, apex 0."""
+"""From so many places that name AMD's platform, in so many files, a tree counts as ported by its owners, if its build names HIP too.
+
+Source: guard counts of public trees: ggml 60, bitsandbytes 52, faiss 29; flashinfer, TransformerEngine, apex 0.
+"""
 _WORDS = re.compile(r"[A-Za-z_]\w*")
 _CALLS = frozenset(
     {"inline_asm_elementwise", "__global__", "__device__", "subprocess", "system", "popen", "pip_install", "uv_pip_install", "run_commands"}
@@ -40,7 +43,7 @@ class _Port:
 
     Args:
         guards: places in its sources and builds that name AMD's platform; sources: of its sources alone, with uses of HIP's headers.
-        builds: a build of its compiles by HIP.
+        has_hip_build: a build of its names HIP, without which guards may have come with a copied header; builds: one compiles by it.
     """
 
     guards: int = 0
@@ -51,7 +54,7 @@ class _Port:
 
     @property
     def is_ported(self) -> bool:
-        many = self.guards >= PORTED_GUARDS and (self.files >= PORTED_FILES or self.has_hip_build)
+        many = self.guards >= PORTED_GUARDS and self.files >= PORTED_FILES and self.has_hip_build
         return many or (self.builds and self.sources > 0)
 
 
@@ -90,11 +93,13 @@ class Gatherer:
         self._module_words = {m.partition(".")[0] for m in table.imports} | _CALLS
         self._found = Collected(book)
         self._packages = Packages(table, self._found)
+        self._twins = Twins()
         self._sources: list[SourceFacts] = []
         self._files: set[str] = set()
         self._later: list[tuple[str, TextHit, bool]] = []
         self._listed: set[str] = set()
         self._included: list[tuple[str, str, int]] = []
+        self._odd_lists: list[tuple[str, str, int]] = []
         self._modules_of_git: list[tuple[str, str]] = []
         self._headers: list[tuple[str, dict[str, tuple[int, bool]], bool]] = []
         self._python_base: Place | None = None
@@ -193,6 +198,7 @@ class Gatherer:
             scopes.add("requirement")
         if not scopes:
             return
+        self._twins.read(path, text, scopes)
         is_hip = bool(scopes & {"build", "python"}) and self._hip_build(path, text)
         if "python" in scopes:
             self._python(path, text, scopes)
@@ -204,6 +210,8 @@ class Gatherer:
                 self._later.append((path, hit, is_hip and self._book.rules[hit.rule].kind == "build"))
         if scopes & {"requirement", "docker", "config", "build"}:
             self._requirements(path, text)
+        if scopes & {"docker", "config", "build"}:
+            self._packages.imports(path, modules_run_by(text))
         if scopes & {"requirement", "docker", "config", "build"} or ".[" in text:
             self._packages.asks(path, text)
         if "docker" in scopes:
@@ -215,7 +223,7 @@ class Gatherer:
         named = len(HIP_BUILD.findall(said))
         if named:
             port = self.counts.port_of(path)
-            port.has_hip_build = True
+            port.has_hip_build |= not path.lower().endswith(".py") or path.lower().endswith("setup.py")
             port.guards += named
             port.files += 1
             port.builds = port.builds or COMPILES_HIP.search(said) is not None
@@ -235,6 +243,7 @@ class Gatherer:
                 self._python(inner, cell.text, {"python", "env"})
             for one in requirements(f"{path}!cell{cell.number}.sh", cell.commands):
                 self._packages.require(one._replace(path=inner))
+            self._packages.imports(inner, modules_run_by(cell.commands))
             for hit in self._text.scan(effective(cell.commands, {"config"}), {"config", "env", "flags"}):
                 self._found.add(hit.rule, Place(inner, hit.line), hit.subject)
 
@@ -288,6 +297,8 @@ class Gatherer:
         self._listed.add(path.lower().replace("!", "/"))
         if path.lower().endswith((".txt", ".in", ".pip")):
             self._included += [(path, name, line) for name, line in included_by(text)]
+        else:
+            self._odd_lists += [(path, name, line + above) for name, line in lists_of_odd_names(text)]
         of_own = next((self._packages.rule_for(r.name) for r in found if r.name and not r.path.endswith("#requires")), None)
         for one in found:
             if one.path.endswith("#requires"):
@@ -317,6 +328,7 @@ class Gatherer:
         for line, command in facts.commands:
             for one in requirements(f"{path}.sh", command):
                 self._packages.require(one._replace(path=path, line=line))
+            self._packages.imports(path, ((m, line, facts.is_guarded(line)) for m, _, _ in modules_run_by(command)))
             for hit in self._text.scan(command, {"flags", "command"}):
                 self._found.add(hit.rule, Place(path, line), hit.subject, guarded=facts.is_guarded(line))
         for asm in facts.asm:
@@ -329,21 +341,27 @@ class Gatherer:
             folder = path.lower().replace("!", "/").rpartition("/")[0]
             if _joined(folder, name.lower()) not in self._listed:
                 self._found.not_read(Place(path, line), f"it includes {name[:100]}, which was not read as a list of packages", hides=True)
+        known = {n.rpartition("/")[2] for n in self._listed}
+        for path, name, line in self._odd_lists:
+            if name.lower().rpartition("/")[2] not in known:
+                self._found.not_read(Place(path, line), f"it installs the list {name[:100]}, which was not read", hides=True)
         for path, name in self._modules_of_git:
             inside = _joined(path.lower().rpartition("/")[0], name.lower()) + "/"
             if not any(f.startswith(inside) for f in self._files):
                 self._found.not_read(Place(path, 0), f"submodule {name[:100]} has no files here", hides=False)
-        self._included, self._modules_of_git = [], []
+        self._included, self._odd_lists, self._modules_of_git = [], [], []
 
     def findings(self, now: Instant) -> tuple[Finding, ...]:
         """Return everything found so far, the heaviest first."""
         self._finish_names()
-        twins = Twins(self._files)
+        self._twins.close(self._files)
         for path, text_hit, guarded in self._later:
             place = Place(path, text_hit.line)
-            self._found.add(text_hit.rule, place, text_hit.subject, guarded=guarded or twins.has(path), count=text_hit.times)
+            self._found.add(
+                text_hit.rule, place, text_hit.subject, guarded=guarded or self._twins.has(path, place.line), count=text_hit.times
+            )
         self._later = []
-        self._packages.finish(self._files, twins)
+        self._packages.finish(self._files, self._twins)
         self._finish_includes()
         for elf in self._elves:
             for hit in of_elf(elf, self._target, has_source=self.counts.cuda_files > 0):

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from fleetctl.assess.requirements import Requirement, specified
 
 LONGEST_LINE = 8000
+MOST_RUN, BEFORE = 20_000, 300
+"""Modules of a text that may be run by name, of which more are not looked at, and characters in which the program stands before."""
 _INSTALLER = re.compile(
     r"(?<![\w.-])(?:(?P<python>pip[\d.]*\s+(?:install|download|wheel)|uv\s+(?:pip\s+install|add|tool\s+install)|poetry\s+add|pdm\s+add"
     r"|pipenv\s+install|rye\s+add|pixi\s+add|pipx\s+(?:install|run)|uvx)"
@@ -66,6 +69,14 @@ _SET = re.compile(
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w{0,60})(?::?-[^}\n]{0,200})?\}?")
 _HERE = re.compile(r"<<-?[ \t]*[\"']?(\w{1,40})[\"']?")
 _ARRAY = re.compile(r"\[[ \t]*(\"[^\[\]\n]{0,4000}\")[ \t]*\]")
+_FLOW = re.compile(r"\[[ \t]*(?:sudo[ \t]*,[ \t]*)?((?:pip[\d.]*|uv|conda|mamba|apt-get|apt|dnf|yum)[ \t]*,[^\[\]\n]{1,4000})\]")
+_WHEEL = re.compile(r"(?<![\w.+-])[\w.]{1,100}-\d[\w.+!]{0,60}(?:-[\w.]{1,100}){3,4}\.whl\b")
+_PYPI = re.compile(r"\bpypi[\"']?\s*+[:=]?\s*+\{?\s*+[\"']?package[\"']?\s*+[:=]\s*+[\"']?([\w.-][^\s\"'}]{0,200})")
+_TASK = re.compile(r"^([ \t]*(?:-[ \t]+)?)(?:ansible\.builtin\.)?(pip|apt|dnf|yum|package)[ \t]*:[ \t]*([^\n]{0,2000})$", re.MULTILINE)
+_TASK_NAME = re.compile(r"\bname[ \t]*[:=][ \t]*")
+MOST_LISTS = 200
+LONGEST_TASK = 40
+"""Lines of an Ansible task that are looked at for the packages that it installs."""
 _COMMENT = re.compile(r"(?:^|(?<=[ \t]))#(?!egg=)[^\n]*")
 
 
@@ -114,12 +125,32 @@ def commands(text: str) -> str:
     return "\n".join(out)
 
 
+_MODULE = re.compile(r"(?<![\w-])-m[\"',]*[ \t]*(?:\n[ \t]*-[ \t]+)?[\"']?([A-Za-z_][\w.]{0,100})|\bload_ext[ \t]+([A-Za-z_][\w.]{0,100})")
+_PYTHON = re.compile(r"\b(?:python[\d.]*|torchrun|uv[ \t]+run|accelerate[ \t]+launch|deepspeed)(?=[\"',\s])(?!.*\s[\"']?-m\b)", re.DOTALL)
+_APART = re.compile(r"[;&|]|\n(?![ \t]*-[ \t])")
+
+
+def modules_run_by(text: str) -> list[tuple[str, int, bool]]:
+    """Return the Python modules that commands run or load by name (`python -m`, `%load_ext`), each with its line; none has a guard."""
+    if "-m" not in text and "load_ext" not in text:
+        return []
+    ready = unsaid(commands(text))
+    found: list[tuple[str, int, bool]] = []
+    for match, line in _placed(_MODULE, ready):
+        before = _APART.split(ready[max(0, match.start() - BEFORE) : match.start()])[-1]
+        if match.group(2) or _PYTHON.search(before):
+            found.append((match.group(1) or match.group(2), line, False))
+    return found
+
+
 def installed_by(path: str, text: str) -> Iterator[Requirement]:
     """Yield the packages that a text's commands install."""
+    yield from _told(path, text)
     if not re.search(r"install|\badd\b|create|dpkg|uvx|go\s+get|--with|pipx|\bin\b|<<|echo|printf", text):
         return
     values = {m.group(1): m.group(2).strip("\"'") for m in _SET.finditer(text)}
     ready = _ARRAY.sub(lambda m: " ".join(p.strip().strip('"') for p in m.group(1).split(",")), unsaid(commands(text)))
+    ready = _FLOW.sub(lambda m: " ".join(p.strip().strip("\"'") for p in m.group(1).split(",")), ready)
     line, counted, done = 1, 0, 0
     for match in _INSTALLER.finditer(ready):
         if match.start() < done:
@@ -142,6 +173,64 @@ def installed_by(path: str, text: str) -> Iterator[Requirement]:
         found = specified(match.group(1))
         if found:
             yield Requirement(*found, path, ready.count("\n", 0, match.start()) + 1)
+
+
+def _told(path: str, text: str) -> Iterator[Requirement]:
+    """Yield the packages that stand without a command: wheels that are copied, libraries of a job, tasks of Ansible."""
+    for shape, word in ((_WHEEL, ".whl"), (_PYPI, "pypi")):
+        for match, line in _placed(shape, text) if word in text else ():
+            found = specified(match.group(match.lastindex or 0))
+            before = text[max(text.rfind("\n", 0, match.start()) + 1, match.start() - LONGEST_LINE) : match.start()]
+            if found and not before.lstrip().startswith(("#", "//")):
+                yield Requirement(*found, path, line)
+    if path.lower().endswith((".yml", ".yaml")):
+        lines = text.split("\n")
+        for match, line in _placed(_TASK, text):
+            for said, below in _of_task(match.group(3), lines[line : line + LONGEST_TASK], len(match.group(1))):
+                found = _named("python" if match.group(2) == "pip" else "deb", said)
+                if found:
+                    yield Requirement(*found, path, line + below)
+
+
+def _placed(shape: re.Pattern[str], text: str) -> Iterator[tuple[re.Match[str], int]]:
+    """Yield the first matches of a pattern, each with its line."""
+    line, counted = 1, 0
+    for match in islice(shape.finditer(text), MOST_RUN):
+        line += text.count("\n", counted, match.start())
+        counted = match.start()
+        yield match, line
+
+
+def _of_task(rest: str, lines: list[str], depth: int) -> Iterator[tuple[str, int]]:
+    """Yield the packages of one task, each with its distance in lines: `name: x`, `name=x`, `{name: [x]}`, or a list below."""
+    below = False
+    for distance, line in enumerate([" " * (depth + 1) + rest, *lines]):
+        if line.strip() and len(line) - len(line.lstrip()) < depth + (distance > 0 and not below):
+            return
+        named = _TASK_NAME.search(line[:2000])
+        if named:
+            said = re.split(r"[}\]]|[ \t]+\w+=|,[ \t]*\w+[ \t]*:", line[named.end() : 2000].lstrip("["), maxsplit=1)[0]
+            below = not said.strip()
+            yield from ((word.strip().strip("\"'"), distance) for word in said.split(","))
+        elif below and line.lstrip().startswith("- "):
+            yield line.lstrip()[2:].strip().strip("\"'"), distance
+        elif line.strip():
+            below = False
+
+
+_LIST = re.compile(r"\bpip[\d.]*[ \t]+install\b[^\n;&|]{0,400}?[ \t](?:-r|--requirement)[ =]?([\w./-]{1,300})(?=[\s\"',]|\Z)")
+
+
+def lists_of_odd_names(text: str) -> list[tuple[str, int]]:
+    """Return the lists of packages, with their lines, that commands install and whose names do not say what they are."""
+    if "-r" not in text and "--requirement" not in text:
+        return []
+    ready = unsaid(commands(text))
+    return [
+        (m.group(1), ready.count("\n", 0, m.start()) + 1)
+        for m in islice(_LIST.finditer(ready), MOST_LISTS)
+        if not m.group(1).startswith(("-", "/dev/", "/proc/")) and not m.group(1).endswith((".txt", ".in", ".pip", ".toml", ".lock"))
+    ]
 
 
 _ECHOED = re.compile(

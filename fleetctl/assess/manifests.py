@@ -212,13 +212,23 @@ def _settings(path: str, text: str) -> Iterator[Requirement]:
 _ITEM = re.compile(
     r"[ \t]*-[ \t]+(?:(?:conda|pypi|url|name)[ \t]*:[ \t]*)?[\"']?((?:[\w./-]{1,100}::)?)([^\s\"'#][^\"'#\n]{0,500}(?:#egg=[\w.-]+)?)"
 )
+_NO_PACKAGES = frozenset({"channels", "channel_sources", "metadata", "variables", "platforms"})
+"""Top keys of a conda file whose lists are no packages. A channel may be called nvidia or pytorch."""
 _NAMED = re.compile(r"[ \t]+(?:name|url)[ \t]*:[ \t]*[\"']?([^\s\"'#]{1,500})")
 _FLOW = re.compile(r"[ \t]*(?:-[ \t]+)?(?:dependencies|pip|run|host|build|requirements)[ \t]*:[ \t]*\[([^\]\n]{1,4000})\]")
 
 
+_TOP = re.compile(r"([A-Za-z_][\w-]*)[ \t]*:")
+
+
 def _conda(path: str, text: str) -> Iterator[Requirement]:
+    top = ""
     for number, line in enumerate(text.splitlines(), start=1):
         line = line[:2000]
+        key = _TOP.match(line)
+        top = key.group(1) if key else top
+        if top in _NO_PACKAGES:
+            continue
         flow = _FLOW.match(line)
         if flow:
             items = [i.strip().strip("\"'") for i in flow.group(1).split(",")]
@@ -304,7 +314,7 @@ def _walk(table: dict[str, Any], depth: int) -> Iterator[str]:
         elif lower == "sources" and isinstance(value, dict):
             yield from (f"git+{v['git']}" for v in value.values() if isinstance(v, dict) and isinstance(v.get("git"), str))
         elif lower == "system-requirements" and isinstance(value, dict) and "cuda" in value:
-            yield "cuda"
+            yield "cuda-version"
         elif isinstance(value, dict) and depth < 12:
             yield from _walk(value, depth + 1)
 

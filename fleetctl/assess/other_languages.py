@@ -58,7 +58,7 @@ _WORDS = re.compile(
     r"|\.target[ \t]+sm_\d+",
     re.MULTILINE,
 )
-_GATE = re.compile(r"cu|CU|nv|Nv|NV|rapids|sm_|device|global|tensorrt|<<<")
+_GATE = re.compile(r"cu|Cu|CU|nv|Nv|NV|rapids|sm_|device|global|tensorrt|<<<")
 _SLASHES = (".rs", ".java", ".kt", ".scala", ".cs", ".fs", ".zig", ".swift", ".d", ".js", ".mjs", ".ts")
 _HASHES = (".jl", ".pyx", ".pxd", ".rb", ".pl", ".r")
 

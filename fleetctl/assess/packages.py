@@ -122,7 +122,7 @@ class Packages:
         asked = self._asked()
         optional: dict[str, Requirement] = {}
         for one in self._maybe.values():
-            if (one.extra and "*" not in asked and one.extra not in asked) or twins.has(one.path):
+            if (one.extra and "*" not in asked and one.extra not in asked) or twins.has(one.path, one.line):
                 optional.setdefault(one.name, one)
             else:
                 self._hard(one)

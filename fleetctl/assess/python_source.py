@@ -33,6 +33,8 @@ _IMPORTERS = frozenset(
         *("is_module_available", "lazy_load", "LazyImport", "try_import"),
     }
 )
+_LISTS = frozenset({"packages_to_install", "requirements", "pip", "pip_packages", "python_packages", "pip_requirements", "libraries"})
+"""Keywords and keys whose lists are packages: Kubeflow, Airflow, Ray, Metaflow and their like."""
 _SHELLS = frozenset(
     {
         *("system", "popen", "Popen", "run", "call", "check_call", "check_output", "getoutput", "run_commands", "sh"),
@@ -221,6 +223,10 @@ class _Reader:
             self._assigned.setdefault(node.target.id, []).append(node.value)
         elif isinstance(node, ast.Call):
             self._call(node, amd, soft)
+        elif isinstance(node, ast.Dict):
+            for name, value in zip(node.keys, node.values, strict=True):
+                if isinstance(name, ast.Constant) and name.value in _LISTS:
+                    self._installs(value)
         elif isinstance(node, (ast.Constant, ast.JoinedStr)):
             text = _text_of(node)
             if any(word in text for word in _DEVICE):
@@ -238,9 +244,19 @@ class _Reader:
                 self._facts.imports.append(Import(first.value[:100].rstrip("."), node.lineno, only_asks))
         elif name in _SHELLS and node.args:
             self._command(name, node)
+        for key in node.keywords:
+            if key.arg in _LISTS:
+                self._installs(key.value)
+
+    def _installs(self, node: ast.expr) -> None:
+        """Take a list of packages that a job's or an environment's description asks for."""
+        items = node.elts if isinstance(node, (ast.List, ast.Tuple, ast.Set)) else node.keys if isinstance(node, ast.Dict) else ()
+        for item in items[:1000]:
+            if isinstance(item, ast.Constant) and isinstance(item.value, str) and item.value[:1].isalnum():
+                self._facts.commands.append((item.lineno, f"pip install '{item.value[:200]}'"))
 
     def _command(self, name: str, node: ast.Call) -> None:
-        words = [_text_of(x) for a in node.args[:50] for x in (a.elts if isinstance(a, (ast.List, ast.Tuple)) else [a])]
+        words = [_word_of(x) for a in node.args[:50] for x in (a.elts if isinstance(a, (ast.List, ast.Tuple)) else [a])]
         if any(words):
             before = "pip install " if "install" in name and name != "apt_install" else "apt-get install " if name == "apt_install" else ""
             self._facts.commands.append((node.lineno, before + " ".join(w for w in words if w)[:4000]))
@@ -278,6 +294,11 @@ def _few(nodes: Iterator[ast.AST]) -> Iterator[ast.AST]:
         if count > 2000:
             return
         yield node
+
+
+def _word_of(node: ast.AST) -> str:
+    """Return a word of a command line: `sys.executable` is Python, whatever its path."""
+    return "python" if isinstance(node, ast.Attribute) and node.attr == "executable" else _text_of(node)
 
 
 def _text_of(node: ast.AST) -> str:

@@ -31,6 +31,8 @@ SPEC = re.compile(
     r"([A-Za-z0-9][A-Za-z0-9._-]{0,100})\s*(?:\[[^\]]{0,200}\])?\s*(?:\(?\s*(===?|~=|>=|<=|!=|<|>|@|=)\s*([^\s;,#'\"()]{1,80}))?"
 )
 _AT_URL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,100})\s*(?:\[[^\]]{0,200}\])?\s*@\s*(\S{1,1000})")
+_FILES = (".txt", ".in", ".toml", ".cfg", ".yml", ".yaml", ".cu", ".cuh", ".cpp", ".h", ".so", ".md")
+"""Endings of files that stand where packages may: a list that another is read from, a source that is built. No package has such a name."""
 _EGG = re.compile(r"[#&]egg=([A-Za-z0-9][A-Za-z0-9._-]{0,100})")
 _WHEEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._]{0,100})-(\d[A-Za-z0-9.+_!%]{0,60})-[^/]{1,200}\.whl\Z")
 _CONDA = re.compile(r"([a-z0-9_][a-z0-9._-]{0,100})-(\d[A-Za-z0-9.+_!]{0,60})-[^/-]{1,100}\.(?:conda|tar\.bz2)\Z")
@@ -62,7 +64,7 @@ def specified(text: str) -> tuple[str, str] | None:
     if "://" in text or text.startswith(("git+", "git@", ".", "/", "~")) or re.search(r"\.(?:whl|tar\.gz|conda)(?:[#?]|\Z)", text):
         return _located(text)
     match = SPEC.match(text)
-    if match is None:
+    if match is None or match.group(1).lower().endswith(_FILES) or text[match.end(1) :][:1] == "/":
         return None
     return normalised(match.group(1)), _pinned(match.group(2), match.group(3))
 

@@ -18,7 +18,7 @@ MOST_PLACES = 2000
 _GATE = re.compile(
     r"[nN][vV][iI][dD][iI][aA]|NCCL_|cuda|CUDA|torch|vllm|VLLM|sglang|rocm|--gpus|HSA_|ray\b|[tT]ensor|marlin|cutlass|jit|autotune|backend"
     r"|platform|quantiz|QUANTIZ|EetqConfig|AqlmConfig|VptqConfig|SpQRConfig|kv-|speculative|lora|--tp|pynvml|capability|ROCR_|FROM|disaggregation|cudadevrt|arch_list|amazonlinux|ubi|hip"
-    r"|CUDNN|cu1|ptxas|cuobjdump|fatbinary|text-generation|text-embeddings|ollama|lmdeploy|flash|tma_desc|_experimental|NCCL|NVTX|CUB|Thrust|nv|NV|trt|TRT|Provider|rapids|sm_|-l(?:cu|nv|nccl)|Cuda|triton|TRITON|modelFormat|find_library|--nv\b|gpu|-acc"
+    r"|CUDNN|cu1|ptxas|cuobjdump|fatbinary|text-generation|text-embeddings|ollama|lmdeploy|flash|tma_desc|_experimental|NCCL|NVTX|CUB|Thrust|nv|NV|trt|TRT|Provider|rapids|sm_|-l(?:cu|nv|nccl)|Cuda|triton|TRITON|modelFormat|find_library|xinference|infinity|lorax|axolotl|unsloth|mosaicml|aphrodite|ray-llm|--nv\b|gpu|-acc"
 )
 _COMMENT = re.compile(r"[ \t]*(?:#(?!\s*include)|//)")
 HIP_BUILD = re.compile(

@@ -119,7 +119,10 @@ def match_found(fleet: Fleet, things: Sequence[Thing], catalog: Catalog | None, 
 
 
 def _pools_of(fleet: Fleet, machines: Iterable[Thing]) -> dict[str, str]:
-    """Return the declared pool of each machine: the one that it is tagged with, else the only one of its size, region and priority."""
+    """Return the declared pool of each machine: the one that it names, else, where it names none, the only one of its shape.
+
+    A shape is size, region and priority. A machine that names a pool which nobody declared is in none.
+    """
     names = {p.id for p in fleet.pools}
     shapes: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for p in fleet.pools:
@@ -128,7 +131,7 @@ def _pools_of(fleet: Fleet, machines: Iterable[Thing]) -> dict[str, str]:
     for m in machines:
         named = m.text("pool")
         alike = shapes.get((m.text("sku").casefold(), m.text("region").casefold(), m.text("priority") or "regular"), [])
-        out[m.id] = named if named in names else alike[0] if len(alike) == 1 else ""
+        out[m.id] = named if named in names else alike[0] if len(alike) == 1 and not named else ""
     return out
 
 
@@ -158,6 +161,8 @@ def _told_of_pools(fleet: Fleet, by_key: Mapping[tuple[str, str], Thing]) -> dic
 def _completed(machine: Thing, told: Told, skus: Mapping[str, Sku]) -> Thing:
     """Return a machine with what its declared pool and the catalogue say of it, where nobody who looked at it said so."""
     missing = {n: said for n, said in told.items() if not machine.text(n)}
+    if machine.text("sku") and machine.text("sku") != told.get("sku", ("", ""))[0]:
+        missing.pop("vendor", None)  # another size than its pool's may be another maker's
     sku = skus.get(machine.text("sku") or str(told.get("sku", ("", ""))[0]))
     if sku is not None:
         known: Told = {"gpus": (sku.accelerators, "catalogue"), "gpu": (sku.gpu, "catalogue")}

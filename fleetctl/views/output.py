@@ -82,7 +82,7 @@ def folded(lines: Sequence[str], width: int) -> list[str]:
         if cell_width(line) <= width:
             out.append(line)
         else:
-            indent = line[: len(line) - len(line.lstrip())]
+            indent = line[: min(len(line) - len(line.lstrip()), max(width // 2, 0))]
             wrapped_at_spaces = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
             out += [piece for part in wrapped_at_spaces for piece in _cut(part, indent, width)]
     return out
@@ -92,7 +92,7 @@ def _cut(line: str, indent: str, width: int) -> list[str]:
     """Return a line without a space to break at, such as a long path, in pieces that fit, cut after a "/" where there is one."""
     pieces: list[str] = []
     while cell_width(line) > width:
-        end = len(indent) + 1
+        end = len(indent) + 1 if line.startswith(indent) else 1
         while end < len(line) and cell_width(line[: end + 1]) <= width:
             end += 1
         end = line.rfind("/", end // 2, end) + 1 or end

@@ -170,6 +170,178 @@ ADVERSARY |= {f"not-beside-{n}": {cuda: FOR_CUDA, other: ROCM_BASE} for n, (cuda
 ADVERSARY["beside-one-that-is-for-cuda-too"] = {"Dockerfile.cuda": FOR_CUDA, "Dockerfile.rocm": FOR_CUDA}
 ADVERSARY["beside-but-its-sources-need-it"] = {"Dockerfile": FOR_CUDA, "Dockerfile.rocm": ROCM_BASE, "a.py": "import tensorrt_llm\n"}
 
+# a twin that cannot do without the one for CUDA, and one that can
+TRITON_IMAGE = "nvcr.io/nvidia/tritonserver:24.05-py3"
+BASES = ("base", "corp/app:base", "registry.example:5000/team/app@sha256:aa", "own-python:3.12", "${NAME}x")
+KNOWN_BASES = (
+    "ubuntu:24.04",
+    "mirror.example/library/python:3.12",
+    "--platform=linux/amd64 corp/rocm:6",
+    "${BASE}",
+    "vllm/vllm-openai-rocm",
+)
+ADVERSARY |= {f"twin-built-on-{n}": {"Dockerfile": FOR_CUDA, "Dockerfile.rocm": f"FROM {b}\n"} for n, b in enumerate(BASES[:4])}
+ADVERSARY["twin-built-on-an-argument"] = {"Dockerfile": FOR_CUDA, "Dockerfile.rocm": "ARG B=corp/app:base\nFROM ${B} AS a\nFROM a\n"}
+HARMLESS |= {f"twin-built-on-known-{n}": {"Dockerfile": FOR_CUDA, "Dockerfile.rocm": f"FROM {b}\n"} for n, b in enumerate(KNOWN_BASES)}
+HARMLESS["twin-built-on-an-argument"] = {"Dockerfile": FOR_CUDA, "Dockerfile.rocm": "ARG B=rocm/pytorch\nFROM ${B:-x} AS a\nFROM a\n"}
+OVERLAYS = {
+    "compose": (
+        f"services:\n  a:\n    image: {TRITON_IMAGE}\n  b:\n    image: x\n",
+        "docker-compose{}.yml",
+        "services:\n  {}:\n    image: x\n",
+    ),
+    "values": (f"a:\n  # one\n  image: {TRITON_IMAGE}\nb:\n  image: x\n", "values{}.yaml", "{}:\n  image: x\n"),
+    "quoted": (f"a:\n  'image': {TRITON_IMAGE}\nb: {{}}\n", "values{}.yaml", "{}:\n  image: x\n"),
+}
+for _name, (_plain, _file, _twin) in OVERLAYS.items():
+    for _dash in (".", "-"):
+        _over = _file.format(f"{_dash}rocm")
+        ADVERSARY[f"twin-leaves-{_name}-{_dash}"] = {_file.format(""): _plain, _over: _twin.format("b")}
+        HARMLESS[f"twin-sets-{_name}-{_dash}"] = {_file.format(""): _plain, _over: _twin.format("a")}
+ADVERSARY["twin-leaves-a-flow"] = {"values.yaml": f"a: {{image: {TRITON_IMAGE}}}\n", "values-rocm.yaml": "a:\n  tag: x\n"}
+LISTS = {"requirements-cuda.txt": "cuml-cu12\n", "requirements-rocm.txt": "fastapi\n"}
+BY_FOLDER = {"src/cuda/requirements.txt": "cuml-cu12\n", "src/hip/requirements.txt": "fastapi\n"}
+PLAIN = "FROM python:3.12\n"
+TAKEN: dict[str, Tree] = {
+    "container": {**LISTS, "Dockerfile": PLAIN + "RUN pip install -r requirements-cuda.txt\n"},
+    "container-for-rocm": {**LISTS, "Dockerfile.rocm": PLAIN + "COPY ./requirements-cuda.txt /r.txt\nRUN pip install -r /r.txt\n"},
+    "script": {**LISTS, "install.sh": "pip install -r requirements-cuda.txt\n"},
+    "makefile": {**LISTS, "Makefile": "all:\n\tpip install -r requirements-cuda.txt\n"},
+    "list": {**LISTS, "requirements.txt": "-r requirements-cuda.txt\n"},
+    "list-for-rocm": {**LISTS, "requirements-rocm.txt": "-r requirements-cuda.txt\n"},
+    "list-by-list": {
+        **LISTS,
+        "requirements-gpu-all.txt": "-r requirements-cuda.txt\n",
+        "requirements-amd-all.txt": "fastapi\n",
+        "Dockerfile": PLAIN + "RUN pip install -r requirements-gpu-all.txt\n",
+    },
+    "project": {**LISTS, "pyproject.toml": '[tool.setuptools.dynamic]\ndependencies = {file = ["requirements-cuda.txt"]}\n'},
+    "folder": {**BY_FOLDER, "Dockerfile": PLAIN + "COPY src/cuda/ .\nRUN pip install -r requirements.txt\n"},
+    "file-of-a-folder": {**BY_FOLDER, "Dockerfile": PLAIN + "COPY src/cuda/requirements.txt .\nRUN pip install -r requirements.txt\n"},
+}
+ADVERSARY |= {f"twin-but-taken-by-{n}": tree for n, tree in TAKEN.items()}
+HARMLESS |= {
+    f"twin-and-{n}": tree
+    for n, tree in {
+        "chosen": {**LISTS, "Makefile": "cuda:\n\tpip install -r requirements-cuda.txt\nrocm:\n\tpip install -r requirements-rocm.txt\n"},
+        "taken-by-a-twin": {**LISTS, "Dockerfile.cuda": PLAIN + "COPY requirements-cuda.txt .\n", "Dockerfile.rocm": ROCM_BASE},
+        "tried": {**LISTS, ".buildkite/run.sh": "pip install -r requirements-cuda.txt\n"},
+        "only-said": {**LISTS, "Dockerfile": PLAIN + "# pip install -r requirements-cuda.txt\n"},
+        "takes-another": {**LISTS, "x/requirements-cuda.txt": "fastapi\n", "x/Dockerfile": PLAIN + "COPY x/requirements-cuda.txt .\n"},
+        "in-a-circle": {**LISTS, "requirements-cuda.txt": "cuml-cu12\n-r requirements-cuda.txt\n"},
+    }.items()
+}
+
+# modules that a command runs by their name
+RUN_BY_NAME: dict[str, Tree] = {
+    "script": {"run.sh": "exec python3.12 -u -m cuml.accel a.py\n"},
+    "over-lines": {"run.sh": "python3 \\\n  -W ignore \\\n  -m cuml.accel a.py\n"},
+    "many": {"run.sh": "torchrun --nproc-per-node 8 -m cuml.accel\n"},
+    "container": {"Dockerfile": PLAIN + 'CMD ["python", "-m", "cuml.accel", "a.py"]\n'},
+    "list": {"d.yaml": "command:\n- python3\n- -m\n- cuml.accel\n"},
+    "flow": {"d.yaml": 'command: ["python", "-m", "cuml.accel"]\n'},
+    "python": {"a.py": "import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'cuml.accel'])\n"},
+    "notebook": {"a.ipynb": '{"cells": [{"cell_type": "code", "source": ["%load_ext cuml.accel\\n", "1"]}]}'},
+}
+ADVERSARY |= {f"run-by-name-{n}": tree for n, tree in RUN_BY_NAME.items()}
+HARMLESS |= {
+    f"not-run-{n}": {"run.sh": text}
+    for n, text in enumerate(
+        (
+            "python a.py\npytest -m cuml\n",
+            "python -m pytest -m cuml\n",
+            'echo "python -m cuml.accel"\n# python -m cuml.accel\n',
+            "git -m cuml\n",
+        )
+    )
+}
+
+# a channel is no package, whatever it is called
+CHANNELS = "channels:\n  - pytorch\n  - nvidia\n  - rapidsai\n"
+HARMLESS |= {
+    "channels": {"environment.yml": f"{CHANNELS}dependencies:\n  - python\n  - pytorch-cuda=12.1\n"},
+    "channels-after": {"environment.yml": f"dependencies:\n  - python\n{CHANNELS}"},
+    "channels-of-a-lock": {"conda-lock.yml": "metadata:\n  channels:\n  - url: nvidia\npackage:\n- name: python\n"},
+    "channels-of-pixi": {"pixi.toml": '[project]\nchannels = ["nvidia"]\n[system-requirements]\ncuda = "12"\n'},
+}
+ADVERSARY["package-after-channels"] = {"environment.yml": f"{CHANNELS}dependencies:\n  - nvidia::cuda-tile\n  - cuml\n"}
+
+# names of files where packages may stand, words in another case, charts
+HARMLESS["list-that-setup-reads"] = {
+    "setup.py": "d = read('cuda.txt') if is_cuda() else read('rocm.txt')\nsetup(install_requires=d)\n",
+    **LISTS,
+}
+HARMLESS["sources-in-a-table"] = {"pyproject.toml": '[tool.x]\ndeps = ["cuda/k.cu", "cuda_util.h", "tensorrt.md"]\n'}
+ADVERSARY |= {
+    f"dot-net-{n}": {"a.cs": f"{text}\nclass A {{}}\n"}
+    for n, text in enumerate(("using ManagedCuda;", "using ILGPU.Runtime.Cuda;", "using ManagedCuda.BasicTypes;"))
+}
+ADVERSARY["chart"] = {"Chart.yaml": "dependencies:\n- name: nim-llm\n  repository: https://helm.ngc.nvidia.com/nim\n"}
+ADVERSARY["chart-by-command"] = {"run.sh": "helm fetch https://helm.ngc.nvidia.com/nim/charts/nim-llm-1.1.tgz\n"}
+ADVERSARY["flash-attention-3-from-its-folder"] = {
+    "Dockerfile": "FROM rocm/pytorch\nRUN cd flash-attention/hopper && python setup.py install\n"
+}
+ADVERSARY["nemo"] = {"a.py": "import nemo.collections.asr as asr\n"}
+
+# packages that a job, a task or a copy names without a command for pip
+TASK = "- hosts: all\n  tasks:\n  - name: x\n    {}\n"
+ADVERSARY |= {
+    f"packages-{n}": tree
+    for n, tree in {
+        "kubeflow": {"a.py": "@dsl.component(packages_to_install=['cuml-cu12'])\ndef f(): ...\n"},
+        "ray": {"a.py": "import ray\nray.init(runtime_env={'pip': ['cuml-cu12']})\n"},
+        "airflow": {"a.py": "PythonVirtualenvOperator(requirements=['x', 'cuml-cu12'])\n"},
+        "metaflow": {"a.py": "@conda(libraries={'cuml': '24.10'})\ndef f(self): ...\n"},
+        "task": {"a.yml": TASK.format("pip:\n      state: present\n      name: cuml-cu12")},
+        "task-below": {"a.yml": TASK.format("ansible.builtin.pip:\n      name:\n        - x\n        - cuml-cu12==24")},
+        "task-flow": {"a.yml": TASK.format("pip: {name: [x, cuml-cu12], state: present}")},
+        "task-line": {"a.yml": TASK.format("pip: name=cuml-cu12 state=present")},
+        "task-of-apt": {"a.yml": TASK.format("apt:\n      name: [curl, tensorrt]")},
+        "cloud-init": {"user-data.yaml": "#cloud-config\nruncmd:\n- [pip, install, cuml-cu12]\n- [ sudo, pip3, install, x ]\n"},
+        "job": {"job.json": '{"libraries": [{"pypi": {"package": "cuml-cu12==24.10"}}]}'},
+        "terraform": {"main.tf": 'library {\n  pypi {\n    package = "cuml-cu12"\n  }\n}\n'},
+        "copied-wheel": {"Dockerfile": PLAIN + "COPY wheels/cuml_cu12-24.10-py3-none-any.whl /w/\nRUN pip install /w/*.whl\n"},
+        "odd-list": {"Dockerfile": PLAIN + "COPY deps.lst /\nRUN pip install --no-cache -r /deps.lst\n", "deps.lst": "cuml-cu12\n"},
+        "list-without-an-ending": {"run.sh": "pip3 install -U -r requirements\n", "requirements": "cuml-cu12\n"},
+        "kokkos": {"CMakeLists.txt": "set(Kokkos_ENABLE_CUDA ON)\n"},
+        "sycl": {"CMakeLists.txt": "add_compile_options(-fsycl -fsycl-targets=nvptx64-nvidia-cuda)\n"},
+    }.items()
+}
+HARMLESS |= {
+    f"no-packages-{n}": tree
+    for n, tree in {
+        "task-names": {"a.yml": TASK.format("pip:\n      name: x\n  - name: cuml\n    debug: {msg: cuml}")},
+        "task-of-a-list": {"a.yml": TASK.format("pip: {requirements: r.txt}\n  - name: tensorrt\n    shell: echo")},
+        "list-that-is-read": {"Dockerfile": PLAIN + "COPY r.txt /\nRUN pip install -r /r.txt\n", "r.txt": "fastapi==1\n"},
+        "list-of-a-variable": {"Dockerfile": PLAIN + "RUN pip install -r /req-$ENV.txt -r $LIST\n"},
+        "wheel-in-a-comment": {"Dockerfile": PLAIN + "# COPY cuml_cu12-24.10-py3-none-any.whl /w/\n"},
+        "own-packages": {"setup.py": "from setuptools import setup\nsetup(name='x', packages=['cuml'], libraries=[('cuml', {})])\n"},
+    }.items()
+}
+
+# images that are for CUDA without saying so, and products that have no counterpart
+QUIET_IMAGES = (
+    *("ghcr.io/predibase/lorax:main", "michaelf34/infinity:0.0.70", "xprobe/xinference", "alpindale/aphrodite-openai:latest"),
+    *("anyscale/ray-llm:latest", "huggingface/transformers-pytorch-gpu", "axolotlai/axolotl:main-latest", "unsloth/unsloth"),
+)
+ADVERSARY |= {f"quiet-image-{n}": {"Dockerfile": f"FROM {image}\n"} for n, image in enumerate(QUIET_IMAGES)}
+HARMLESS |= {
+    f"quiet-image-for-rocm-{n}": {"Dockerfile": f"FROM {image}\n"}
+    for n, image in enumerate(("michaelf34/infinity:0.0.70-amd", "unsloth/unsloth-rocm"))
+}
+HARMLESS["model-called-as-a-product"] = {"run.sh": "vllm serve nvidia/clara-7b --port 80\n"}
+PRODUCTS = ("deepstream:7.0", "riva/riva-speech:2.15.0", "isaac-sim:4", "morpheus/morpheus:24.10", "clara/clara-parabricks:4")
+STAYS: dict[str, Tree] = {
+    **{f"product-{n}": {"Dockerfile": f"FROM nvcr.io/nvidia/{image}\n"} for n, image in enumerate(PRODUCTS)},
+    **{
+        f"product-in-values-{n}": {"values.yaml": f"image:\n  repository: nvcr.io/nvidia/{i.split(':')[0]}\n"}
+        for n, i in enumerate(PRODUCTS)
+    },
+    "product-of-the-hub": {"compose.yml": "services:\n  a:\n    image: nvidia/deepstream:7\n"},
+    "candle": {"Cargo.toml": '[dependencies]\ncandle-core = { version = "0.8", features = ["cuda"] }\n'},
+    "rapids": {"environment.yml": "channels: [rapidsai]\ndependencies:\n  - rapids=24.10\n"},
+}
+
 # extras: needed only where something asks for them
 SETUP = "from setuptools import setup\n{}\n"
 POETRY = '[tool.poetry]\nname = "mine"\n[tool.poetry.dependencies]\npython = "^3.12"\ncuml-cu12 = {version = "24.10", optional = true}\n'

@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import io
 import json
+import time
 import zipfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ import pytest
 
 from fleetctl.adapters.source_tree import SourceTreeReader
 from fleetctl.assess.gather import gather
+from fleetctl.assess.installs import installed_by, modules_run_by
 from fleetctl.assess.route import decide, not_judged
 from fleetctl.catalog.portability import load_rule_book
 from fleetctl.domain.ids import WorkloadId
@@ -121,7 +123,8 @@ NOT_NATIVE: dict[str, tuple[Tree, str]] = {
     ),
     "conda": ({"deploy/gpu.yml": "channels: [nvidia]\ndependencies:\n  - nvidia::tensorrt=10\n  - pip:\n    - tensorrt_llm\n"}, "P021"),
     "cargo": ({"Cargo.toml": '[package]\nname = "x"\n[dependencies]\ncudarc = { version = "0.12", features = ["driver"] }\n'}, "P073"),
-    "cargo-feature": ({"Cargo.toml": '[dependencies]\ncandle-core = { version = "0.8", features = ["cuda"] }\n'}, "P087"),
+    "cargo-feature": ({"Cargo.toml": '[dependencies]\ncandle-core = { version = "0.8", features = ["cuda"] }\n'}, "P095"),
+    "cargo-feature-of-none-known": ({"Cargo.toml": '[dependencies]\nx = { version = "0.8", features = ["cuda"] }\n'}, "P087"),
     "pipfile": ({"Pipfile": '[packages]\nspconv-cu120 = "*"\n'}, "P045"),
     "poetry-lock": ({"poetry.lock": '[[package]]\nname = "tensorrt-llm"\nversion = "0.20"\n'}, "P021"),
     "dependency-groups": ({"pyproject.toml": '[dependency-groups]\ngpu = ["cvcuda-cu12>=0.10"]\n'}, "P054"),
@@ -347,6 +350,7 @@ ADVERSARY["utf16"] = {"k.cu": KERNEL.encode("utf-16")}
 LAYERS: dict[str, tuple[str, bytes]] = {
     "app-in-usr-src": ("usr/src/app/main.py", b"import tensorrt_llm\n"),
     "program-in-usr-bin": ("usr/bin/server", elf({}, ["libcudart.so.12"])),
+    "own-library-in-usr-lib": ("usr/lib/libapp.so.1", elf({}, ["libcudart.so.12"])),
     "library-of-tensorrt": ("usr/lib/x86_64-linux-gnu/libnvinfer.so.10", elf({})),
     "conda-package": ("opt/conda/conda-meta/cuml-24.10.json", b'{"name": "cuml"}'),
     "virtual-environment": ("opt/venv/lib/python3.12/site-packages/a.dist-info/METADATA", b"Name: tensorrt_llm\nVersion: 1\n"),
@@ -391,6 +395,45 @@ def test_what_an_adversary_makes_look_bad_is_not_blocked(tmp_path: Path, name: s
     found = judged(tmp_path, HARMLESS[name])
     assert (found.blocking, not_judged(found)) == ((), ()), [(f.rule, f.subject) for f in found.findings]
     assert found.route in ({"native", "hipify"} if any(n.endswith((".cu", ".cpp")) for n in HARMLESS[name]) else {"native"})
+
+
+@pytest.mark.parametrize("name", list(assess_kinds.STAYS))
+def test_what_has_no_amd_counterpart_stays(tmp_path: Path, name: str) -> None:
+    found = judged(tmp_path, assess_kinds.STAYS[name])
+    assert found.route == "stay"
+    assert found.blocking
+
+
+def test_lists_that_take_one_another_by_the_thousand_are_judged_in_time(tmp_path: Path) -> None:
+    tree = {f"cuda/{n}/requirements-gpu.txt": f"-r ../{n + 1}/requirements-gpu.txt\n" for n in range(1500)}
+    tree |= {f"rocm/{n}/requirements-amd.txt": "fastapi\n" for n in range(1500)}
+    tree |= {"cuda/1500/requirements-gpu.txt": "cuml-cu12\n", "rocm/1500/requirements-amd.txt": "fastapi\n"}
+    copies = "".join(f"COPY cuda/{n}/ /x\n" for n in range(1500))
+    began = time.process_time()
+    found = judged(tmp_path, {**tree, "Dockerfile": f"FROM python:3.12\n{copies}RUN pip install -r cuda/0/requirements-gpu.txt\n"})
+    assert found.route == "stay"
+    assert time.process_time() - began < 20
+
+
+LONG = {
+    "python": "python -W x " * 30_000,
+    "list": "python\n- " * 30_000,
+    "runs": "python -m x\n" * 20_000,
+    "options": "python " + "-m " * 50_000,
+    "tasks": "- pip:\n    name:\n" * 30_000,
+    "names": "- pip: " + "name: " * 50_000,
+    "wheels": "a-1-b-c-d.whl\n" * 20_000,
+    "spaces": "pypi" + " " * 300_000,
+    "flows": "[pip, " * 50_000,
+}
+
+
+@pytest.mark.parametrize("name", list(LONG))
+def test_commands_of_a_long_text_are_read_in_time_in_proportion_to_it(name: str) -> None:
+    began = time.process_time()
+    assert len(modules_run_by(LONG[name])) <= 20_000
+    assert len(list(installed_by("a.yml", LONG[name]))) <= 100_000
+    assert time.process_time() - began < 10
 
 
 @pytest.mark.parametrize("config", [{"quant_method": "brand_new"}, "broken", {"bits": 3}])

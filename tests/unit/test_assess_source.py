@@ -119,8 +119,14 @@ def test_a_branch_for_amd_lowers_a_finding(book: RuleBook) -> None:
 
 def test_a_tree_that_its_owners_build_for_amd_is_lowered_whole(book: RuleBook) -> None:
     guard = "#ifdef GGML_USE_HIP\nint a;\n#endif\n" * 6
-    found = findings(book, a_DOT_h=guard, b_DOT_h=guard, c_DOT_cu='__device__ void f() { asm("x"); }\n')
+    found = findings(book, a_DOT_h=guard, b_DOT_h=guard, c_DOT_cu='__device__ void f() { asm("x"); }\n', a_DOT_cmake="option(GGML_HIP)\n")
     assert all(f.is_guarded for f in found if f.rule in {"R035", "R038"})
+
+
+def test_guards_of_copied_headers_alone_make_no_port(book: RuleBook) -> None:
+    guard = "#ifdef USE_ROCM\nint a;\n#endif\n" * 9
+    found = findings(book, a_DOT_h=guard, b_DOT_h=guard, c_DOT_cu='__device__ void f() { asm("x"); }\n', app_DOT_py="torch.version.hip\n")
+    assert [f.is_guarded for f in found if f.rule == "R038"] == [False]
 
 
 def test_headers_count(book: RuleBook) -> None:

@@ -64,7 +64,7 @@ def test_workloads_are_the_sum_of_their_cells_the_most_expensive_first() -> None
     inventory = list_inventory(replace(FLEET, cells=tuple(cells)), price)
     rows = by_workload(inventory)
     assert [(r.workload, r.cells, r.usd_per_hour) for r in rows] == [("summaries", 2, 8), ("assistant", 1, 5), ("code-complete", 1, None)]
-    assert (rows[0].regions, rows[0].requests_per_s, rows[0].klass, rows[1].gpus) == ("eastus2, westus3", 8, "batch", 16)
+    assert (rows[0].regions, rows[0].requests_per_s, rows[0].klass, rows[1].gpus) == ("eastus2, westus3", 8, "batch", 24)
     assert "3 workloads, 13.00 USD an hour (1 cell without a known price)" in fits(workloads_table(rows, inventory))
 
 
@@ -180,6 +180,22 @@ def test_a_machine_of_a_declared_pool_shows_what_the_fleet_file_knows() -> None:
     assert pool.region in fits(things_table(found, "machines"))
 
 
+def test_a_machine_that_names_another_pool_or_size_is_not_taken_for_one_of_a_declared_pool() -> None:
+    pool = FLEET.pools[0]
+    shape = {"sku": pool.sku, "region": pool.region}
+    said = [
+        Facts(values={"machine": "alike", **shape}, source="azure s/r", seen_at=AT),
+        Facts(values={"machine": "apart", **shape, "pool": "nobody-declared-it"}, source="azure s/r", seen_at=AT),
+        Facts(values={"machine": "other-size", "pool": pool.id, "sku": "Standard_ND96isr_MI300X_v5"}, source="azure s/r", seen_at=AT),
+    ]
+    found = match_found(FLEET, merge(said)[0], load_catalog(), AT)
+    shown = {t.id: t for t in found.of_kind("machine")}
+    assert (shown["alike"].text("pool"), shown["alike"].text("vendor")) == (pool.id, pool.vendor)
+    assert [shown["apart"].text(n) for n in ("pool", "workload", "owner", "vendor")] == ["nobody-declared-it", "", "", ""]
+    assert (shown["other-size"].text("pool"), shown["other-size"].text("vendor")) == (pool.id, "")
+    assert shown["other-size"].text("gpu").startswith("MI300X")
+
+
 def test_a_path_too_long_for_a_line_is_cut_after_a_slash_and_nothing_of_it_is_lost() -> None:
     path = "/srv/" + "/".join("part-of-a-long-name" for _ in range(9)) + "/" + "x" * 200
     lines = folded([f"  at {path}: there", "Straße " + "東" * 90, "short  line"], 80)
@@ -188,3 +204,11 @@ def test_a_path_too_long_for_a_line_is_cut_after_a_slash_and_nothing_of_it_is_lo
     assert sum(line.count("東") for line in lines) == 90
     assert lines[1].endswith("/")
     assert lines[-1] == "short  line"
+
+
+@pytest.mark.parametrize("width", [1, 4, 8, 10, 40])
+@pytest.mark.parametrize("line", [" " * 8 + "aaaa/bbbb/cccc dd", " " * 90 + "a/b", "  " + "東" * 20, " " * 90])
+def test_a_line_set_in_as_far_as_the_width_is_folded_too(width: int, line: str) -> None:
+    lines = folded([line], width)
+    assert all(cell_width(one) <= max(width, 2) for one in lines), lines
+    assert "".join("".join(lines).split()) == "".join(line.split())

@@ -29,8 +29,10 @@ DISTRIBUTION = re.compile(
     r"(?:^|/)(?:site|dist)-packages/[^/]+\.(?:dist-info/METADATA|egg-info/PKG-INFO)\Z|(?:^|/)var/lib/dpkg/status(?:\.d/[^/]+)?\Z"
     r"|(?:^|/)conda-meta/[^/]+\.json\Z"
 )
-PROGRAM = re.compile(r"(?:usr/)?s?bin/[^/.]+\Z|(?:^|.*/)lib(?:nvinfer|nvonnxparser|tensorrt)[^/]*\.so[^/]*\Z")
-"""Programs, since a person's own may lie among the system's, and TensorRT's libraries."""
+PROGRAM = re.compile(
+    r"(?:usr/)?s?bin/[^/.]+\Z|(?:usr/)?lib/lib[^/]+\.so[^/]*\Z|(?:^|.*/)lib(?:nvinfer|nvonnxparser|tensorrt)[^/]*\.so[^/]*\Z"
+)
+"""Programs and libraries where a person's own may lie among the system's (distributions have theirs a folder deeper), and TensorRT's."""
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})\Z")
 Open = Callable[[str], Blob | None]
 
