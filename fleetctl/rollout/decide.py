@@ -462,8 +462,8 @@ def _at_step(r: Rollout, seen: Observation, now: Instant) -> Decision:
         done = replace(r, ended="complete", step_done=True)
         text = f"all of {r.cell}{f' ({r.spec.part})' if r.spec.part else ''} is on {r.spec.target}"
         back: tuple[Effect, ...] = (Unhold(pool=r.spec.source),) if r.spec.part else ()  # else only `release` ends the way home
-        told = text if r.spec.part else f"{text}; {r.spec.source} is held as the way home until: fleetctl release {r.spec.source}"
-        ends: tuple[Effect, ...] = (*effects, StopShadow(), *back, Notify(level="info", text=told))
+        news = text if r.spec.part else f"{text}; {r.spec.source} is held as the way home until: fleetctl release {r.spec.source}"
+        ends: tuple[Effect, ...] = (*effects, StopShadow(), *back, Notify(level="info", text=news))
         return Decision(next=done, effects=ends, why=Reason(code="complete", text=text), look_again=timedelta(hours=1))
     return _advance(r, seen, now, verdict, renewal)
 

@@ -149,24 +149,34 @@ def test_a_record_of_an_older_release_in_any_open_state_is_given_back() -> None:
     assert pin is not None
     for state in ("pinning", "pinned", "restoring"):
         hands.minimum["asg"] = 8
-        s.store.put(id_, replace(pin, state=state))  # type: ignore[arg-type]
+        s.store.put(id_, replace(pin, state=state))
         assert released(s) == ["hold.restored"]
         assert hands.minimum == {"asg": 2}
 
 
 @pytest.mark.parametrize("how", ["abort", "rollback", "fallback", "fail"])
-def test_going_home_asks_no_owner(how: str) -> None:
+def test_going_home_asks_no_owner(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     s, _ = world()
     s.begin()
     s.at("ramp")
-    asked = []
-    s.holds.watch = lambda *_: asked.append("watch") or ""  # type: ignore[method-assign, func-returns-value]
-    s.holds.writer = lambda _: asked.append("writer") or ""  # type: ignore[method-assign, func-returns-value]
+    asked: list[CellId] = []
+
+    def note(*given: object) -> str:
+        asked.append(CELL)
+        return ""
+
+    monkeypatch.setattr(s.holds, "watch", note)
+    monkeypatch.setattr(s.holds, "writer", note)
     s.target.splits[CELL] = replace(s.target.splits[CELL], target_bp=s.bp() + 100)
     before = s.bp()
     if how == "fail":
         s.failing = 0.9
-        s.run(60, lambda: asked.clear() or (s.tick_once(), s.rollout().latched is not None)[1])  # type: ignore[func-returns-value]
+        for _ in range(120):
+            asked.clear()
+            s.serve(0.5)
+            s.tick_once()
+            if s.rollout().latched is not None:
+                break
     else:
         s.store.order(CELL, Order(kind=how, actor=PERSON, at=s.clock.now()))  # type: ignore[arg-type]
         s.look_now()
