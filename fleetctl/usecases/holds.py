@@ -145,7 +145,7 @@ class KeptHolds:
     def _is_home(self, c: CellId, pool: PoolId) -> bool:
         """Tell whether a cell is home for good, has a split that stays, or moves from elsewhere now: it needs no minimum here."""
         r = self._store.load(c)
-        return r is None or r.spec.source != pool or (bool(r.ended) and (r.ended != "complete" or bool(r.spec.part)))
+        return r is None or r.spec.source != pool or (bool(r.ended) and (r.ended != "complete" or r.spec.stays_split))
 
     def _is_left(self, c: CellId, pool: PoolId) -> bool:
         r = self._store.load(c)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -107,9 +108,10 @@ def test_of_a_complete_cell_and_one_that_came_home_the_complete_one_keeps_it() -
     assert released(s) == ["hold.restored"]
 
 
-def test_a_split_that_stays_gives_it_back_when_it_is_complete() -> None:
+@pytest.mark.parametrize("stays", [{"part": "x-tier free of chat"}, {"cap_bp": 5_000}])
+def test_a_split_that_stays_gives_it_back_when_it_is_complete(stays: dict[str, Any]) -> None:
     s, hands = world()
-    s.spec = replace(s.spec, part="x-tier free of chat")
+    s.spec = replace(s.spec, **stays)
     s.begin()
     s.run(600, lambda: bool(s.rollout().ended))
     assert (s.rollout().ended, hands.minimum) == ("complete", {"asg": 2})
