@@ -275,13 +275,26 @@ def rules_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def gpu_faults_page() -> str:
-    """Return the runbook of faults that an error's text can name."""
+def runbook_pages(folder: Path) -> dict[Path, str]:
+    """Return a page per runbook and their index."""
+    from fleetctl.formats.runbook_file import ORDER, load_runbook
+    from fleetctl.views.runbook import markdown
+
+    books = [load_runbook(name) for name in ORDER]
+    made = {folder / f"{b.id}.md": f"{MADE}\n{markdown(b, gpu_faults() if b.id == 'gpu-faults' else '')}" for b in books}
+    lines = [MADE, "# Runbooks", "", "Which one, with what is known of the cell now: `fleetctl runbook show CELL`. How they work and what they do not do:"]
+    lines += ["[use runbooks](../how-to/use-runbooks.md).", "", "| runbook | severity | rehearsed by | |", "| --- | --- | --- | --- |"]
+    lines += [f"| [{b.id}]({b.id}.md) | {b.severity} | {'nothing' if b.fault is None else b.fault.kind} | {b.title} |" for b in books]
+    return made | {folder / "README.md": "\n".join(lines) + "\n"}
+
+
+def gpu_faults() -> str:
+    """Return the table of faults that an error's text can name."""
     from fleetctl.analysis.faults import KINDS
 
     lines = [
-        MADE,
-        "# Runbook: faults of a GPU or its runtime",
+        "",
+        "## The faults",
         "",
         "Texts of errors that paired probes get (status 500 and above) and engines' own lines of their logs are classified. A hard kind on",
         "the canary trips the breaker by itself and the cell goes home; the others stay errors like any other. In `fleetctl status` and",
@@ -293,7 +306,7 @@ def gpu_faults_page() -> str:
     for k in KINDS:
         pattern = k.pattern.pattern.replace("|", "\\|")
         lines.append(f"| {k.name} | {'yes' if k.is_hard else 'no'} | {k.meaning} | {k.mend} | `{pattern}` |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def _beside(name: str) -> ModuleType:
@@ -314,9 +327,8 @@ def pages() -> dict[Path, str]:
     nodes, states = _beside("generate_nodes"), _beside("evidence_states")
     inventory = ROOT / "inventory" / "example"
     about_nodes: dict[Path, str] = nodes.node_pages(REFERENCE)
-    return about_nodes | {
+    return about_nodes | runbook_pages(ROOT / "docs" / "runbooks") | {
         ROOT / "docs" / "explanation" / "evidence-states.md": f"{MADE}\n{states.page()}",
-        ROOT / "docs" / "runbooks" / "gpu-faults.md": gpu_faults_page(),
         REFERENCE / "commands.md": commands_page(),
         REFERENCE / "errors.md": errors_page(),
         REFERENCE / "settings.md": settings_page(),

@@ -17,6 +17,7 @@ FleetctlError                 1   <topic>.<what>
 ├── EvidenceUnavailable       1   evidence.*
 ├── TrafficNotApplied         1   traffic.*
 ├── UnsafeFallback            1   fallback.*
+├── RunbookFailed             1   runbook.*
 ├── StoreUnavailable          1   store.*
 ├── OutputFailed              1   output.*    what was asked for was done, and could not be printed
 ├── ToolMissing               1   tool.*
@@ -144,6 +145,10 @@ class TrafficNotApplied(FleetctlError):
 
 class UnsafeFallback(FleetctlError):
     """The side to go home to is not proven healthy."""
+
+
+class RunbookFailed(FleetctlError):
+    """A runbook's precondition or a step's expected output does not hold."""
 
 
 class StoreUnavailable(FleetctlError):

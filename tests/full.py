@@ -35,7 +35,7 @@ PROMISES: Mapping[str, str] = {
     "P6 nothing that serves is destroyed": r"test_holds|test_hands|test_release|test_provision_(beside|saga)|test_check_provision",
     "P7 no evidence, no progress": r"test_haproxy_killed|test_a_dead_server|lost_evidence|lost_",
     "P9 router, controller or store down": r"test_haproxy_guard|ticker_is_killed|test_ticker_and_migrate|store_is_gone|haproxy_is_gone",
-    "P11 home without the store": r"test_home|store_is_gone|ways_home",
+    "P11 home without the store": r"test_home|store_is_gone|ways_home|full_fallback_is_stepped|store_and_the_router_gone",
     "P12 what was approved is what runs": r"digest|tampered|changed_plan|test_provisioner|test_terraform_runs",
     "P1-P10 in made-up histories": r"tests/sim/",
     "P13 audit finds edit, deletion, reordering": r"audit|chain|verify",

@@ -40,6 +40,7 @@ COMMANDS: dict[str, Entry] = {
     "abort": Entry("Home", "Stop a cell's migration and go home."),
     "rollback": Entry("Home", "Take a cell one step lower; its evidence restarts."),
     "fallback": Entry("Home", "Everything of a workload, or --all, back home at once."),
+    "runbook": Entry("Home", "What to do when something goes wrong: show, run, rehearse."),
     "guard": Entry("Home", "Beside a router without a guard: take home what nobody renews."),
     "init": Entry("Tools", "Write an example fleet, settings and read-only cloud policies."),
     "bench": Entry("Tools", "Drive an endpoint with your own trace; keep what it did."),

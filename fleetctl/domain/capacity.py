@@ -48,13 +48,28 @@ class QuotaRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NamedPlaces:
+    """Free places of a reservation that only machines can use which name it.
+
+    Args:
+        id: by which it is named, lower case; zone: "" for none; pool: of ours that made it, by its tag, "" for none.
+    """
+
+    id: str
+    zone: str
+    free: int
+    pool: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SkuReading:
     """What a cloud said of one size in one region, and when.
 
     Args:
         offered: it is sold there at all; zones: those that offer it, () where the region has none.
         closed: reason code where the subscription may not use it there, "" where it may; closed_zones: zones that are closed to it.
-        vcpus: of one machine, 0 where unknown; reserved: free reserved places by zone ("" for none), on demand only.
+        vcpus: of one machine, 0 where unknown; reserved: free reserved places by zone ("" for none), on demand only, that are there
+            for any machine of the size; named: those that are there only for who names their reservation.
         gaps: what could not be read, in words; a gap never counts as a "no".
     """
 
@@ -68,6 +83,7 @@ class SkuReading:
     vcpus: int = 0
     quotas: tuple[QuotaRow, ...] = ()
     reserved: tuple[tuple[str, int], ...] = ()
+    named: tuple[NamedPlaces, ...] = ()
     gaps: tuple[str, ...] = ()
 
 

@@ -12,6 +12,9 @@ from fleetctl.domain.plan import Approval
 from fleetctl.domain.pool import Priority
 from fleetctl.domain.units import Instant, Scalar
 
+PriceFrom = Literal["list", "contract"]
+"""Whose price a cost is by: the catalogue's list, or what the fleet file says that the pool costs."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceChange:

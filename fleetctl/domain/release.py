@@ -24,6 +24,8 @@ class Release:
         kind: "ours" is destroyed by us, "handoff" is written down for its owner.
         hosts: that are given back; role: decides what must be proven first.
         asked_by: whose own approval does not count; step: how far it got.
+        gone: routers (or cells) that do not answer, and of which a person says that they are gone for good, or never were.
+        seen: a source of the inventory has seen its machines since it was handed over; only then can one tell that they are gone.
     """
 
     pool: PoolId
@@ -33,11 +35,14 @@ class Release:
     asked_by: Actor
     at: Instant
     step: Literal["asked", "destroying", "done", "handed_over", "gone"] = "asked"
+    gone: tuple[str, ...] = ()
+    seen: bool = False
 
     @property
     def digest(self) -> Sha256:
         """What an approval is bound to: all but how far it got."""
-        return digest([self.pool, self.kind, self.hosts, self.role, self.asked_by.name, self.at])
+        said = [self.gone] if self.gone else []
+        return digest([self.pool, self.kind, self.hosts, self.role, self.asked_by.name, self.at, *said])
 
     @property
     def id(self) -> PlanId:

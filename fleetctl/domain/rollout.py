@@ -69,7 +69,7 @@ class RolloutSpec:
 
     @property
     def stays_split(self) -> bool:
-        """Tell whether its end leaves customers on both sides: a cohort, or a cap below 100 %. Then the source is never given back for it."""
+        """Tell whether its end leaves customers on both sides: a cohort, or a cap below 100 %; its source is never given back."""
         return bool(self.part) or self.cap_bp < FULL_BP
 
 

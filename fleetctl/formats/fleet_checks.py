@@ -29,6 +29,8 @@ from fleetctl.formats.sources import check_source
 from fleetctl.formats.yaml_source import Path
 
 Finding = tuple[Path, str]
+LAST_YEAR = 2999
+"""In which a freeze window may end: what waits for it is dated after it, and dates end with the year 9999."""
 EXISTING = "existing"
 TARGET_SPEED = "target_speed"
 """Key of a workload's serving section: the user's own factor."""
@@ -366,6 +368,8 @@ def _policy(policy: PolicyShape) -> Iterator[Finding]:
     for i, window in enumerate(policy.freeze):
         if window.end <= window.start:
             yield ("policy", "freeze", i, "end"), f"the window {window.name!r} ends before it starts"
+        elif window.end.year > LAST_YEAR:
+            yield ("policy", "freeze", i, "end"), f"the window {window.name!r} must end by {LAST_YEAR}; to move nothing: lane `stay`"
 
 
 def _steps(parts: Parts) -> Iterator[Finding]:

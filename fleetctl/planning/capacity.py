@@ -5,10 +5,12 @@ There is no live answer to "is there capacity": "yes" means reserved places, "no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 
-from fleetctl.domain.capacity import Candidate, PlaceFailure, SkuReading, until_text
+from fleetctl.domain.capacity import Candidate, NamedPlaces, PlaceFailure, SkuReading, until_text
+from fleetctl.domain.ids import PoolId
 from fleetctl.domain.pool import Priority
 from fleetctl.domain.provision import CapacityVerdict
 from fleetctl.domain.units import Instant
@@ -31,7 +33,43 @@ def verdict_of(place: Candidate, count: int, reading: SkuReading | None, failure
     if reading is None:
         return _verdict(place, count, "unknown", ["no capacity source is connected; provisioning will tell"])
     open_ = list(reading.gaps) or ["allowed and within quota; whether there is room only a reservation or a try can tell"]
-    return _verdict(place, count, "unknown", open_)
+    return _verdict(place, count, "unknown", [*open_, *_unnamed(place, reading)])
+
+
+def usable(reading: SkuReading, pool: str, names: Collection[str]) -> SkuReading:
+    """Return a reading whose reserved places are those that a pool can use: of what it names, or made; else what is open to any machine.
+
+    Source: Microsoft Learn "On-demand capacity reservation" (a VM names its group), Amazon EC2 User Guide "Capacity Reservations" (open or
+    targeted; a machine that targets one takes no open one); read 2026-11-30.
+
+    Args:
+        names: ids of the reservations that the pool's settings name.
+    """
+    wanted = {n.lower() for n in names}
+    own = [n for n in reading.named if n.id in wanted or (n.pool and n.pool == pool)]
+    kept = [(n.zone, n.free) for n in own]
+    return replace(reading, reserved=tuple(kept if wanted else (*reading.reserved, *kept)), named=_without(reading, own))
+
+
+def usable_by_all(reading: SkuReading, pools: Mapping[PoolId, Collection[str]]) -> SkuReading:
+    """Return a reading with the reserved places that each of the pools can use: for who asks without saying for which pool.
+
+    Args:
+        pools: what each one's settings name.
+    """
+    seen = [usable(reading, pool, names) for pool, names in pools.items()] or [usable(reading, "", ())]
+    return min(seen, key=lambda r: sum(free for _, free in r.reserved))
+
+
+def _without(reading: SkuReading, own: Sequence[NamedPlaces]) -> tuple[NamedPlaces, ...]:
+    return tuple(n for n in reading.named if n not in own)
+
+
+def _unnamed(place: Candidate, reading: SkuReading) -> Iterator[str]:
+    """Yield the reservations with free places that do not count, as the pool does not name them."""
+    for n in reading.named if place.priority != "spot" else ():
+        if n.free > 0 and (not place.zone or n.zone in ("", place.zone)):
+            yield f"{n.free} free places of reservation {n.id.rsplit('/', 1)[-1]} do not count: the pool's settings do not name it"
 
 
 def _verdict(place: Candidate, count: int, kind: str, reasons: Sequence[str]) -> CapacityVerdict:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from fleetctl.domain.ids import PoolId
 from fleetctl.domain.people import Diagnostic
 from fleetctl.domain.provision import ProvisionPlan, ResourceChange
+from fleetctl.errors import FleetctlError
 
 LAB_TYPES = frozenset({"terraform_data"})
 """Resource types of the lab's stack; a stack of a cloud brings its own list."""
@@ -46,6 +47,12 @@ _CARDS = frozenset({"azurerm_network_interface"})
 _CARDS_KEEP = frozenset({"tags", "timeouts"})
 """Attributes of a host's card that change while it is reached; another subnet or address takes the host away from its router."""
 _NEVER_FINISHED = "replace_because_tainted"
+
+
+def is_guard(e: FleetctlError) -> bool:
+    """Tell whether a plan failed as prevent_destroy stands in its way."""
+    said = "\n".join((e.message, *e.details)).lower()
+    return "prevent_destroy" in said or "instance cannot be destroyed" in said
 
 
 def check_provision(

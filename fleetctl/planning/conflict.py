@@ -14,6 +14,7 @@ from fleetctl.domain.ids import CellId
 from fleetctl.domain.plan import Check
 from fleetctl.domain.workload import Workload
 from fleetctl.planning.candidates import Choice, Site
+from fleetctl.planning.outcomes import counted_vms
 
 MOST_NAMED = 12
 
@@ -103,9 +104,9 @@ def limits_today(sites: Sequence[Site], limits: Sequence[Limit]) -> tuple[Check,
 def _line(site: Site) -> str:
     pool = site.pool
     if site.closed is not None:
-        return f"no capacity for {pool.sku} in {pool.region}, so pools.{pool.id} keeps its {site.most} VMs of {site.size} GPUs"
+        return f"no capacity for {pool.sku} in {pool.region}, so pools.{pool.id} keeps its {counted_vms(site.most)} of {site.size} GPUs"
     what = "count" if pool.provisioned_by == "existing" else "limit"
-    return f"pools.{pool.id}.{what}: {site.most} VMs of {site.size} GPUs"
+    return f"pools.{pool.id}.{what}: {counted_vms(site.most)} of {site.size} GPUs"
 
 
 def _largest_first(pins: Mapping[CellId, Choice]) -> dict[CellId, Choice]:

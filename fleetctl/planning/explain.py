@@ -13,7 +13,7 @@ from fleetctl.errors import UsageError
 from fleetctl.planning.assemble import Asked
 from fleetctl.planning.candidates import Choice, Site
 from fleetctl.planning.make_plan import Worked
-from fleetctl.planning.outcomes import cost_on, even_price
+from fleetctl.planning.outcomes import cost_on, counted_vms, even_price
 from fleetctl.planning.placement import Refusal
 
 
@@ -152,7 +152,7 @@ def _verdict(worked: Worked, row: int, site: Site, c: Choice, o: Outcome) -> tup
     rooms = worked.placed.rooms
     if rooms is not None and rooms.of(c.pool) < c.padded:
         more = ceil((c.padded - rooms.of(c.pool)) / site.size)
-        return "pool.limit", f"full while both sides are up: {more} more VMs would do ({site.most} may exist)"
+        return "pool.limit", f"full while both sides are up: {counted_vms(more, 'more ')} would do ({site.most} may exist)"
     limit = rooms.against(c.pool, c.padded) if rooms is not None and o.kind != "move" else ""
     if limit:
         return "limit", f"{limit} is used up while both sides are up"
@@ -175,17 +175,17 @@ def _changes(worked: Worked, row: int, c: Choice, o: Outcome) -> Iterator[str]:
     now, total, share = float(o.cost_now.amount), _total(worked, row, c), _usd(c, site)
     if total >= now > 0 and share > 0 and not worked.any_cost:
         even = even_price(float(site.price.amount), now, total, c.egress)
-        if even <= 0:
+        if even < 0.005:
             return
         yield f"Price: {site.pool.id} pays below {even:,.2f} USD per VM and hour (now {site.price.amount:,.2f}), the move itself included."
         each = (total - c.egress) / c.replicas
         most = floor((now - c.egress) / each - 1e-9)
         if most >= 1:
-            needed = o.replicas / most
+            needed = ceil(100 * o.replicas / most - 1e-9) / 100  # what is said, to two digits, must do
             yield f"Speed: {site.sku.gpu} would have to do {needed:.2f} x of today's GPUs (now {c.speed.factor:.2f}, {c.speed.kind})."
     elif worked.placed.rooms is not None and worked.placed.rooms.of(c.pool) < c.padded:
         more = ceil((c.padded - worked.placed.rooms.of(c.pool)) / site.size)
-        yield f"Quota: {more} more VMs of {site.pool.id} ({site.most} may exist)."
+        yield f"Quota: {counted_vms(more, 'more ')} of {site.pool.id} ({site.most} may exist)."
 
 
 def _extra(worked: Worked, row: int, c: Choice) -> float:

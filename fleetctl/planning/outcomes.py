@@ -127,6 +127,11 @@ def cost_on(choice: Choice, site: Site) -> Money | None:
     return share(site.price, choice.gpus, _sku(site).accelerators) if site.price is not None else None
 
 
+def counted_vms(n: int, more: str = "") -> str:
+    """Return "1 VM", "2 VMs", or with `more` ("more "): "1 more VM"."""
+    return f"{n:,} {more}{'VM' if n == 1 else 'VMs'}"
+
+
 def _sku(site: Site) -> Sku:
     if site.sku is None:
         raise ValueError(f"pool {site.pool.id} has no SKU in the catalogue, yet it is a choice")
@@ -141,7 +146,7 @@ def full(base: Outcome, choice: Choice, site: Site) -> Outcome:
         reason, change = Reason(code="capacity.no", text=f"{text}.".replace("..", ".")), "Reserve capacity, or pin a pool of another SKU."
     else:
         what = "count" if pool.provisioned_by == "existing" else "limit"
-        text = f"Pool {pool.id} is full: its {what} of {site.most} VMs leaves no room for {choice.gpus} more GPUs."
+        text = f"Pool {pool.id} is full: its {what} of {counted_vms(site.most)} leaves no room for {choice.gpus} more GPUs."
         reason, change = Reason(code="pool.limit", text=text), f"Raise the {what} of pool {pool.id}."
     return replace(base, kind="infeasible", reason=reason, change=change, fit=choice.fit)
 
@@ -165,6 +170,7 @@ class Bound:
 
     Args:
         paid_until: last day of the commitments that pay for all VMs of the source, "" where they do not.
+        some_paid: that commitments of this pool alone pay for some of its VMs, in words, "" where none does; some_until: their last day.
         is_spread: its source keeps two VMs for another cell of two replicas or more, though their load would fit in one.
         no_wait: why it waits for no release, "" where it may.
         any_cost: it was asked to move also where that is dearer, so only room can keep it.
@@ -173,6 +179,8 @@ class Bound:
     """
 
     paid_until: str = ""
+    some_paid: str = ""
+    some_until: str = ""
     is_spread: bool = False
     no_wait: str = ""
     any_cost: bool = False
@@ -209,8 +217,8 @@ def stays(
         return _no_room(base, best, site, rooms, bound)
     if then >= now:
         text = (
-            f"{sku.gpu} on {site.pool.id} would cost {then - now:.2f} USD/h more: {best.replicas} replicas for {base.replicas} "
-            f"({best.speed.factor:.2f} x the speed, {best.speed.kind}), {extra[best.pool]:.2f} for the move itself."
+            f"{sku.gpu} on {site.pool.id} would cost {then - now:,.2f} USD/h more: {best.replicas:,} replicas for {base.replicas:,} "
+            f"({best.speed.factor:.2f} x the speed, {best.speed.kind}), {extra[best.pool]:,.2f} for the move itself."
         )
         return replace(
             base, reason=Reason(code="price.dearer", text=text), change=_cheaper(site, now, then, best.egress), cost_then=base.cost_now
@@ -235,8 +243,10 @@ def stays(
     text += _two(rooms, best, base)
     if bound.is_spread:
         text += f" Pool {base.source} keeps two VMs: the replicas of each of its other cells stand on two."
-    text += bound.no_wait
     change = f"More cells that may move together; {ASK}"
+    if bound.some_until:
+        change = f"More cells that may move together, or plan again once the commitment ends ({bound.some_until}); {ASK}"
+    text += bound.some_paid + bound.no_wait
     return replace(base, reason=Reason(code="price.whole_vms", text=text), change=change, cost_then=base.cost_now)
 
 
@@ -287,8 +297,9 @@ def _cheaper(site: Site, now: float, then: float, egress: float) -> str:
     """Return below which price the cell would go there."""
     price = float(site.price.amount) if site.price is not None else 0.0
     even = even_price(price, now, then, egress)
-    if even <= 0:
+    if even <= 0 < egress:
         return f"What crosses to another region costs {egress:.2f} USD an hour, as much as the cell does today: at no price of a VM; {ASK}"
-    return (
-        f"It pays below {even:.2f} USD per VM and hour (now {price:.2f}), the move itself included; or with a measured target_speed; {ASK}"
-    )
+    if even < 0.005:
+        return f"It pays at no price of a VM from 0.01 USD an hour up (now {price:,.2f}); with a measured target_speed; {ASK}"
+    below = f"It pays below {even:,.2f} USD per VM and hour (now {price:,.2f}), the move itself included"
+    return f"{below}; or with a measured target_speed; {ASK}"

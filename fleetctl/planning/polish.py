@@ -14,8 +14,8 @@ PASSES = 3
 
 
 @dataclass(slots=True)
-class _Pool:
-    """What one pool holds while moves are taken back: GPUs and cells that need two VMs, of those that stay and those that come."""
+class PoolHeld:
+    """What one pool holds while cells go and come one by one: GPUs and cells that need two VMs, of those that stay and those that come."""
 
     size: float
     idle: float
@@ -47,6 +47,15 @@ class _Pool:
         any_ = self.stay_cells + self.come_cells > 1
         return self.vms(self.stay, self.come - load, self.stay_wide, self.come_wide - wide, self.stay_cells > 0, any_)
 
+    def left(self, load: float, wide: int) -> float:
+        """Return the VMs once one that stays does not."""
+        any_ = self.stay_cells + self.come_cells > 1
+        return self.vms(self.stay - load, self.come, self.stay_wide - wide, self.come_wide, self.stay_cells > 1, any_)
+
+    def entered(self, load: float, wide: int) -> float:
+        """Return the VMs once one more comes."""
+        return self.vms(self.stay, self.come + load, self.stay_wide, self.come_wide + wide, self.stay_cells > 0, True)
+
     def with_(self, load: float, wide: int) -> float:
         """Return the VMs once one more stays."""
         return self.vms(self.stay + load, self.come, self.stay_wide + wide, self.come_wide, True, True)
@@ -62,10 +71,11 @@ def polished(p: Program, pool: Ints) -> Ints:
     moves = np.flatnonzero((pool != p.start) & p.allowed[at, p.start])
     if not len(moves):
         return pool
-    pools = _pools(p, pool)
+    pools = pools_held(p, pool)
     price = p.price.tolist()
     gain = p.load[moves, p.start[moves]] * (p.price / p.size)[p.start[moves]] - p.load[moves, pool[moves]] * (p.price / p.size)[pool[moves]]
-    order = moves[np.argsort(gain - p.move[moves, pool[moves]], kind="stable")].tolist()
+    paid = p.move[moves, pool[moves]] - p.move[moves, p.start[moves]]
+    order = moves[np.argsort(gain - paid, kind="stable")].tolist()
     for _ in range(PASSES):
         left = []
         for w in order:
@@ -73,7 +83,7 @@ def polished(p: Program, pool: Ints) -> Ints:
             there, here, wide = float(p.load[w, q]), float(p.load[w, s]), int(p.spread[w] > 1)
             a, b = pools[q], pools[s]
             change = price[q] * (a.without(there, wide) - a.now()) + price[s] * (b.with_(here, wide) - b.now())
-            if change - float(p.move[w, q]) > TINY:
+            if change - float(p.move[w, q] - p.move[w, s]) > TINY:
                 left.append(w)
                 continue
             a.come, a.come_cells, a.come_wide = a.come - there, a.come_cells - 1, a.come_wide - wide
@@ -87,7 +97,8 @@ def polished(p: Program, pool: Ints) -> Ints:
     return pool
 
 
-def _pools(p: Program, pool: Ints) -> list[_Pool]:
+def pools_held(p: Program, pool: Ints) -> list[PoolHeld]:
+    """Return what each pool holds of an assignment."""
     stays = pool == p.start
     wide: Bools = p.spread > 1
     stay, come = held(p, pool, stays).tolist(), held(p, pool, ~stays).tolist()
@@ -98,4 +109,4 @@ def _pools(p: Program, pool: Ints) -> list[_Pool]:
 
     counts = (count(stays), count(stays & wide), count(~stays), count(~stays & wide))
     fixed = zip(p.size.tolist(), p.idle.tolist(), p.paid.tolist(), p.count.tolist(), p.most.tolist(), strict=True)
-    return [_Pool(*f, stay[i], come[i], *(c[i] for c in counts)) for i, f in enumerate(fixed)]
+    return [PoolHeld(*f, stay[i], come[i], *(c[i] for c in counts)) for i, f in enumerate(fixed)]

@@ -35,7 +35,7 @@ class Program:
         load: (cells, pools) GPUs that a cell takes there, odd sizes rounded up to what packs; only `allowed` entries count.
         least_load: the same without rounding (for the bound); None where nothing was rounded.
         allowed: (cells, pools) where a cell may be; its own pool is always allowed unless the cell is pinned elsewhere.
-        move: (cells, pools) USD/h of moving, spread over the horizon; 0 on the own pool.
+        move: (cells, pools) USD/h of moving, spread over the horizon; on the own pool what staying is fined with, 0 as a rule.
         start: (cells,) pool of today; spread: (cells,) least VMs that a pool with this cell has.
         size: (pools,) GPUs of a VM; price: USD/h of a VM; count, most, idle, paid: VMs today, allowed, of no cell, paid anyway.
         caps: (rows, pools) of shared limits per VM at the peak (kW, GPUs of a vendor, USD/h); limits: (rows,).
@@ -169,7 +169,7 @@ def reduced(p: Program, y: Prices, rows: Ints | slice = slice(None)) -> Floats:
     out += p.move[rows]
     start = p.start[rows]
     at = np.arange(len(start))
-    out[at, start] = load[at, start] * (y.stay + y.both)[start]
+    out[at, start] = load[at, start] * (y.stay + y.both)[start] + p.move[rows][at, start]
     out[~p.allowed[rows]] = np.inf
     return out
 

@@ -25,9 +25,7 @@ class Action(Enum):
     CLEAN_OTHER_REGION = "clean_other_region"
     """Delete what the refused request left behind, then leave the region."""
     OTHER_ZONE = "other_zone"
-    """Drop the zone or take another one; the region may still have room."""
-    RELAX = "relax"
-    """Give up one of the constraints that the message lists."""
+    """Take another zone; the region may still have room. What else the message blames is told: fleetctl gives up none of it by itself."""
     RAISE_QUOTA = "raise_quota"
     """A person must have a quota raised; repeating it changes nothing."""
     FIX_CONFIG = "fix_config"
@@ -70,8 +68,16 @@ AZURE: tuple[Row, ...] = (
     Row(code="SkuNotAvailable", cloud="azure", action=Action.OTHER_PLACE, scope="size", block=_DAY, block_spot=_HOUR),
     Row(code="AllocationFailed", cloud="azure", action=Action.CLEAN_OTHER_REGION, scope="region", block=_HOUR, leaves=True),
     Row(code="ZonalAllocationFailed", cloud="azure", action=Action.OTHER_ZONE, scope="zone", block=_HOUR, leaves=True, rank=6),
-    Row(code="OverconstrainedAllocationRequest", cloud="azure", action=Action.RELAX, scope="zone", block=_HOUR, leaves=True, rank=6),
-    Row(code="OverconstrainedZonalAllocationRequest", cloud="azure", action=Action.RELAX, scope="zone", block=_HOUR, leaves=True, rank=7),
+    Row(code="OverconstrainedAllocationRequest", cloud="azure", action=Action.OTHER_ZONE, scope="zone", block=_HOUR, leaves=True, rank=6),
+    Row(
+        code="OverconstrainedZonalAllocationRequest",
+        cloud="azure",
+        action=Action.OTHER_ZONE,
+        scope="zone",
+        block=_HOUR,
+        leaves=True,
+        rank=7,
+    ),
     Row(code="OperationNotAllowed", cloud="azure", action=Action.RAISE_QUOTA, scope="region", needs=("quota",), block=_TEN, rank=6),
     Row(code="QuotaExceeded", cloud="azure", action=Action.RAISE_QUOTA, scope="region", block=_TEN, rank=4),
     Row(code="VMMarketplaceInvalidInput", cloud="azure", action=Action.FIX_CONFIG, leaves=True),
@@ -99,7 +105,7 @@ AWS: tuple[Row, ...] = (
     Row(code="UnfulfillableCapacity", cloud="aws", action=Action.OTHER_PLACE, scope="zone", block=_HOUR),
     Row(code="ReservationCapacityExceeded", cloud="aws", action=Action.OTHER_PLACE, scope="zone", block=_TEN),
     Row(code="Unsupported", cloud="aws", action=Action.OTHER_ZONE, scope="zone", block=_DAY, rank=4),
-    Row(code="SpotMaxPriceTooLow", cloud="aws", action=Action.RELAX, scope="spot", block=_HOUR),
+    Row(code="SpotMaxPriceTooLow", cloud="aws", action=Action.OTHER_PLACE, scope="spot", block=_HOUR),
     Row(code="MaxSpotInstanceCountExceeded", cloud="aws", action=Action.RAISE_QUOTA, scope="spot", block=_TEN),
     Row(code="VcpuLimitExceeded", cloud="aws", action=Action.RAISE_QUOTA, scope="region", block=_TEN),
     Row(code="InstanceLimitExceeded", cloud="aws", action=Action.RAISE_QUOTA, scope="region", block=_TEN),
@@ -144,12 +150,10 @@ PHRASES: tuple[tuple[str, str], ...] = (
 AWS: the status text of a scaling activity). Lower case; the first that fits counts."""
 
 CONSTRAINTS: tuple[tuple[str, str], ...] = (
-    ("availability zone", "zone"),
-    ("ephemeral", "ephemeral_os_disk"),
-    ("accelerated networking", "accelerated_networking"),
-    ("proximity placement", "proximity_placement_group"),
-    ("pinned to a specific", "subscription_pinning"),
-    ("availability set", "availability_set"),
-    ("vm size", "size"),
+    ("availability zone", "zones"),
+    ("ephemeral", "os_disk"),
+    ("proximity placement", "placement"),
+    ("availability set", "placement"),
+    ("vm size", "sizes"),
 )
-"""Words of an Overconstrained message and the setting of ours that each names."""
+"""Words of an Overconstrained message and the setting of a pool (pool.NAME.SETTING) by which its owner can give way."""

@@ -64,7 +64,7 @@ class Trouble:
     Args:
         action: exactly one; scope: what is closed, for `block`.
         leaves: something half made may be left behind and must be looked for.
-        constraints: settings of ours that the message blames, for RELAX.
+        constraints: settings of the pool that an Overconstrained message blames; a person may give way, fleetctl never does by itself.
         wait: for WAIT_RETRY, how long.
     """
 
@@ -104,9 +104,15 @@ def classify(answer: object, *, priority: Priority = "regular", status: int = 0,
         leaves=row.leaves,
         text=text,
         quota=quota,
-        constraints=tuple(name for word, name in CONSTRAINTS if word in whole.lower()) if row.action is Action.RELAX else (),
+        constraints=_blamed(row, whole.lower()),
         wait=_wait(whole, retry_after_s) if row.action is Action.WAIT_RETRY else timedelta(),
     )
+
+
+def _blamed(row: Row, lower: str) -> tuple[str, ...]:
+    if not row.code.startswith("Overconstrained"):
+        return ()
+    return tuple(dict.fromkeys(setting for word, setting in CONSTRAINTS if word in lower))
 
 
 def _texts(answer: object, depth: int) -> Iterator[str]:

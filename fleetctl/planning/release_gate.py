@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
 
@@ -47,6 +49,7 @@ def release_checks(
     shown: Mapping[CellId, int | None],
     drills: Mapping[CellId, Drill],
     now: Instant,
+    gone: Collection[str] = (),
 ) -> tuple[Check, ...]:
     """Return what must hold, with what is so now; every one must be ok.
 
@@ -54,47 +57,79 @@ def release_checks(
         rollouts: the current one of every cell that ever moved; shown: what each router sends to the target, basis points (None: silent),
             of the `strays` too.
         drills: the newest rehearsal per cell.
+        gone: routers, or cells whose router the fleet file has no more, that a person says are gone for good; one that answers is not.
     """
     leaving = {c.id for c in fleet.cells if c.source == pool} | {c for c, r in rollouts.items() if r.spec.source == pool}
     coming = {c for c, r in rollouts.items() if r.spec.target == pool and c not in leaving}
-    checks = [_left(pool, c, rollouts.get(c), shown.get(c)) for c in sorted(leaving)]
-    checks += [_not_there(pool, c, rollouts[c], shown.get(c)) for c in sorted(coming)]
-    checks += [x for c in strays(pool, fleet, rollouts) if (x := _moved_elsewhere(pool, c, shown.get(c))) is not None]
+    routers = {c.id: c.router.name for c in fleet.cells}
+    served = {c: _Shown(bp=shown.get(c), router=routers.get(c, str(c)), is_gone=bool({str(c), routers.get(c)} & {*gone})) for c in shown}
+    silent = _Shown(bp=None, router="", is_gone=False)
+    checks = [_left(pool, c, rollouts.get(c), served.get(c, silent)) for c in sorted(leaving)]
+    checks += [_not_there(pool, c, rollouts[c], served.get(c, silent)) for c in sorted(coming)]
+    checks += _moved_elsewhere(pool, {c: served.get(c, silent) for c in strays(pool, fleet, rollouts)})
     checks += [_rehearsed(c, drills.get(c), now) for c in sorted(leaving)]
     checks += _paid(pool, fleet, now)
     return tuple(checks) or (Check(name="traffic", ok=True, detail=f"no cell was ever routed to {pool}"),)
 
 
-def _left(pool: PoolId, cell: CellId, r: Rollout | None, shown_bp: int | None) -> Check:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shown:
+    """What a cell's router sends to the target, basis points; None where it is silent, and whether it is said to be gone for good."""
+
+    bp: int | None
+    router: str
+    is_gone: bool
+
+    @property
+    def silence(self) -> str:
+        """What its silence means, in words."""
+        if self.is_gone:
+            return f"router {self.router} does not answer, and is said to be gone for good"
+        return f"its router does not answer, so nothing proves where it is served.{self.way}"
+
+    @property
+    def way(self) -> str:
+        """How to say that it is gone."""
+        return f" Where it is gone for good, or never was: --router-gone {self.router}" if self.router else ""
+
+
+def _left(pool: PoolId, cell: CellId, r: Rollout | None, shown: _Shown) -> Check:
     name = f"traffic of {cell}"
     if r is None or r.spec.source != pool:
         return Check(name=name, ok=False, detail=f"it runs on {pool} and has not moved")
     if r.ended != "complete":
         at = r.ended.replace("_", " ") or f"{r.phase} at {r.weight_bp / 100:g} %"
         return Check(name=name, ok=False, detail=f"its soak is not over: {at}")
-    if shown_bp is None:
-        return Check(name=name, ok=False, detail="its router does not answer, so nothing proves where it is served")
-    if shown_bp != FULL_BP:
-        return Check(name=name, ok=False, detail=f"its router shows {shown_bp / 100:g} % on {r.spec.target}, not 100 %")
+    if shown.bp is None:
+        return Check(name=name, ok=shown.is_gone, detail=f"soak is over; {shown.silence}")
+    if shown.bp != FULL_BP:
+        return Check(name=name, ok=False, detail=f"its router shows {shown.bp / 100:g} % on {r.spec.target}, not 100 %")
     return Check(name=name, ok=True, detail=f"100 % on {r.spec.target}, soak is over")
 
 
-def _not_there(pool: PoolId, cell: CellId, r: Rollout, shown_bp: int | None) -> Check:
+def _not_there(pool: PoolId, cell: CellId, r: Rollout, shown: _Shown) -> Check:
     name = f"traffic of {cell}"
-    if shown_bp is None:
-        return Check(name=name, ok=False, detail="its router does not answer, so nothing proves where it is served")
-    if shown_bp > 0:
-        return Check(name=name, ok=False, detail=f"{pool} serves {shown_bp / 100:g} % of it")
+    if shown.bp is None and not shown.is_gone:
+        return Check(name=name, ok=False, detail=shown.silence)
+    if shown.bp:
+        return Check(name=name, ok=False, detail=f"{pool} serves {shown.bp / 100:g} % of it")
     if not r.ended:
         return Check(name=name, ok=False, detail=f"it is on its way to {pool} ({r.phase}). Run: fleetctl abort {cell}")
-    return Check(name=name, ok=True, detail=f"0 % on {pool}: {r.ended.replace('_', ' ')}")
+    how = f"0 % on {pool}" if shown.bp is not None else shown.silence
+    return Check(name=name, ok=True, detail=f"{how}: {r.ended.replace('_', ' ')}")
 
 
-def _moved_elsewhere(pool: PoolId, cell: CellId, shown_bp: int | None) -> Check | None:
-    if not shown_bp:
-        return None
-    text = f"its router shows {shown_bp / 100:g} % on a target, and no migration of it is on record here: {pool} may serve it"
-    return Check(name=f"traffic of {cell}", ok=False, detail=text)
+def _moved_elsewhere(pool: PoolId, strays: Mapping[CellId, _Shown]) -> Iterator[Check]:
+    """Yield what routers say of cells that no migration on record here moves: one that is silent, once, may serve any of its cells."""
+    mute = Counter(s for s in strays.values() if s.bp is None)
+    for s, cells in mute.items():
+        what = f"{cells} cells" if cells > 1 else "a cell"
+        meaning = "is said to be gone for good" if s.is_gone else f"may serve {what} from {pool}.{s.way}"
+        yield Check(name=f"router {s.router}", ok=s.is_gone, detail=f"it does not answer, and {meaning}")
+    for cell, s in strays.items():
+        if s.bp:
+            text = f"its router shows {s.bp / 100:g} % on a target, and no migration of it is on record here: {pool} may serve it"
+            yield Check(name=f"traffic of {cell}", ok=False, detail=text)
 
 
 def _rehearsed(cell: CellId, drill: Drill | None, now: Instant) -> Check:

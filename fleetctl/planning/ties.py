@@ -11,9 +11,10 @@ from fleetctl.planning.assemble import Asked
 from fleetctl.planning.commitments import scoped, units_of
 from fleetctl.planning.cover import covered
 from fleetctl.planning.given import Inputs
-from fleetctl.planning.outcomes import Bound
+from fleetctl.planning.outcomes import Bound, counted_vms
 from fleetctl.planning.placement import SPREAD
-from fleetctl.planning.program import TINY, cost_of, held, vms_of
+from fleetctl.planning.polish import pools_held
+from fleetctl.planning.program import TINY, held, saved
 from fleetctl.planning.rooms import Rooms, rooms_of
 from fleetctl.planning.stages import Stage, Staged
 
@@ -29,6 +30,7 @@ class Ties:
         went = np.flatnonzero(last.answer.pool != first.program.start).tolist()
         self._after = {name for w in went for name in asked[w].workload.after}
         self._paid = _paid_vms(last)
+        self._held = pools_held(last.program, last.answer.pool)
         self._load = held(last.program, last.answer.pool)
         wide = last.program.spread >= SPREAD
         self._wide = np.bincount(last.answer.pool[wide], minlength=last.program.pools)
@@ -48,6 +50,8 @@ class Ties:
         is_paid = self._paid[source] > 0 and vms <= self._paid[source] + TINY
         bound = Bound(
             paid_until=self._until(source) if is_paid else "",
+            some_paid=self._some_paid(source),
+            some_until=self._own_until(source) if p.paid[source] > 0 else "",
             is_spread=vms == SPREAD and others > 0 and rest <= float(p.size[source]) + TINY,
             no_wait=no_wait,
             any_cost=self._given.options.allow_dearer,
@@ -57,22 +61,36 @@ class Ties:
 
     def _alone(self, w: int, pool: int) -> tuple[int, int, float]:
         """Return the VMs of its source that go and of a pool that come if one more cell moved there, and USD per hour more in all."""
-        p, answer = self._last.program, self._last.answer
-        trial = answer.pool.copy()
-        trial[w] = pool
-        then, _ = vms_of(p, trial)
-        source = int(answer.pool[w])
-        more = cost_of(p, trial, then) - answer.cost
-        return round(float(answer.vms[source] - then[source])), round(float(then[pool] - answer.vms[pool])), more
+        p, source, wide = self._last.program, int(self._last.answer.pool[w]), int(self._last.program.spread[w] > 1)
+        vms = self._last.answer.vms.astype(np.float64)
+        then = vms.copy()
+        then[source] = self._held[source].left(float(p.load[w, source]), wide)
+        then[pool] = self._held[pool].entered(float(p.load[w, pool]), wide)
+        more = float(p.price @ (then - vms) + p.move[w, pool] - p.move[w, source]) - saved(p, then) + saved(p, vms)
+        return round(float(vms[source] - then[source])), round(float(then[pool] - vms[pool])), more
+
+    def _some_paid(self, source: int) -> str:
+        """Return in words how many VMs of a pool commitments of its own pay for, "" where none."""
+        n = round(float(self._last.program.paid[source]))
+        if not n:
+            return ""
+        named = f"{counted_vms(n)} of {self._given.sites[source].pool.id} {'is' if n == 1 else 'are'}"
+        return f" {named} paid for until {self._own_until(source)} (commitment), used or not."
+
+    def _own_until(self, source: int) -> str:
+        """Return the last day of the commitments of this pool alone."""
+        pool, today = self._given.sites[source].pool.id, self._given.now.date().isoformat()
+        return max((c.until for c in self._given.fleet.commitments if c.scope is None and c.pool == pool and c.until >= today), default="")
 
     def _paid_until(self, source: int) -> str:
         """Return the last day of the commitments that count for a pool today."""
         given = self._given
-        site, today = given.sites[source], given.now.date().isoformat()
         by_scope = scoped(given.fleet, given.now)
         units, _ = units_of(by_scope, given.sites, given.catalog)
-        days = [c.until for c in given.fleet.commitments if c.scope is None and c.pool == site.pool.id and c.until >= today]
-        return max([*days, *(c.until for c, row in zip(by_scope, units, strict=True) if row[source] > 0)], default="")
+        return max(
+            [self._own_until(source), *(c.until for c, row in zip(by_scope, units, strict=True) if row[source] > 0)],
+            default="",
+        )
 
 
 def _paid_vms(last: Stage) -> list[float]:

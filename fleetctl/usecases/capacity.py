@@ -84,7 +84,7 @@ class CapacityPorts:
     Args:
         leftovers, source: of the cloud that a pool is in; places: where it may be made, what was asked for first.
         keeps: some machines that were had are kept where the rest cannot be had; else they are given up for a place that has all.
-        price: of one machine, USD per hour, None where unknown.
+        price: of one machine of a pool at the place that the spec names, USD per hour, None where unknown.
         shown: called with every plan before it is applied.
         is_gone: tells whether the holder of a lease is known to be dead.
         reached: called with the name of each step of the saga once it is on record (tests stop there).
@@ -101,7 +101,7 @@ class CapacityPorts:
     source: Callable[[PoolSpec], CapacitySource | None] = no_source
     places: Callable[[PoolSpec], tuple[Candidate, ...]] = only_place
     keeps: Callable[[PoolSpec], bool] = lambda _: True
-    price: Callable[[Candidate], Decimal | None] = lambda _: None
+    price: Callable[[PoolSpec], Decimal | None] = lambda _: None
     shown: Shown = lambda *_: None
     reached: Callable[[str], None] = lambda _: None
     is_gone: Callable[[str], bool] = lambda _: False

@@ -51,14 +51,14 @@ def capacity(
     fleet: Fleet,
     oracle: Oracle,
     places: Callable[[PoolSpec], tuple[Candidate, ...]],
-    source: Callable[[str], CapacitySource | None],
+    source: Callable[[PoolSpec], CapacitySource | None],
     *,
     pool: str = "",
 ) -> tuple[PoolCapacity, ...]:
     """Return what may be had for every pool that fleetctl provisions, or for one.
 
     Args:
-        places: allowed for a pool; source: by stack; pool: its name, "" for all.
+        places: allowed for a pool; source: that a pool's cloud is read by; pool: its name, "" for all.
     """
     rows = []
     for p in fleet.pools:
@@ -66,6 +66,6 @@ def capacity(
             continue
         spec = PoolSpec(pool=p.id, vendor=p.vendor, sku=p.sku, region=p.region, count=p.limit, priority=p.priority, stack=p.provisioned_by)
         need = max(p.limit - p.count, 0)
-        verdicts = tuple(oracle.at(place, need, source(p.provisioned_by)) for place in places(spec))
+        verdicts = tuple(oracle.at(place, need, source(spec)) for place in places(spec))
         rows.append(PoolCapacity(pool=p, count=need, verdicts=verdicts))
     return tuple(rows)

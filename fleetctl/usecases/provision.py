@@ -21,7 +21,7 @@ from fleetctl.domain.people import Diagnostic
 from fleetctl.domain.plan import Plan
 from fleetctl.domain.pool import Host, PoolSpec
 from fleetctl.domain.provision import Progress, Provisioned, ProvisionFailure, ProvisionPlan
-from fleetctl.errors import CapacityUnavailable, CredentialsMissing, FleetctlError, LeaseHeld, ProvisionFailed
+from fleetctl.errors import CapacityUnavailable, CredentialsMissing, FleetctlError, Interrupted, ProvisionFailed
 from fleetctl.planning.capacity import ranked, still_open
 from fleetctl.planning.check_delta import ALLOWED, check_delta, cost_of_delta
 from fleetctl.planning.check_provision import LAB_TYPES, check_provision
@@ -31,7 +31,7 @@ from fleetctl.ports.capacity import Leftovers, Provisioner
 from fleetctl.ports.state import Lease
 from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, ProvisionOutcome, held_pools, note, still_held, take
 from fleetctl.usecases.leftovers import beside, failed_since, in_use, remove
-from fleetctl.usecases.provision_causes import explained, given_up, no_place, of_disk, standing
+from fleetctl.usecases.provision_causes import all_of, explained, given_up, guarded, no_place, of_disk, standing, stopped
 
 MOST_TRIES = 12
 MOST_WAITS = 3
@@ -42,7 +42,7 @@ _LOOK = timedelta(seconds=1)
 _EXISTS = re.compile(r'ID\s+"([^"]{1,600})"\s+already exists', re.IGNORECASE)
 _ADDRESS = re.compile(r"[A-Za-z_][\w.\[\]\"-]{1,500}\Z")
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")
-_ELSEWHERE = frozenset({Action.OTHER_PLACE, Action.CLEAN_OTHER_REGION, Action.OTHER_ZONE, Action.RELAX, Action.RAISE_QUOTA})
+_ELSEWHERE = frozenset({Action.OTHER_PLACE, Action.CLEAN_OTHER_REGION, Action.OTHER_ZONE, Action.RAISE_QUOTA})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,7 +81,7 @@ def provision(
 ) -> tuple[ProvisionOutcome, ...]:
     """Plan, show, check and apply each of the plan's pools; a rerun goes on where the last one stopped.
 
-    A pool that fails does not keep the others from being made; its error is raised when they are done.
+    A pool that fails does not keep the others from being made; its error is raised when they are done, or when somebody stops the run.
 
     Args:
         run: folder for the saved plan files.
@@ -91,7 +91,8 @@ def provision(
     Raises:
         ProvisionFailed: provision.refused with every finding, provision.disk_full, provision.provider_missing, provision.exists,
             provision.several, or what Terraform said; CapacityUnavailable: capacity.no, capacity.quota, capacity.exhausted;
-            CredentialsMissing: credentials.refused; LeaseHeld: lease.held, lease.lost; Interrupted: provision.interrupted.
+            CredentialsMissing: credentials.refused; LeaseHeld: lease.held, lease.lost; PlanStale: provision.stale;
+            Interrupted: provision.interrupted, with the pools that had failed before.
     """
     outcomes: list[ProvisionOutcome] = []
     failed: list[tuple[PoolId, FleetctlError]] = []
@@ -101,15 +102,14 @@ def provision(
         try:
             outcomes.append(_pool(spec, plan, fleet, run, ports, on, (apply, refuse)))
             done(outcomes[-1])
-        except (ProvisionFailed, CapacityUnavailable, CredentialsMissing, LeaseHeld) as e:
+        except (Interrupted, KeyboardInterrupt) as e:
+            if not failed:
+                raise
+            raise stopped(spec.pool, e, failed) from None
+        except FleetctlError as e:
             failed.append((spec.pool, e))
-    if len(failed) == 1:
-        raise failed[0][1]
     if failed:
-        lines = tuple(line for pool, e in failed for line in (f"{pool}: {e}", *(f"  {d}" for d in e.details)))
-        raise ProvisionFailed(
-            "provision.several", f"{len(failed)} pools failed.", hint="Mend the causes, then run: fleetctl provision", details=lines
-        )
+        raise all_of(failed)
     return tuple(outcomes)
 
 
@@ -171,7 +171,12 @@ def _intent(spec: PoolSpec, fleet: Fleet, lease: Lease, ports: CapacityPorts, pr
 
 
 def _preview(s: _Saga, refuse: bool) -> ProvisionOutcome:
-    shown, findings = _planned(s, s.intent.place, refuse=refuse)
+    try:
+        shown, findings = _planned(s, s.intent.place, refuse=refuse)
+    except ProvisionFailed as e:
+        if refuse or e.code != "provision.refused":
+            raise
+        shown, findings = guarded(s.spec, e)
     return ProvisionOutcome(
         spec=_at(s, s.intent.place),
         shown=shown,
@@ -180,7 +185,7 @@ def _preview(s: _Saga, refuse: bool) -> ProvisionOutcome:
         hosts=s.provisioner.outputs(s.spec.pool),
         place=s.intent.place,
         orphans=_orphans(s),
-        usd_per_hour=cost_of_delta(shown, s.ports.price(s.intent.place)),
+        usd_per_hour=cost_of_delta(shown, s.ports.price(_at(s, s.intent.place))),
     )
 
 
@@ -254,7 +259,7 @@ def _tries(s: _Saga) -> tuple[str, ...]:
 def _try(s: _Saga, place: Candidate) -> ProvisionOutcome | Trouble:
     s.number += 1
     shown, findings = _planned(s, place)
-    cost = cost_of_delta(shown, s.ports.price(place))
+    cost = cost_of_delta(shown, s.ports.price(_at(s, place)))
     _put(s, "applying", place=place, digest_=shown.digest)
     s.ports.reached("planned")
     done: Provisioned | None = None

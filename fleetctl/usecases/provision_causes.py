@@ -6,9 +6,13 @@ import errno
 from collections.abc import Collection, Sequence
 
 from fleetctl.domain.capacity import Leftover, ProvisionIntent
-from fleetctl.domain.ids import PoolId
+from fleetctl.domain.ids import PoolId, Sha256
+from fleetctl.domain.people import Diagnostic
 from fleetctl.domain.plan import Plan
+from fleetctl.domain.pool import PoolSpec
+from fleetctl.domain.provision import ProvisionPlan
 from fleetctl.errors import CapacityUnavailable, CredentialsMissing, FleetctlError, Interrupted, ProvisionFailed
+from fleetctl.planning.check_provision import is_guard
 from fleetctl.planning.provision_codes import Action
 from fleetctl.planning.provision_errors import Trouble, classify
 from fleetctl.ports.state import Records
@@ -87,12 +91,46 @@ def no_place(pool: PoolId, last: Trouble, tried: int, details: tuple[str, ...]) 
             hint="Ask for more quota at the cloud (days, not minutes), then run: fleetctl provision",
             details=details,
         )
+    blamed = ", ".join(f"pool.{pool}.{name}" for name in last.constraints)
+    way = (f"the cloud blames {blamed}: change these to give way; fleetctl gives up none by itself",) if blamed else ()
     return CapacityUnavailable(
         "capacity.exhausted",
         f"pool {pool}: every allowed place refused ({tried} tried); no machine was left behind.",
         hint="Reserve capacity, allow more places, or wait. Run: fleetctl capacity",
-        details=details,
+        details=(*way, *details),
     )
+
+
+def all_of(failed: Sequence[tuple[PoolId, FleetctlError]]) -> FleetctlError:
+    """Return the one error of the pools that failed, at least one."""
+    if len({(e.code, e.message) for _, e in failed}) == 1:  # such as no Terraform to run
+        return failed[0][1]
+    return ProvisionFailed(
+        "provision.several",
+        f"{len(failed)} pools failed.",
+        hint="Mend the causes, then run: fleetctl provision",
+        details=_lines(failed),
+    )
+
+
+def stopped(pool: PoolId, e: Interrupted | KeyboardInterrupt, failed: Sequence[tuple[PoolId, FleetctlError]]) -> Interrupted:
+    """Return the error of a run that was stopped at a pool after others had failed."""
+    details = e.details if isinstance(e, Interrupted) else ()
+    said = e.message if isinstance(e, Interrupted) else f"provisioning {pool}: stopped"
+    before = ("failed before it was stopped:", *(f"  {line}" for line in _lines(failed)))
+    return Interrupted("provision.interrupted", said, hint="To go on, run: fleetctl provision", details=(*details, *before))
+
+
+def _lines(failed: Sequence[tuple[PoolId, FleetctlError]]) -> tuple[str, ...]:
+    return tuple(line for pool, e in failed for line in (f"{pool}: {e}", *(f"  {d}" for d in e.details)))
+
+
+def guarded(spec: PoolSpec, e: ProvisionFailed) -> tuple[ProvisionPlan, tuple[Diagnostic, ...]]:
+    """Return what is shown of a pool whose plan prevent_destroy stopped, where it is only looked at: no plan, and why there is none."""
+    shown = ProvisionPlan(
+        pools=(spec.pool,), path="", digest=Sha256(""), changes=(), state_lineage="", state_serial=0, stack=spec.stack, tool=""
+    )
+    return shown, (Diagnostic(severity="error", code=e.code, text=e.message, path=spec.pool),)
 
 
 def explained(e: ProvisionFailed) -> FleetctlError:
@@ -108,7 +146,7 @@ def explained(e: ProvisionFailed) -> FleetctlError:
     ):
         hint = "Allow the registry, or name a mirror in TF_CLI_CONFIG_FILE. Run: fleetctl doctor"
         return ProvisionFailed("provision.provider_missing", f"a Terraform provider cannot be had: {e.message}", hint=hint)
-    if "prevent_destroy" in low or "instance cannot be destroyed" in low:
+    if is_guard(e):
         text = f"the Terraform plan would destroy a host that serves, and prevent_destroy stands in its way: {e.message}"
         return ProvisionFailed("provision.refused", text, hint="Look at it: fleetctl provision --dry-run", details=e.details)
     words = ("could not acquire access token", "no valid credential sources", "building account")

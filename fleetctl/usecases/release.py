@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from fleetctl.domain.capacity import Leftover, ProvisionIntent
 from fleetctl.domain.event import Event
@@ -34,19 +35,22 @@ class ReleasePorts:
     Args:
         run: folder for what this run writes.
         shown: what a cell's router routes to its target, basis points; None where it does not answer.
-        look: asks every source of the inventory that can see machines; () where the fleet file names none.
+        look: asks every source of the inventory that can see machines; None where the fleet file names none.
         unhold: puts back the minimum that was held at a pool's autoscaler; raises LeaseHeld.
     """
 
     capacity: CapacityPorts
     run: Path
     shown: Callable[[CellId], int | None]
-    look: Callable[[], tuple[Facts | Gap, ...]] = tuple
+    look: Callable[[], tuple[Facts | Gap, ...] | None] = lambda: None
     unhold: Callable[[PoolId], tuple[tuple[CellId, Said], ...]] = lambda _: ()
 
 
-def view(pool: PoolId, fleet: Fleet, ports: ReleasePorts, *, handoff: bool) -> ReleaseView:
+def view(pool: PoolId, fleet: Fleet, ports: ReleasePorts, *, handoff: bool, gone: Sequence[str] = ()) -> ReleaseView:
     """Return what stands in the way of giving a pool back; changes nothing.
+
+    Args:
+        gone: routers that do not answer, and of which a person says that they are gone for good.
 
     Raises:
         ProvisionFailed: release.not_ours (asked to destroy what others built), release.ours (asked to hand off what we made).
@@ -64,12 +68,15 @@ def view(pool: PoolId, fleet: Fleet, ports: ReleasePorts, *, handoff: bool) -> R
     role = role_of(pool, fleet, rollouts)
     hosts = _hosts(pool, fleet, c.records)
     last = c.records.get(Release, pool)
-    if last is not None and last.step not in FINISHED and (last.hosts, last.role) == (hosts, role):
+    is_handed_over = last is not None and last.kind == "handoff" and last.step in ("handed_over", "gone")
+    said = last.gone if last is not None and is_handed_over and not gone else tuple(sorted(set(gone)))
+    if last is not None and (is_handed_over or last.step not in FINISHED) and (last.hosts, last.role, last.gone) == (hosts, role, said):
         asked = last
     else:
-        asked = Release(pool=pool, kind="handoff" if handoff else "ours", hosts=hosts, role=role, asked_by=c.actor, at=c.clock.now())
+        kind: Literal["ours", "handoff"] = "handoff" if handoff else "ours"
+        asked = Release(pool=pool, kind=kind, hosts=hosts, role=role, asked_by=c.actor, at=c.clock.now(), gone=said)
     drills = {d.cell: d for d in c.records.all(Drill) if d.cell is not None}
-    checks = release_checks(pool, fleet, rollouts, {x: ports.shown(x) for x in touched}, drills, c.clock.now())
+    checks = release_checks(pool, fleet, rollouts, {x: ports.shown(x) for x in touched}, drills, c.clock.now(), said)
     approved = _approved(asked, c.records)
     needed = 0 if role == "unused" else fleet.policy.approvals
     standing = _standing(pool, fleet, c, hosts) if is_ours else ()
@@ -159,7 +166,8 @@ def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[
         What was found by tag beside the state, and removed.
 
     Raises:
-        StillPending: pending.release; ProvisionFailed: release.not_gone, provision.destroy_failed, provision.locked; LeaseHeld: lease.held.
+        StillPending: pending.release; ProvisionFailed: release.unknown, release.unplanned, release.not_gone,
+            provision.destroy_failed, provision.locked; LeaseHeld: lease.held.
     """
     ask(found, ports)
     c, release = ports.capacity, found.release
@@ -169,7 +177,8 @@ def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[
     spec = _spec(pool.id, fleet)
     lease = take(c, release.pool)
     try:
-        now = view(pool.id, fleet, ports, handoff=False)
+        _require_known(spec, c)
+        now = view(pool.id, fleet, ports, handoff=False, gone=release.gone)
         if now.release.digest != release.digest:
             text = f"the hosts of {pool.id}, or what serves on them, have changed since the release was asked for."
             raise PlanStale("release.changed", text, hint=f"Run: fleetctl release {pool.id}")
@@ -187,6 +196,20 @@ def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[
     finally:
         c.store.release(lease)
     return gone
+
+
+def _require_known(spec: PoolSpec, c: CapacityPorts) -> None:
+    """Refuse to call a pool destroyed of which this workspace knows nothing: another one may have made it, and keep its state.
+
+    Raises:
+        ProvisionFailed: release.unknown.
+    """
+    if c.records.get(ProvisionIntent, spec.pool) is not None or c.records.get(PoolHosts, spec.pool) is not None:
+        return
+    if not c.provisioner(spec).ids(spec.pool):
+        text = f"this workspace never made pool {spec.pool}, and has no Terraform state of it; nothing was changed."
+        hint = f"Where another workspace made it, run there: fleetctl release {spec.pool}"
+        raise ProvisionFailed("release.unknown", text, hint=hint)
 
 
 def _forget_place(c: CapacityPorts, pool: PoolId) -> None:
@@ -296,21 +319,26 @@ class Verified:
 
 
 def verify(release: Release, fleet: Fleet, ports: ReleasePorts) -> Verified:
-    """Look whether a handed-over pool's machines are gone; a source that cannot be read proves nothing.
+    """Look whether a handed-over pool's machines are gone; a source that cannot be read, or never saw them, proves nothing.
 
     A machine is the pool's by its tag, by a host's name or address, or by its size and region where no other pool has these.
     """
-    seen = ports.look()
+    c, seen = ports.capacity, ports.look()
+    if seen is None:
+        return Verified(still=(), blind="the fleet file names no source that sees its machines (sources: azure, aws, ...)")
+    release = c.records.get(Release, release.pool) or release
     gaps = [g for g in seen if isinstance(g, Gap)]
     facts = [f for f in seen if isinstance(f, Facts)]
-    if not facts and not gaps:
-        return Verified(still=(), blind="the fleet file names no source that sees its machines (sources: azure, aws, ...)")
     still = tuple(sorted({f"{_name(f)} ({f.source})" for f in facts if _is_of(f, release, fleet)}))
     if still:
+        if not release.seen:
+            c.records.put(release.pool, replace(release, seen=True))
         return Verified(still=still)
     if gaps:
         return Verified(still=(), blind=f"{gaps[0].source} could not tell: {gaps[0].reason}")
-    c = ports.capacity
+    if not release.seen:
+        text = "no source has seen its machines since it was handed over, so none can tell that they are gone; do the sources look there?"
+        return Verified(still=(), blind=text)
     if release.step != "gone":
         c.records.put(release.pool, replace(release, step="gone"))
         _note(c.store, c.clock, c.actor, "release.gone", f"{release.pool}: no source sees its machines any more", release)
@@ -354,4 +382,5 @@ def machines_only(seen: Sequence[Facts | Gap]) -> tuple[Facts | Gap, ...]:
 
 def _note(store: Store, clock: Clock, actor: Actor, kind: str, text: str, release: Release) -> None:
     data = {"pool": release.pool, "release": release.id, "digest": release.digest}
+    data |= {"routers_gone": ", ".join(release.gone)} if release.gone else {}
     store.append((Event(at=clock.now(), kind=kind, actor=actor, text=text, data=data),))

@@ -30,6 +30,7 @@ WHY = {
     "lane.": "its lane",
     "vendor.already": "on AMD already",
     "catalog.": "unknown VM size",
+    "catalog.announced": "announced, not measured",
     "residency": "residency",
     "pool.none": "no pool",
     "pool.region": "residency",

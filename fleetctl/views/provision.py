@@ -10,7 +10,7 @@ from decimal import Decimal
 from fleetctl.domain.capacity import ProvisionIntent
 from fleetctl.domain.people import Diagnostic, Signal
 from fleetctl.domain.pool import PoolSpec
-from fleetctl.domain.provision import CapacityVerdict, ProvisionPlan, ResourceChange
+from fleetctl.domain.provision import CapacityVerdict, PriceFrom, ProvisionPlan, ResourceChange
 from fleetctl.domain.units import Instant
 from fleetctl.rollout.notices import notice_text
 from fleetctl.usecases.capacity import ProvisionOutcome
@@ -22,6 +22,9 @@ from fleetctl.views.progress import without_modules
 
 _SIGNS = {"create": "+", "update": "~", "delete": "-"}
 _WORDS = {"create": "to make", "update": "to change", "delete": "to remove"}
+_BILLED = {"azurerm_capacity_reservation": "billed from its making, used or not"}
+"""What else costs as much as a machine and is never summed up.
+Source: Microsoft Learn "On-demand capacity reservation"; read 2026-11-30."""
 _MACHINES = ("azurerm_linux_virtual_machine", "aws_instance", "aws_autoscaling_group", "terraform_data")
 _KEY = re.compile(r'\["([^"]+)"\]\Z')
 _MOST_HOSTS = 8
@@ -38,11 +41,13 @@ CAPACITY_COLUMNS = (
 _LEGEND = "yes: reserved places are free. no: trying is known to be vain. unknown: only a try can tell (no cloud says what it has left)."
 
 
-def plan_lines(spec: PoolSpec, shown: ProvisionPlan, usd_per_hour: Decimal | None, *, width: int = WIDTH) -> tuple[str, ...]:
+def plan_lines(
+    spec: PoolSpec, shown: ProvisionPlan, usd_per_hour: Decimal | None, *, by: PriceFrom = "list", width: int = WIDTH
+) -> tuple[str, ...]:
     """Return a Terraform plan as a person reads it: where, machines first, the rest summed up, the cost.
 
     Args:
-        width: of the terminal, columns.
+        by: whose price the cost is by; width: of the terminal, columns.
     """
     where = f"{spec.region}, zone {spec.zone}" if spec.zone else spec.region
     lines = [f"pool/{spec.pool}: {spec.count} x {spec.sku}", f"  in {where}, {_terms(spec.priority)}"]
@@ -50,7 +55,7 @@ def plan_lines(spec: PoolSpec, shown: ProvisionPlan, usd_per_hour: Decimal | Non
     if shown.is_empty and shown.outputs_change:
         lines.append("  ~ which hosts these are, as the cloud has them now: written down")
     if not shown.is_empty:
-        lines.append(f"  cost: {_cost(usd_per_hour, spec.priority)}")
+        lines.append(f"  cost: {_cost(usd_per_hour, spec.priority, by)}")
         lines.append(f"  by: stack {shown.stack}, {shown.tool}, plan {shown.digest[:16]}...")
     return tuple(_fitted(lines, width))
 
@@ -61,8 +66,8 @@ def _changes(shown: ProvisionPlan) -> Iterator[str]:
         signs = "/".join(_SIGNS[a] for a in c.actions if a in _SIGNS)
         if not signs:
             continue
-        if c.type in _MACHINES or "delete" in c.actions:  # what is taken away is never summed up
-            yield f"{signs} {_name(c)}  {c.type}"
+        if c.type in _MACHINES or c.type in _BILLED or "delete" in c.actions:  # what is taken away is never summed up
+            yield f"{signs} {_name(c)}  {c.type}" + (f" ({_BILLED[c.type]})" if c.type in _BILLED and "create" in c.actions else "")
         else:
             rest["/".join(_WORDS[a] for a in c.actions if a in _WORDS), c.type] += 1
     for words in sorted({w for w, _ in rest}):
@@ -74,7 +79,7 @@ def _changes(shown: ProvisionPlan) -> Iterator[str]:
 
 def _name(c: ResourceChange) -> str:
     found = _KEY.search(c.address)
-    return found[1] if found else c.address.rsplit(".", 1)[-1]
+    return found[1] if found else c.address.rsplit(".", 1)[-1].split("[", 1)[0]
 
 
 def _plain(kind: str) -> str:
@@ -86,23 +91,23 @@ def _terms(priority: str) -> str:
     return "spot" if priority == "spot" else "on demand"
 
 
-def _cost(usd_per_hour: Decimal | None, priority: str) -> str:
+def _cost(usd_per_hour: Decimal | None, priority: str, by: PriceFrom) -> str:
     if usd_per_hour == 0:
         return "no change"
     if usd_per_hour is None:
         return "not known: spot has no list price" if priority == "spot" else "not known: no list price for this size here"
     sign = "+" if usd_per_hour >= 0 else "-"
     month = abs(usd_per_hour) * 730
-    return f"{sign}{abs(usd_per_hour):,.2f} USD/h by list price ({sign}{month:,.0f} USD in a month of 730 h)"
+    return f"{sign}{abs(usd_per_hour):,.2f} USD/h by {by} price ({sign}{month:,.0f} USD in a month of 730 h)"
 
 
-def outcome_lines(o: ProvisionOutcome, *, with_plan: bool, width: int = WIDTH) -> tuple[str, ...]:
+def outcome_lines(o: ProvisionOutcome, *, with_plan: bool, by: PriceFrom = "list", width: int = WIDTH) -> tuple[str, ...]:
     """Return what became of a pool.
 
     Args:
-        with_plan: the plan was not printed before; width: of the terminal, columns.
+        with_plan: the plan was not printed before; by: whose price the cost is by; width: of the terminal, columns.
     """
-    lines = list(plan_lines(o.spec, o.shown, o.usd_per_hour, width=width)) if with_plan else [f"pool/{o.spec.pool}"]
+    lines = list(plan_lines(o.spec, o.shown, o.usd_per_hour, by=by, width=width)) if with_plan else [f"pool/{o.spec.pool}"]
     more = [f"  {f.severity}: {f.path}: {f.text}" for f in o.findings]
     more += [f"  orphan: {kind_of(x)} {x.name} ({x.state}), in no state" for x in o.orphans]
     more += [f"  removed: {kind_of(x)} {x.name} ({x.state}), left over and in no state" for x in o.removed]
@@ -110,7 +115,7 @@ def outcome_lines(o: ProvisionOutcome, *, with_plan: bool, width: int = WIDTH) -
     if o.done is not None:
         made = f"{o.done.added} added, {o.done.changed} changed, {o.done.destroyed} destroyed"
         more.append(f"  applied in {o.done.seconds:.1f} s: {made}" + (f", at {o.place.text}" if o.place is not None and o.attempts else ""))
-    elif o.shown.is_empty and not o.shown.outputs_change:
+    elif o.shown.is_empty and not o.shown.outputs_change and not o.findings:
         more.append("  no changes: it is as planned")
     if o.hosts:
         names = [h.id for h in o.hosts[:_MOST_HOSTS]]
@@ -119,7 +124,9 @@ def outcome_lines(o: ProvisionOutcome, *, with_plan: bool, width: int = WIDTH) -
     return (*lines, *_fitted(more, width))
 
 
-def outcome_row(o: ProvisionOutcome, drift: Sequence[Diagnostic], notices: Sequence[Signal] = ()) -> dict[str, object]:
+def outcome_row(
+    o: ProvisionOutcome, drift: Sequence[Diagnostic], notices: Sequence[Signal] = (), *, by: PriceFrom = "list"
+) -> dict[str, object]:
     """Return the same for programs: whole addresses, ids and reasons."""
     return {
         "pool": o.spec.pool,
@@ -132,6 +139,7 @@ def outcome_row(o: ProvisionOutcome, drift: Sequence[Diagnostic], notices: Seque
         "orphans": o.orphans,
         "removed": o.removed,
         "usd_per_hour": o.usd_per_hour,
+        "price_from": by,
         "findings": o.findings,
         "drift": tuple(drift),
         "notices": tuple(notices),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fleetctl.domain.ids import CellId, PoolId
     from fleetctl.domain.people import Facts, Gap
     from fleetctl.domain.pool import PoolSpec
+    from fleetctl.domain.provision import PriceFrom
     from fleetctl.formats.nodes_file import NodesFile
     from fleetctl.ports.capacity import CapacitySource, Configurator, Leftovers, Provisioner
     from fleetctl.usecases.capacity import CapacityPorts, Shown
@@ -117,6 +118,18 @@ class Capacity(See, Traffic):
             self._sources[stack] = source_of(stack, self.fleet.settings, self.clock.now)
         return self._sources[stack]
 
+    def pool_source(self, spec: PoolSpec) -> CapacitySource | None:
+        """Return the same for one pool: only reserved places that it can use count."""
+        return self._usable(self._stack(spec), (spec.pool,))
+
+    def _usable(self, stack: str, pools: Sequence[PoolId]) -> CapacitySource | None:
+        from fleetctl.adapters.terraform.stacks import reservations_of
+        from fleetctl.wiring.clouds import UsableSource
+
+        source = self.capacity_source(stack)
+        named = {p: reservations_of(p, stack, self.fleet.settings) for p in pools}
+        return None if source is None else UsableSource(source, named)
+
     def places(self, spec: PoolSpec) -> tuple[Candidate, ...]:
         """Return where a pool may be made, by the fleet file's settings; what was asked for first."""
         from fleetctl.adapters.terraform.stacks import places_from
@@ -128,10 +141,10 @@ class Capacity(See, Traffic):
         """Return what says where capacity is to be had."""
         from fleetctl.usecases.oracle import Oracle
 
-        stacks = {(p.sku, p.region): p.provisioned_by for p in self.fleet.pools}
-
         def source(sku: str, region: str) -> CapacitySource | None:
-            return self.capacity_source(stacks.get((sku, region), "existing"))
+            pools = [p for p in self.fleet.pools if (p.sku, p.region) == (sku, region)]
+            stack = pools[-1].provisioned_by if pools else "existing"
+            return self._usable(stack, [p.id for p in pools if p.provisioned_by == stack])
 
         return Oracle(source=source, records=self.store, now=self.clock.now)
 
@@ -204,7 +217,7 @@ class Capacity(See, Traffic):
             configurator: instead of the lab's; shown: called with every plan before it is applied.
         """
         from fleetctl.usecases.capacity import CapacityPorts
-        from fleetctl.wiring.clouds import is_gone, list_price
+        from fleetctl.wiring.clouds import is_gone
 
         return CapacityPorts(
             store=self.store,
@@ -215,13 +228,36 @@ class Capacity(See, Traffic):
             holder=self.holder,
             actor=self.actor,
             leftovers=self.leftovers,
-            source=lambda spec: self.capacity_source(self._stack(spec)),
+            source=self.pool_source,
             places=self.places,
             keeps=lambda spec: self.fleet.settings.get(f"pool.{spec.pool}.partial", "keep") != "move",
-            price=lambda place: list_price(place, self.catalog_of("list")),
+            price=lambda spec: self.price_of(spec)[0],
             shown=shown or (lambda *_: None),
             is_gone=is_gone,
         )
+
+    def price_of(self, spec: PoolSpec) -> tuple[Decimal | None, PriceFrom]:
+        """Return what one machine of a pool costs where the spec puts it, USD per hour, and by which price.
+
+        The fleet file's price is for the place that the fleet file names; elsewhere, and where it gives none, the list's is taken.
+        """
+        from fleetctl.domain.capacity import Candidate
+        from fleetctl.wiring.clouds import list_price
+
+        place = Candidate(sku=spec.sku, region=spec.region, priority=spec.priority)
+        own = next((p for p in self.fleet.pools if p.id == spec.pool), None)
+        if (
+            own is not None
+            and own.price_usd_per_hour is not None
+            and (own.sku, own.region, own.priority)
+            == (
+                place.sku,
+                place.region,
+                place.priority,
+            )
+        ):
+            return own.price_usd_per_hour, "contract"
+        return list_price(place, self.catalog_of("list")), "list"
 
     def pool_price(self, pool: PoolId, *, more: int = 0) -> Decimal | None:
         """Return what a pool's machines cost, USD per hour: the fleet file's price, else the list's; None where neither is known.
@@ -243,10 +279,10 @@ class Capacity(See, Traffic):
         from fleetctl.usecases.release import ReleasePorts, machines_only
         from fleetctl.usecases.scan import scan_sources
 
-        def look() -> tuple[Facts | Gap, ...]:
+        def look() -> tuple[Facts | Gap, ...] | None:
             names = [c for c in self.fleet.sources if c.kind in SEES_MACHINES]
             if not names:
-                return ()
+                return None
             scan = scan_sources([self.discovery(c, ()) for c in names], None, self.clock.now)
             return machines_only((*scan.facts(), *scan.gaps()))
 

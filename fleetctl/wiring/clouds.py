@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
     from azure.mgmt.compute import ComputeManagementClient
 
-    from fleetctl.domain.capacity import Candidate
+    from fleetctl.domain.capacity import Candidate, SkuReading
     from fleetctl.domain.catalog import Catalog
+    from fleetctl.domain.ids import PoolId
     from fleetctl.domain.units import Instant
     from fleetctl.ports.capacity import CapacitySource, Leftovers
 
@@ -45,6 +46,24 @@ def source_of(stack: str, settings: Mapping[str, str], now: Callable[[], Instant
 
         return AwsCapacity(now)
     return None
+
+
+class UsableSource:
+    """Reads like another source, but counts only reserved places that all the given pools can use.
+
+    Args:
+        pools: the ids of the reservations that each one's settings name.
+    """
+
+    def __init__(self, source: CapacitySource, pools: Mapping[PoolId, frozenset[str]]) -> None:
+        self._source = source
+        self._pools = pools
+
+    def read(self, sku: str, region: str) -> SkuReading:
+        """Read now; see `CapacitySource`."""
+        from fleetctl.planning.capacity import usable_by_all
+
+        return usable_by_all(self._source.read(sku, region), self._pools)
 
 
 def _azure(settings: Mapping[str, str]) -> ComputeManagementClient:

@@ -62,14 +62,14 @@ AZURE: tuple[Refusal, ...] = (
             "Create or update VM allocation request is overconstrained: VM Size, Ephemeral disk, Accelerated Networking. "
             "Allocation request is overconstrained by these."
         ),
-        action=Action.RELAX,
+        action=Action.OTHER_ZONE,
         leaves=True,
     ),
     Refusal(
         code="OverconstrainedZonalAllocationRequest",
         cloud="azure",
         message="Allocation failed: the VM cannot be allocated to the conditions requested: Availability Zone, VM Size.",
-        action=Action.RELAX,
+        action=Action.OTHER_ZONE,
         leaves=True,
     ),
     Refusal(
@@ -146,7 +146,9 @@ AWS: tuple[Refusal, ...] = (
         message="Your requested instance type (p5.48xlarge) is not supported in your requested Availability Zone (us-east-1e).",
         action=Action.OTHER_ZONE,
     ),
-    Refusal(code="SpotMaxPriceTooLow", cloud="aws", message="Your Spot request price is below the minimum required.", action=Action.RELAX),
+    Refusal(
+        code="SpotMaxPriceTooLow", cloud="aws", message="Your Spot request price is below the minimum required.", action=Action.OTHER_PLACE
+    ),
     Refusal(code="InsufficientHostCapacity", cloud="aws", message="Insufficient capacity on the host.", action=Action.OTHER_PLACE),
     Refusal(
         code="UnauthorizedOperation", cloud="aws", message="You are not authorized to perform this operation.", action=Action.FIX_ACCESS

@@ -18,8 +18,10 @@ from fleetctl.adapters.azure.client import AzureAccess
 from fleetctl.adapters.azure.discovery import AzureDiscovery
 from fleetctl.adapters.azure.leftovers import AzureLeftovers
 from fleetctl.adapters.azure.notices import signals_of
+from fleetctl.domain.capacity import NamedPlaces
 from fleetctl.domain.people import Facts
 from fleetctl.errors import CapacityUnavailable, CredentialsMissing
+from fleetctl.planning.capacity import usable
 from tests.doubles.arm import ArmDouble
 from tests.doubles.arm_facts import SUBSCRIPTION
 
@@ -108,7 +110,10 @@ def test_reserved_places_are_counted_without_those_in_use(arm: ArmDouble) -> Non
     _put(arm, group, {"location": "eastus2"})
     used = {"properties": {"virtualMachinesAssociated": [{"id": "/x"}]}}
     _put(arm, f"{group}/capacityReservations/r", {"location": "eastus2", "zones": ["2"], "sku": {"name": SKU, "capacity": 3}, **used})
-    assert AzureCapacity(lambda: _client(arm), Clock()).read(SKU, "eastus2").reserved == (("2", 2),)
+    reading = AzureCapacity(lambda: _client(arm), Clock()).read(SKU, "eastus2")
+    assert reading.reserved == (), "a VM takes no place of a group that it does not name"
+    assert reading.named == (NamedPlaces(id=group.lower(), zone="2", free=2),)
+    assert usable(reading, "p", [group]).reserved == (("2", 2),)
 
 
 def test_a_region_is_read_once_in_thirty_seconds(arm: ArmDouble) -> None:

@@ -171,5 +171,5 @@ def test_a_pool_whose_making_was_killed_can_be_given_back_at_once(make: Callable
     while not arm.machines() and time.monotonic() < deadline:  # the request was under way
         time.sleep(0.05)
     assert bench.orphans()
-    bench.ok("release", POOL, "--confirm", POOL)
+    bench.ok("release", POOL, "--router-gone", "edge", "--confirm", POOL)
     assert arm.world.resources == {}

@@ -68,6 +68,11 @@ def run(bench: nb.Bench, play: str, version: str, tags: tuple[str, ...] = TAGS) 
     return result
 
 
+def undo(bench: nb.Bench, variables: dict[str, object], *tags: str) -> None:
+    (undone,) = bench.run("uninstall", variables, tags=(*tags, "node_manifest"))
+    assert (undone.state, undone.detail) == ("ok", "")
+
+
 def loaded(h: nl.RealHost) -> str:
     return h.ssh("cat", f"{MODULE}/srcversion").stdout.strip()
 
@@ -93,7 +98,7 @@ def test_the_module_that_runs_is_the_one_that_is_installed_or_the_run_says_why_n
     assert loaded(h) == NEW
     assert run(bench, "rocm_node", NEW).changed == 0
 
-    assert run(bench, "uninstall", NEW, ()).state == "ok"
+    assert run(bench, "uninstall", NEW, (*TAGS, "node_manifest")).state == "ok"
     assert loaded(h) == ""
     assert nb.packages(h) == packages
 
@@ -103,7 +108,7 @@ def test_a_kernel_without_headers_is_refused(bench: nb.Bench) -> None:
     (refused,) = bench.run("rocm_node", variables, tags=("apt_ready", "kernel_pin"))
     assert refused.state == "failed"
     assert "configure.kernel" in refused.detail
-    assert bench.run("uninstall", variables)[0].state == "ok"
+    undo(bench, variables, "apt_ready", "kernel_pin")
 
 
 def test_a_disk_that_holds_something_is_refused_before_a_change(bench: nb.Bench) -> None:
@@ -114,7 +119,7 @@ def test_a_disk_that_holds_something_is_refused_before_a_change(bench: nb.Bench)
     assert refused.state == "failed"
     assert "configure.disk: nothing was changed, because /dev/standin1 " in refused.detail
     assert nb.packages(h) == packages
-    assert bench.run("uninstall", bench.repository.variables())[0].state == "ok"
+    undo(bench, variables)
 
 
 def test_uninstalling_twice_takes_nothing_that_was_there_before(bench: nb.Bench) -> None:
@@ -126,8 +131,7 @@ def test_uninstalling_twice_takes_nothing_that_was_there_before(bench: nb.Bench)
     assert (made.state, made.detail) == ("ok", "")
     assert h.ssh("apt-mark", "showhold").stdout == "kmod\nudev\n"
     for _ in range(2):
-        (undone,) = bench.run("uninstall", variables)
-        assert (undone.state, undone.detail) == ("ok", "")
+        undo(bench, variables, "container_engine")
         assert nb.packages(h) == packages
 
 
@@ -138,6 +142,5 @@ def test_a_cache_that_is_a_file_system_of_its_own_stays(bench: nb.Bench) -> None
     variables = bench.repository.variables() | {"model_store_folder": "/srv/models"}
     (made,) = bench.run("rocm_node", variables, tags=["model_store"])
     assert (made.state, made.detail) == ("ok", "")
-    (undone,) = bench.run("uninstall", variables)
-    assert (undone.state, undone.detail) == ("ok", "")
+    undo(bench, variables, "model_store")
     assert h.ssh("ls", "/srv/models/m").stdout == "weights.bin\n"

@@ -203,5 +203,5 @@ def test_what_was_made_before_an_error_is_told_with_how_to_remove_it(make: Calla
     assert f"or remove all of it: fleetctl release {POOL}" in err
     assert f"{POOL}-2" not in arm.machines(), "the failed one is not left behind"
     arm.world.rules.clear()
-    bench.ok("release", POOL, "--confirm", POOL)
+    bench.ok("release", POOL, "--router-gone", "edge", "--confirm", POOL)
     assert arm.world.resources == {}, "and then nothing is"

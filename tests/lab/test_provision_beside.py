@@ -143,7 +143,7 @@ def test_a_pool_of_ours_that_served_is_kept_until_all_is_proven_then_destroyed(b
     assert "it runs on h100-eastus2 and has not moved" in err
     assert set(bench.arm.machines()) == {f"{NVIDIA}-1"}
     both.run(MI300X)
-    released = json.loads(bench.ok("release", AMD, "--confirm", AMD, "-o", "json"))
+    released = json.loads(bench.ok("release", AMD, "--router-gone", "edge", "--confirm", AMD, "-o", "json"))
     assert released["destroyed"] == [f"{AMD}-1"]
     assert set(bench.arm.machines()) == {f"{NVIDIA}-1"}
     assert not [r for r in bench.arm.world.resources.values() if AMD in r["id"].lower()]

@@ -52,7 +52,7 @@ def test_pools_of_both_vendors_on_both_clouds_are_shown_made_checked_and_given_b
         assert set(arm.machines().values()) == {"Succeeded"}
         assert _tags() == {NVIDIA: 2}
 
-        freed = json.loads(bench.ok("release", NVIDIA, "--confirm", NVIDIA, "-o", "json"))
+        freed = json.loads(bench.ok("release", NVIDIA, "--router-gone", "edge", "--confirm", NVIDIA, "-o", "json"))
         assert freed["destroyed"] == [f"{NVIDIA}-1", f"{NVIDIA}-2"]
         assert _tags() == {}
         assert set(arm.machines().values()) == {"Succeeded"}, "the other pool stands"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetctl.planning.polish import polished
+from fleetctl.planning.polish import polished, pools_held
 from fleetctl.planning.program import Ints, Prices, Program, bound_of, cost_of, is_feasible, vms_of
 from fleetctl.planning.solve import solve
 
@@ -111,8 +111,12 @@ def test_within_limits_of_moves_no_assignment_is_cheaper(p: Program, moves: int,
 
 
 @settings(max_examples=100, deadline=None)
-@given(programs(), st.randoms(use_true_random=False))
-def test_taking_moves_back_never_costs_and_stays_feasible(p: Program, rng: random.Random) -> None:
+@given(programs(), st.randoms(use_true_random=False), st.sampled_from([0.0, 1e6]))
+def test_taking_moves_back_never_costs_and_stays_feasible(p: Program, rng: random.Random, fine: float) -> None:
+    """Also where staying is fined, as for moves that were asked for at any cost."""
+    move = p.move.copy()
+    move[np.arange(p.cells), p.start] = fine
+    p = replace(p, move=move)
     pool = np.array([rng.choice(np.flatnonzero(p.allowed[w]).tolist()) for w in range(p.cells)], dtype=np.int64)
     then, peak = vms_of(p, pool)
     new = polished(p, pool)
@@ -120,6 +124,23 @@ def test_taking_moves_back_never_costs_and_stays_feasible(p: Program, rng: rando
     assert ((new == pool) | (new == p.start)).all()
     assert cost_of(p, new, then_new) <= cost_of(p, pool, then) + 1e-6
     assert not is_feasible(p, peak) or is_feasible(p, peak_new)
+
+
+@settings(max_examples=100, deadline=None)
+@given(programs(), st.randoms(use_true_random=False))
+def test_one_cell_that_leaves_and_enters_is_counted_as_all_together_are(p: Program, rng: random.Random) -> None:
+    pool = np.array([rng.choice(np.flatnonzero(p.allowed[w]).tolist()) for w in range(p.cells)], dtype=np.int64)
+    held = pools_held(p, pool)
+    before, _ = vms_of(p, pool)
+    for w, q in product(np.flatnonzero(pool == p.start).tolist(), range(p.pools)):
+        if q == p.start[w]:
+            continue
+        one, wide = pool.copy(), int(p.spread[w] > 1)
+        one[w] = q
+        want = before.copy()
+        want[pool[w]] = held[pool[w]].left(float(p.load[w, pool[w]]), wide)
+        want[q] = held[q].entered(float(p.load[w, q]), wide)
+        assert vms_of(p, one)[0].tolist() == want.tolist()
 
 
 @settings(max_examples=60, deadline=None)

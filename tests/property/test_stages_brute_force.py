@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetctl.planning.program import Program, bound_of, cost_of, is_feasible, saved, vms_of
+from fleetctl.planning import apart
+from fleetctl.planning.program import Answer, Program, bound_of, cost_of, is_feasible, saved, vms_of
 from fleetctl.planning.solve import solve
 from fleetctl.planning.stages import staged
-from tests.property.test_placement_brute_force import least_cost, programs
+from tests.property.test_placement_brute_force import is_apart, least_cost, programs
 
 
 @dataclass
@@ -36,10 +38,16 @@ class _Workload:
 
 
 @dataclass
+class _Cell:
+    id: str
+
+
+@dataclass
 class _Asked:
     workload: _Workload
     pinned: bool = False
     choices: tuple[Any, ...] = field(default=())
+    cell: _Cell = field(default_factory=lambda: _Cell(""))
 
 
 @st.composite
@@ -90,6 +98,33 @@ def compare(p: Program, existing: int) -> None:
 @given(tight(), st.integers(0, 4))
 def test_every_stage_is_the_cheapest_on_what_is_left(p: Program, existing: int) -> None:
     compare(p, existing)
+
+
+@settings(max_examples=150, deadline=None)
+@given(programs(), st.sampled_from([0, 2, 100]))
+def test_groups_are_kept_apart_however_few_times_it_is_solved_again(p: Program, times: int) -> None:
+    """By a solver that knows nothing of groups: all limits hold, nobody shares, the cost and the bound are true."""
+    groups = p.group.tolist() or [-1] * p.cells
+    asked: Any = [_Asked(_Workload(f"w{w}", apart=f"g{g}" if g >= 0 else ""), cell=_Cell(f"w{w}")) for w, g in enumerate(groups)]
+    solved = list[int]()
+
+    def blind(q: Program) -> Answer:
+        solved.append(1)
+        return solve(replace(q, group=np.zeros(0, np.int64)))
+
+    with patch.object(apart, "ROUND_CELLS", times * p.cells):
+        _, answer = apart.kept_apart(p, asked, blind)
+    then, peak = vms_of(p, answer.pool)
+    assert is_feasible(p, peak)
+    assert is_apart(p, answer.pool)
+    assert p.allowed[np.arange(p.cells), answer.pool].all()
+    assert (answer.vms == np.rint(then)).all()
+    assert (answer.peak == np.rint(peak)).all()
+    assert answer.cost == pytest.approx(cost_of(p, answer.pool, then), abs=1e-6)
+    least = least_cost(p)
+    assert answer.bound <= least + 1e-6 * (1 + least)
+    assert answer.cost >= least - 1e-6 * (1 + least)
+    assert len(solved) <= 1 + min(times, apart.MOST_ROUNDS)
 
 
 @pytest.mark.slow

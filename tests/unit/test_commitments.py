@@ -140,3 +140,17 @@ def test_a_commitment_by_scope_that_keeps_a_cell_is_its_reason_with_its_date_and
     assert "would save" in plan.outcomes[0].reason.text
     assert "until 2027-06-30" in plan.outcomes[0].reason.text
     assert moves(plan_of(azure(replace(reserved(2, skus=(H100,)), until="2020-01-01")))) == 2
+
+
+def test_a_commitment_that_pays_for_some_vms_of_the_source_is_named_beside_the_whole_vms() -> None:
+    """Two cells fill two of three VMs, two are prepaid: both moves free one VM and open two; without the commitment they free two."""
+    speed = {"target_speed": "1.0"}
+    works = tuple(workload(f"w{i}", accelerators_per_replica=4, replicas=n, serving=speed) for i, n in enumerate((3, 1)))
+    fleet = azure(Commitment(pool=PoolId("h"), count=2, hourly=usd("60"), until="2027-06-30"), cells=3)
+    fleet = replace(fleet, workloads=works, cells=fleet.cells[:2])
+    plan = plan_of(fleet)
+    assert {o.reason.code for o in plan.outcomes} == {"price.whole_vms"}
+    for o in plan.outcomes:
+        assert "2 VMs of h are paid for until 2027-06-30 (commitment), used or not." in o.reason.text
+        assert "plan again once the commitment ends (2027-06-30)" in (o.change or "")
+    assert moves(plan_of(replace(fleet, commitments=()))) == 2

@@ -42,6 +42,7 @@ def with_(old: str, new: str, text: str = COMPANY) -> str:
         (with_("cooling: {eastus2: air", "cooling: {estus2: air"), "no pool is in a region named 'estus2' (did you mean 'eastus2'?)"),
         (with_("eastus2: 180", "atlantis: 180"), "no pool is in a region named 'atlantis'; pools are in eastus2, swedencentral"),
         (with_("count: 4, hourly", "count: 9999, hourly"), "9999 is above the limit of 8 of pool 'p5-us-east-1'"),
+        (with_("end: 2027-01-04T08:00:00Z", "end: 9999-12-31T23:59:59Z"), "must end by 2999; to move nothing: lane `stay`"),
         (with_("paths:\n", "paths:\n  - {between: [eastus2, us-east-1], round_trip: 9ms}\n"), "stands in row 1 already"),
         *(
             (
@@ -83,6 +84,7 @@ def test_what_cannot_fit_names_the_lines_that_conflict(text: str, line: str) -> 
     [
         with_("price_usd_per_hour: 39.50", "price_usd_per_hour: 1e-30"),
         with_("requests_per_s: 60", "requests_per_s: 0"),
+        with_("horizon: 180d", "horizon: 1s"),
         with_("requests_per_s: 60", "requests_per_s: 1e300"),
         with_("wave_cells: 6", "wave_cells: 6\n  budget_usd_per_hour: 1"),
         with_("eastus2: 180", "eastus2: 1e308"),

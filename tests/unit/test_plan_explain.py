@@ -59,9 +59,9 @@ def test_every_pool_of_the_region_is_named_with_what_speaks_against_it() -> None
     assert (dear.usd_per_hour, dear.replicas, dear.gpus) == (Decimal(60), 1, 8)
     assert dear.per_usd == pytest.approx(40 / 60, abs=1e-3)
     assert dear.per_watt == pytest.approx(1.73 / 1.79, abs=1e-3)
-    assert "1 more VMs" in small.text
+    assert "1 more VM would do" in small.text
     assert found.outcome.reason.code == "pool.limit"
-    assert any(c.startswith("Quota: 1 more VMs of small (0 may exist)") for c in found.changes)
+    assert any(c.startswith("Quota: 1 more VM of small (0 may exist)") for c in found.changes)
 
 
 def test_the_price_and_the_speed_that_would_turn_it_do() -> None:
@@ -74,6 +74,26 @@ def test_the_price_and_the_speed_that_would_turn_it_do() -> None:
     assert one(cheaper).outcome.kind in ("move", "stay")
     assert one(cheaper).outcome.reason.code != "price.dearer"
     assert one(replace(fleet, pools=(POOLS[0], replace(POOLS[1], price_usd_per_hour=at + 1)))).outcome.reason.code == "price.dearer"
+
+
+@pytest.mark.parametrize(("replicas", "price"), [(2, 33), (3, 29), (5, 60), (7, 90)])
+def test_the_speed_that_is_said_is_enough_to_the_digit(replicas: int, price: int) -> None:
+    """At 0.33 two replicas need seven, at a third six: what is said is rounded up."""
+    pools = (
+        pool("n", "nvidia", "Standard_ND96isr_H100_v5", region="eastus2", count=9, limit=9, price="100"),
+        pool("m", "amd", "Standard_ND96isr_MI300X_v5", region="eastus2", count=0, limit=99, by="azure", price=str(price)),
+    )
+    work = workload("a", accelerators_per_replica=8, replicas=replicas, serving={"target_speed": "0.05"})
+    fleet = lab_fleet(pools=pools, workloads=(work,), cells=(cell("a-lab", "a", region="eastus2", source="n"),))
+    found = one(fleet)
+    assert found.outcome.reason.code == "price.dearer"
+    said = next(c for c in found.changes if c.startswith("Speed")).split("do ")[1].split(" ")[0]
+    assert one(with_speed(fleet, said)).outcome.reason.code != "price.dearer"
+    assert one(with_speed(fleet, str(Decimal(said) - Decimal("0.02")))).outcome.reason.code == "price.dearer"
+
+
+def with_speed(fleet: Fleet, factor: str) -> Fleet:
+    return replace(fleet, workloads=(replace(fleet.workloads[0], serving={"target_speed": factor}),))
 
 
 def test_what_was_chosen_and_what_was_not() -> None:

@@ -14,14 +14,15 @@ from fleetctl.domain.workload import Workload
 from fleetctl.errors import ConfigInvalid
 from fleetctl.formats.fleet_file import parse_fleet
 from fleetctl.planning import apart, solve
+from fleetctl.planning.options import PlanOptions
 from fleetctl.views.plan import render_plan
 from tests.cases.planning_fleet import cell, lab_fleet, plan_of, pool, workload
 
 
-def fleet_of(*works: Workload, limits: tuple[int, ...] = (9,), size: int = 1) -> Fleet:
+def fleet_of(*works: Workload, limits: tuple[int, ...] = (9,), size: int = 1, price: int = 10) -> Fleet:
     pools = (
         pool("n", "nvidia", "lab-nvidia", count=len(works), limit=len(works)),
-        *(pool(f"m{i}", "amd", "lab-mi300x", count=0, limit=n, by="x", price=str(10 + i)) for i, n in enumerate(limits)),
+        *(pool(f"m{i}", "amd", "lab-mi300x", count=0, limit=n, by="x", price=str(price + i)) for i, n in enumerate(limits)),
     )
     fleet = lab_fleet(pools=pools, workloads=works, cells=tuple(cell(f"{w.id}-lab", w.id, source="n") for w in works))
     return replace(fleet, policy=replace(fleet.policy, wave_cells=size))
@@ -109,14 +110,23 @@ def test_where_the_proof_does_not_know_of_groups_the_gap_says_so(monkeypatch: py
     assert (free.apart, small.apart) == (None, None)
 
 
-def test_with_few_rounds_those_that_still_clash_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Six of a group, five targets at five prices: each round sends one more to the next pool, and two rounds are all."""
+def test_without_a_second_solution_each_goes_to_its_next_best_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six of a group, five targets at five prices: one solution puts all into the cheapest, yet five find a place."""
     monkeypatch.setattr(solve, "EXACT_CHOICES", 0)
     monkeypatch.setattr(apart, "ROUND_CELLS", 0)
     plan = plan_of(fleet_of(*(eight(f"w{i}", apart="bank") for i in range(6)), limits=(9,) * 5))
     targets = [o.target for o in plan.outcomes if o.kind == "move"]
-    assert 1 <= len(targets) == len(set(targets)) < 5
+    assert sorted(str(t) for t in targets) == [f"m{i}" for i in range(5)]
     assert all(c.ok for c in plan.checks)
+
+
+def test_asked_for_at_any_cost_a_large_fleet_moves_whole_as_a_small_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = fleet_of(*(eight(f"w{i}") for i in range(6)), limits=(2, 2, 2), price=900)
+    small = plan_of(fleet, options=PlanOptions(allow_dearer=True))
+    monkeypatch.setattr(solve, "EXACT_CHOICES", 0)
+    large = plan_of(fleet, options=PlanOptions(allow_dearer=True))
+    assert [o.kind for o in small.outcomes] == [o.kind for o in large.outcomes] == ["move"] * 6
+    assert large.cost_then == small.cost_then
 
 
 def test_pins_into_one_pool_do_not_break_a_group() -> None:

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.domain.capacity import Candidate, PlaceFailure, QuotaRow, SkuReading
+from fleetctl.domain.capacity import Candidate, NamedPlaces, PlaceFailure, QuotaRow, SkuReading
 from fleetctl.domain.ids import PoolId, Sha256
 from fleetctl.domain.pool import PoolSpec
 from fleetctl.domain.provision import ProvisionPlan, ResourceChange
-from fleetctl.planning.capacity import closes, places_of, ranked, still_open, verdict_of
+from fleetctl.planning.capacity import closes, places_of, ranked, still_open, usable, usable_by_all, verdict_of
 from fleetctl.planning.check_delta import ALLOWED, check_delta, cost_of_delta
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -70,6 +70,29 @@ def test_only_reserved_places_are_a_yes_and_not_for_spot() -> None:
     assert verdict_of(PLACE, 1, replace(reading, quotas=()), (), NOW).kind == "yes"
     assert verdict_of(replace(PLACE, priority="spot"), 1, replace(reading, quotas=()), (), NOW).kind == "unknown"
     assert verdict_of(replace(PLACE, zone="2"), 1, reading, (), NOW).kind == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("pool", "names", "zones"),
+    [
+        ("p", (), [("1", 4)]),
+        ("p", ("cr-OTHERS",), [("1", 2)]),
+        ("p", ("cr-gone",), []),
+        ("ours", (), [("1", 4), ("3", 8)]),
+        ("ours", ("cr-others",), [("1", 2), ("3", 8)]),
+    ],
+)
+def test_only_reserved_places_that_the_pool_can_use_count(pool: str, names: tuple[str, ...], zones: list[tuple[str, int]]) -> None:
+    """Who names a reservation takes no open place; who names none takes only open ones; what the pool made itself is its own."""
+    others = NamedPlaces(id="cr-others", zone="1", free=2)
+    own = NamedPlaces(id="cr-own", zone="3", free=8, pool="ours")
+    seen = usable(replace(READING, reserved=(("1", 4),), named=(others, own)), pool, names)
+    assert sorted(seen.reserved) == zones
+    verdict = verdict_of(PLACE, 2, seen, (), NOW)
+    assert verdict.kind == ("yes" if any(z == "1" for z, _ in zones) else "unknown")
+    assert ("cr-others do not count" in " ".join(verdict.reasons)) == (verdict.kind == "unknown")
+    both = usable_by_all(replace(READING, reserved=(), named=(others,)), {PoolId("a"): ("cr-others",), PoolId("b"): ()})
+    assert both.reserved == (), "asked for any pool: only what each of them can use"
 
 
 @pytest.mark.parametrize(("count", "kind"), [(2, "yes"), (3, "unknown"), (4, "no")])

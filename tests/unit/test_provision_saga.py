@@ -20,11 +20,11 @@ from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Plan
 from fleetctl.domain.pool import Host, PoolSpec
 from fleetctl.domain.provision import Progress, Provisioned, ProvisionFailure, ProvisionPlan
-from fleetctl.errors import CapacityUnavailable, CredentialsMissing, Interrupted, LeaseHeld, ProvisionFailed
+from fleetctl.errors import CapacityUnavailable, CredentialsMissing, Interrupted, LeaseHeld, PlanStale, ProvisionFailed, ToolMissing
 from fleetctl.usecases.capacity import POOL_TTL, CapacityPorts, PoolHosts, ProvisionOutcome
 from fleetctl.usecases.provision import provision
 from fleetctl.usecases.provision_causes import explained, unfinished
-from fleetctl.views.provision import plan_lines, unfinished_lines
+from fleetctl.views.provision import outcome_lines, plan_lines, unfinished_lines
 from tests.cases import provision_refusals as corpus
 from tests.fakes.clock import FakeClock
 from tests.fakes.cloud import FakeCloud, RefusingProvisioner
@@ -199,6 +199,15 @@ def test_every_place_refused_ends_with_every_try_and_nothing_left(world: Callabl
     assert len(caught.value.details) == 2
     assert w.cloud.things == {}
     assert w.intent.step == "failed"
+
+
+def test_what_an_overconstrained_request_blames_is_told_and_given_up_by_nobody_but_its_owner(world: Callable[..., World]) -> None:
+    w = world(TEXT["OverconstrainedAllocationRequest"], places=(FIRST,))
+    with pytest.raises(CapacityUnavailable) as caught:
+        w.run()
+    assert caught.value.code == "capacity.exhausted"
+    assert caught.value.details[0].startswith("the cloud blames pool.mi300x-a.os_disk, pool.mi300x-a.sizes: change these")
+    assert {(s.sku, s.zone) for s in w.provisioner.tried} == {(FIRST.sku, FIRST.zone)}
 
 
 def test_a_quota_is_named_with_the_number_to_ask_for(world: Callable[..., World]) -> None:
@@ -477,6 +486,71 @@ def test_a_pool_that_fails_does_not_keep_another_from_being_made(world: Callable
         provision(w._plan(), _fleet(), w.folder / "r", w.ports(), lambda _: None, done=done.append)
     assert caught.value.code == "provision.apply_failed"
     assert [(o.spec.pool, len(o.hosts)) for o in done] == [("h100-b", 2)]
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), Interrupted("provision.interrupted", "applying: stopped", hint="Go on")])
+def test_who_stops_a_run_is_told_what_had_failed_before(stop: BaseException, world: Callable[..., World]) -> None:
+    w = world(TEXT["VMMarketplaceInvalidInput"], more=(replace(SPEC, pool=PoolId("mi300x-b")),))
+    real = w.provisioner.apply
+
+    def apply(p: ProvisionPlan, token: Token, on: Callable[[Progress], None]) -> Provisioned | ProvisionFailure:
+        if "mi300x-b" in p.pools:
+            raise stop
+        return real(p, token, on)
+
+    w.provisioner.apply = apply  # type: ignore[method-assign]
+    with pytest.raises(Interrupted) as caught:
+        w.run()
+    assert any("mi300x-a: " in line and "VMMarketplaceInvalidInput" in line for line in caught.value.details)
+
+
+def test_a_plan_that_went_stale_hides_no_other_pool_s_failure(world: Callable[..., World]) -> None:
+    third = replace(SPEC, pool=PoolId("mi300x-c"))
+    w = world(TEXT["VMMarketplaceInvalidInput"], more=(replace(SPEC, pool=PoolId("mi300x-b")), third))
+    real = w.provisioner.apply
+
+    def apply(p: ProvisionPlan, token: Token, on: Callable[[Progress], None]) -> Provisioned | ProvisionFailure:
+        if "mi300x-b" in p.pools:
+            raise PlanStale("provision.stale", "the state moved on", hint="Run: fleetctl provision")
+        return real(p, token, on)
+
+    w.provisioner.apply = apply  # type: ignore[method-assign]
+    with pytest.raises(ProvisionFailed) as caught:
+        w.run()
+    assert caught.value.code == "provision.several"
+    text = "\n".join(caught.value.details)
+    assert "VMMarketplaceInvalidInput" in text
+    assert "the state moved on" in text
+    assert len(w.provisioner.outputs(third.pool)) == 2, "the third was made"
+
+
+def test_what_every_pool_fails_of_is_told_once(world: Callable[..., World]) -> None:
+    w = world(more=(replace(SPEC, pool=PoolId("mi300x-b")),))
+
+    def plan(pools: object, run: object) -> ProvisionPlan:
+        raise ToolMissing("tool.terraform_missing", "no Terraform to run", hint="Install it")
+
+    w.provisioner.plan = plan  # type: ignore[method-assign]
+    with pytest.raises(ToolMissing):
+        w.run()
+
+
+def test_a_plan_that_prevent_destroy_stops_is_a_finding_where_it_is_only_looked_at(world: Callable[..., World]) -> None:
+    w = world()
+    guard = "Instance cannot be destroyed: module.pool.azurerm_linux_virtual_machine.host has lifecycle.prevent_destroy set"
+
+    def plan(pools: object, run: object) -> ProvisionPlan:
+        raise ProvisionFailed("provision.plan_failed", guard, hint="")
+
+    w.provisioner.plan = plan  # type: ignore[method-assign]
+    (seen,) = provision(w._plan(), _fleet(), w.folder / "c", w.ports(), lambda _: None, apply=False, refuse=False)
+    assert [(f.severity, f.code, f.path) for f in seen.findings] == [("error", "provision.refused", POOL)]
+    text = "\n".join(outcome_lines(seen, with_plan=True))
+    assert "prevent_destroy" in text
+    assert "as planned" not in text
+    with pytest.raises(ProvisionFailed) as caught:
+        w.run(apply=False)
+    assert caught.value.code == "provision.refused"
 
 
 def test_two_pools_that_fail_are_both_told(world: Callable[..., World]) -> None:
@@ -766,7 +840,7 @@ def test_a_file_that_cannot_be_written_is_one_clear_error(
 ) -> None:
     w = world()
 
-    def plan(*_: object) -> ProvisionPlan:
+    def plan(pools: object, run: object) -> ProvisionPlan:
         raise OSError(number, os.strerror(number), "/w/.fleetctl/terraform/mi300x-a")
 
     monkeypatch.setattr(w.provisioner, "plan", plan)

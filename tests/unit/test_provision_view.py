@@ -62,9 +62,18 @@ def test_a_plan_names_its_machines_sums_up_the_rest_and_tells_the_cost() -> None
 
 
 def test_a_cost_that_is_not_known_says_why() -> None:
+    contract = plan_lines(SPEC, NEW, Decimal("96"), by="contract")
+    assert "  cost: +96.00 USD/h by contract price (+70,080 USD in a month of 730 h)" in contract
     lines = {p: plan_lines(replace(SPEC, priority=p), NEW, None)[-2] for p in ("regular", "spot")}
     assert lines["regular"] == "  cost: not known: no list price for this size here"
     assert lines["spot"] == "  cost: not known: spot has no list price"
+
+
+def test_a_reservation_that_is_billed_used_or_not_is_named() -> None:
+    kept = (_change(f"module.amd[0].module.vms.azurerm_capacity_reservation{name}.pool[0]", "create") for name in ("", "_group"))
+    lines = plan_lines(SPEC, _shown(*kept), Decimal(0), width=120)
+    assert "  + pool  azurerm_capacity_reservation (billed from its making, used or not)" in lines
+    assert "  and 1 smaller resource to make: capacity reservation group" in lines
 
 
 def test_what_is_taken_away_is_never_summed_up() -> None:

@@ -42,7 +42,8 @@ def _pool(id_: PoolId, by: str, sku: str) -> Pool:
 
 def _fleet(approvals: int = 1, source: PoolId = OURS, target: PoolId | None = AMD) -> Fleet:
     fleet: Fleet = object.__new__(Fleet)
-    cell = type("Cell", (), {"id": CELL, "source": source, "target": target, "region": "lab", "regions": ()})()
+    router = type("Router", (), {"name": "edge"})()
+    cell = type("Cell", (), {"id": CELL, "source": source, "target": target, "region": "lab", "regions": (), "router": router})()
     hosts = tuple(Host(id=HostId(f"h100-old-{n}"), pool=THEIRS, address=f"10.0.0.{n}") for n in (1, 2))
     paid = (Commitment(pool=OURS, count=1, hourly=Money(amount=Decimal(1)), until="2030-01-01"),)
     given = {
@@ -74,7 +75,7 @@ class World:
         self.provisioner = FakeProvisioner()
         self.fleet = _fleet(self.approvals, self.source)
         self.shown: int | None = 10_000
-        self.seen: tuple[Facts | Gap, ...] = ()
+        self.seen: tuple[Facts | Gap, ...] | None = None
         self.permits: list[ReleasePermit] = []
         self.held, self.is_busy = {OURS, THEIRS}, False
         spec = PoolSpec(pool=OURS, vendor="nvidia", sku="lab-h100", region="lab", count=2, stack="lab")
@@ -403,6 +404,28 @@ def test_a_handoff_is_written_when_all_is_proven_and_verified_by_what_sources_se
     w.seen = w.seen[:1]
     assert verify(release, w.fleet, w.ports()).is_gone
     assert w.store.get(Release, THEIRS).step == "gone"  # type: ignore[union-attr]
+    w.seen = ()
+    again = w.view(THEIRS, handoff=True)
+    assert (again.release.id, again.release.step) == (release.id, "gone"), "looking again changes nothing"
+    assert verify(again.release, w.fleet, w.ports()).is_gone, "these were the last machines that the source saw"
+
+
+def test_a_source_that_never_saw_the_machines_proves_nothing(world: Callable[..., World]) -> None:
+    w = world(source=THEIRS, approvals=0)
+    w.moved()
+    hand_over(w.view(THEIRS, handoff=True), w.ports())
+    w.seen = ()
+    assert "no source has seen its machines" in verify(w.view(THEIRS, handoff=True).release, w.fleet, w.ports()).blind
+    assert w.store.get(Release, THEIRS).step == "handed_over"  # type: ignore[union-attr]
+
+
+def test_what_was_said_of_a_router_is_remembered_once_it_was_handed_over(world: Callable[..., World]) -> None:
+    w = world(source=THEIRS, approvals=0)
+    w.moved()
+    w.shown = None
+    hand_over(view(THEIRS, w.fleet, w.ports(), handoff=True, gone=["edge"]), w.ports())
+    assert w.view(THEIRS, handoff=True).is_open
+    assert w.view(THEIRS, handoff=True).release.gone == ("edge",)
 
 
 def test_it_is_told_within_80_columns_and_hostile_names_drive_no_terminal(world: Callable[..., World]) -> None:
@@ -467,7 +490,7 @@ def test_every_line_of_a_release_keeps_within_the_terminal(width: int, world: Ca
 
 @pytest.mark.parametrize(
     ("target", "shown", "is_open"),
-    [(OURS, 500, False), (None, 500, False), (AMD, 500, True), (OURS, 0, True), (OURS, None, True)],
+    [(OURS, 500, False), (None, 500, False), (AMD, 500, True), (OURS, 0, True), (OURS, None, False), (None, None, False)],
 )
 def test_what_another_workspace_serves_from_a_pool_is_not_given_back_by_this_one(
     target: PoolId | None, shown: int | None, is_open: bool, world: Callable[..., World]
@@ -477,4 +500,46 @@ def test_what_another_workspace_serves_from_a_pool_is_not_given_back_by_this_one
     w.fleet = _fleet(source=THEIRS, target=target)
     w.shown = shown
     assert w.view().is_open is is_open
-    assert any("may serve it" in c.detail for c in w.view().checks) is not is_open
+    assert any("may serve" in c.detail for c in w.view().checks) is not is_open
+
+
+def test_a_silent_router_may_serve_until_a_person_says_that_it_is_gone(world: Callable[..., World]) -> None:
+    w = world(source=THEIRS)
+    w.fleet, w.shown = _fleet(source=THEIRS, target=OURS), None
+    with pytest.raises(StillPending) as caught:
+        ask(w.view(), w.ports())
+    assert "router edge: it does not answer, and may serve a cell from nvidia-lab." in caught.value.details[0]
+    assert caught.value.details[0].endswith("--router-gone edge")
+
+    said = view(OURS, w.fleet, w.ports(), handoff=False, gone=["edge"])
+    assert said.is_open
+    assert said.release.digest != w.view().release.digest, "an approval is for what was said too"
+    w.shown = 500
+    with pytest.raises(StillPending):
+        destroy(said, w.fleet, w.ports(), lambda _: None)
+    w.shown = None
+    destroy(said, w.fleet, w.ports(), lambda _: None)
+    assert w.provisioner.outputs(OURS) == ()
+    done = [e for e in w.store.events(None, 0) if e.kind == "release.done"]
+    assert [e.data["routers_gone"] for e in done] == ["edge"]
+
+
+@pytest.mark.parametrize(("pool", "source", "ended"), [(OURS, OURS, "complete"), (AMD, THEIRS, "rolled_back")])
+def test_a_router_that_is_said_to_be_gone_keeps_no_pool_whose_cells_have_left(
+    pool: PoolId, source: PoolId, ended: str, world: Callable[..., World]
+) -> None:
+    w = world(source=source, approvals=0)
+    w.moved(ended)
+    w.shown = None
+    assert not w.view(pool).is_open
+    assert view(pool, w.fleet, w.ports(), handoff=False, gone=["edge"]).is_open
+    assert not view(pool, w.fleet, w.ports(), handoff=False, gone=["another"]).is_open
+
+
+def test_a_pool_that_this_workspace_never_made_is_not_called_destroyed(world: Callable[..., World]) -> None:
+    w = world(source=THEIRS)
+    w.shown = 0
+    with pytest.raises(ProvisionFailed) as caught:
+        destroy(w.view(AMD), w.fleet, w.ports(), lambda _: None)
+    assert caught.value.code == "release.unknown"
+    assert "run there: fleetctl release mi300x-lab" in caught.value.hint

@@ -125,6 +125,10 @@ def test_the_shipped_thresholds_are_checks(gate: ModuleType) -> None:
     assert mi300x["rccl_all_reduce"]["at_least"] == 314
     assert (mi300x["host_to_device"]["at_least"], mi300x["device_to_host"]["at_least"]) == (48, 44)
     bandwidths = {gpu: [c["at_least"] for c in thresholds[gpu] if c.get("unit") == "GB/s"] for gpu in ("h100", "h200")}
+    links = next(c for c in thresholds["h200"] if c["name"] == "nvlink_inactive")
+    shown = "GPU 0: NVIDIA H200\n\t Link 0: 26.562 GB/s\n\t Link 1: %s\n"
+    assert [gate.result_of({**links, "argv": ["printf", shown % last]})["state"] for last in ("26.562 GB/s", "<inactive>")] == ["ok", "bad"]
+    assert gate.result_of({**links, "argv": ["true"]})["state"] == "unknown"
     assert bandwidths == {"h100": [52, 460], "h200": [55, 480]}
 
 

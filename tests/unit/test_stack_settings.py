@@ -10,7 +10,7 @@ import pytest
 from docs.hcl_blocks import read_folder
 from fleetctl.adapters.terraform.folder import copy_stack
 from fleetctl.adapters.terraform.modules import GUARDED, Backend, check_backend
-from fleetctl.adapters.terraform.stacks import backend_from, cloud_variables, places_from
+from fleetctl.adapters.terraform.stacks import backend_from, cloud_variables, places_from, reservations_of
 from fleetctl.domain.ids import PoolId
 from fleetctl.domain.pool import PoolSpec
 from fleetctl.errors import ConfigInvalid
@@ -19,6 +19,21 @@ ROOT = Path(__file__).resolve().parents[2] / "terraform"
 POOL = PoolId("mi300x-a")
 SUBSCRIPTION = "00000000-0000-0000-0000-00000000abcd"
 SPEC = PoolSpec(pool=POOL, vendor="amd", sku="a", region="r", count=2, priority="spot", zone="1", intent="t1")
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({}, set()),
+        ({f"pool.{POOL}.reservation": '{"create": true}'}, set()),
+        ({f"pool.{POOL}.reservation": '{"group_id": "/subscriptions/X/G"}'}, {"/subscriptions/x/g"}),
+        ({"terraform.azure.reservation": '{"group_id": "/G"}', "pool.other.reservation": '{"group_id": "/H"}'}, {"/g"}),
+        ({"terraform.azure.reservation": '{"group_id": "/G"}', f"pool.{POOL}.reservation": '{"create": true}'}, set()),
+        ({f"pool.{POOL}.reservation_id": "cr-1"}, {"cr-1"}),
+    ],
+)
+def test_the_reservation_that_a_pool_names(settings: dict[str, str], named: set[str]) -> None:
+    assert reservations_of(POOL, "azure", settings) == named
 
 
 def test_variables_come_from_the_stack_s_and_the_pool_s_settings_the_pool_s_win() -> None:
@@ -67,6 +82,8 @@ def test_a_backend_has_a_key_per_pool_and_no_secret() -> None:
     lock = {"terraform.backend.use_lockfile": "true"}
     made = backend_from({"terraform.backend": "s3", "terraform.backend.bucket": "b", "terraform.backend.prefix": "x/", **lock}, "prod")
     assert made == Backend(kind="s3", settings={"bucket": "b", "use_lockfile": "true"}, prefix="x/")
+    switch = {"terraform.backend": "s3", "terraform.backend.skip_credentials_validation": "true", **lock}
+    assert backend_from(switch, "prod") is not None, "a switch is no secret, whatever its name"
     assert backend_from({"terraform.backend": "azurerm"}, "prod") == Backend(kind="azurerm", prefix="fleetctl/prod/")
 
 

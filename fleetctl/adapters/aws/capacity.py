@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fleetctl.domain.capacity import QuotaRow, SkuReading
+from fleetctl.domain.capacity import NamedPlaces, QuotaRow, SkuReading
 from fleetctl.domain.units import Instant
 
 FRESH_S = 30.0
@@ -44,7 +44,8 @@ class AwsCapacity:
         zones = self._or_gap(gaps, "offers", lambda: _zones(ec2, sku)) if ec2 is not None else None
         vcpus = self._or_gap(gaps, "sizes", lambda: _vcpus(ec2, sku)) if zones else 0
         quotas = self._or_gap(gaps, "quota", lambda: self._quotas(ec2, sku, region)) if zones else ()
-        reserved = self._or_gap(gaps, "reservations", lambda: _reserved(ec2, sku)) if zones else ()
+        reserved = self._or_gap(gaps, "reservations", lambda: _reserved(ec2, sku)) if zones else None
+        free, named = reserved or ((), ())
         self._kept[sku, region] = SkuReading(
             sku=sku,
             region=region,
@@ -53,7 +54,8 @@ class AwsCapacity:
             zones=tuple(zones or ()),
             vcpus=vcpus or 0,
             quotas=tuple(quotas or ()),
-            reserved=tuple(reserved or ()),
+            reserved=free,
+            named=named,
             gaps=tuple(gaps),
         )
         return self._kept[sku, region]
@@ -124,10 +126,17 @@ def _used(ec2: Any, letter: str) -> dict[str, int]:
     return used
 
 
-def _reserved(ec2: Any, sku: str) -> tuple[tuple[str, int], ...]:
+def _reserved(ec2: Any, sku: str) -> tuple[tuple[tuple[str, int], ...], tuple[NamedPlaces, ...]]:
+    """Return free places that any Linux machine of shared tenancy takes by zone, and those of reservations that must be named."""
     wanted = [{"Name": "instance-type", "Values": [sku]}, {"Name": "state", "Values": ["active"]}]
     free: dict[str, int] = {}
+    named: list[NamedPlaces] = []
     for page in ec2.get_paginator("describe_capacity_reservations").paginate(Filters=wanted):
         for r in page["CapacityReservations"]:
-            free[r["AvailabilityZone"]] = free.get(r["AvailabilityZone"], 0) + int(r["AvailableInstanceCount"])
-    return tuple(sorted((zone, count) for zone, count in free.items() if count > 0))
+            zone, left = str(r.get("AvailabilityZone", "")), int(r.get("AvailableInstanceCount", 0))
+            if left <= 0 or r.get("Tenancy", "default") != "default" or r.get("InstancePlatform", "Linux/UNIX") != "Linux/UNIX":
+                continue
+            named.append(NamedPlaces(id=str(r["CapacityReservationId"]).lower(), zone=zone, free=left))
+            if r.get("InstanceMatchCriteria") == "open" and r.get("ReservationType", "default") == "default":
+                free[zone] = free.get(zone, 0) + left
+    return tuple(sorted(free.items())), tuple(sorted(named, key=lambda n: n.id))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.adapters.azure.capacity_client import told
-from fleetctl.domain.capacity import QuotaRow, SkuReading
+from fleetctl.domain.capacity import NamedPlaces, QuotaRow, SkuReading
 from fleetctl.domain.units import Instant
 from fleetctl.errors import FleetctlError
 
@@ -35,7 +35,7 @@ class AzureCapacity:
         self._client: ComputeManagementClient | None = None
         self._skus: dict[str, tuple[Instant, tuple[Any, ...]]] = {}
         self._usages: dict[str, tuple[Instant, Mapping[str, tuple[str, int, int]]]] = {}
-        self._groups: tuple[Instant, tuple[tuple[str, str, str, int], ...]] | None = None
+        self._groups: tuple[Instant, tuple[tuple[str, str, NamedPlaces], ...]] | None = None
 
     def read(self, sku: str, region: str) -> SkuReading:
         """Read now; what cannot be read is a gap."""
@@ -48,7 +48,7 @@ class AzureCapacity:
         usages = self._or_gap(gaps, "quota", lambda: self._quota(region)) or {}
         if usages and _plain(str(row.family or "")) not in usages:
             gaps.append(f"reading quota: {region} tells none of the family {row.family or 'of this size, which has no name'}")
-        reserved = self._or_gap(gaps, "reservations", lambda: self._reserved(sku, region)) or ()
+        named = self._or_gap(gaps, "reservations", lambda: self._reserved(sku, region)) or ()
         return SkuReading(
             sku=sku,
             region=region,
@@ -59,7 +59,7 @@ class AzureCapacity:
             closed_zones=closed_zones,
             vcpus=_number(row, "vCPUs"),
             quotas=_quotas(str(row.family or ""), usages),
-            reserved=reserved,
+            named=named,
             gaps=tuple(gaps),
         )
 
@@ -99,19 +99,21 @@ class AzureCapacity:
             self._usages[region] = kept
         return kept[1]
 
-    def _reserved(self, sku: str, region: str) -> tuple[tuple[str, int], ...]:
+    def _reserved(self, sku: str, region: str) -> tuple[NamedPlaces, ...]:
+        """Return the free places of each group; a VM takes none of a group that it does not name."""
         if self._groups is None or not self._is_fresh(self._groups[0]):
             self._groups = (self._now(), tuple(self._free_places()))
-        same = [(zone, free) for s, r, zone, free in self._groups[1] if s == sku.lower() and r == region.lower() and free > 0]
-        return tuple(sorted(same))
+        same = [n for s, r, n in self._groups[1] if s == sku.lower() and r == region.lower() and n.free > 0]
+        return tuple(sorted(same, key=lambda n: (n.id, n.zone)))
 
-    def _free_places(self) -> Iterable[tuple[str, str, str, int]]:
+    def _free_places(self) -> Iterable[tuple[str, str, NamedPlaces]]:
         for group in self._azure.capacity_reservation_groups.list_by_subscription():
             parts = str(group.id).split("/")
             for r in self._azure.capacity_reservations.list_by_capacity_reservation_group(parts[4], parts[-1]):
                 used = len(r.properties.virtual_machines_associated or ()) if r.properties is not None else 0
-                zone = str((r.zones or [""])[0])
-                yield str(r.sku.name).lower(), str(r.location or group.location).lower(), zone, int(r.sku.capacity or 0) - used
+                zone, pool = str((r.zones or [""])[0]), str((group.tags or {}).get("fleetctl-pool", ""))
+                free = NamedPlaces(id=str(group.id).lower(), zone=zone, free=int(r.sku.capacity or 0) - used, pool=pool)
+                yield str(r.sku.name).lower(), str(r.location or group.location).lower(), free
 
 
 def _restrictions(row: Any, region: str) -> tuple[str, tuple[str, ...]]:

@@ -61,6 +61,39 @@ def empty_private(path: Path) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
 
 
+@contextlib.contextmanager
+def scratch(folder: Path, what: str) -> Iterator[Path]:
+    """Lend a private file for a plan that nobody keeps."""
+    remove_scratch(folder)
+    file = folder / f".{what}.{os.getpid()}.tfplan"
+    empty_private(file)
+    try:
+        yield file
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def remove_scratch(folder: Path) -> None:
+    """Remove the plans that killed runs were lent: a plan holds every variable."""
+    for old in folder.glob(".*.tfplan"):
+        if not _is_at_work(old.name):
+            old.unlink(missing_ok=True)
+
+
+def _is_at_work(name: str) -> bool:
+    """Tell whether the process whose scratch file this is may still run."""
+    number = name.split(".")[-2]
+    if not number.isdigit() or int(number) == os.getpid():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
 def file_digest(path: Path) -> Sha256:
     """Return the SHA-256 of a file's bytes.
 

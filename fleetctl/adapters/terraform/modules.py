@@ -55,7 +55,7 @@ def check_backend(backend: Backend) -> Backend:
     if backend.kind not in _PLACES:
         known = ", ".join(sorted(_PLACES))
         raise ConfigInvalid("config.backend", f"terraform.backend is {backend.kind!r}; known are {known}.", hint="Change the fleet file")
-    secret = next((k for k in backend.settings if _SECRET.search(k)), None)
+    secret = next((k for k, v in backend.settings.items() if _SECRET.search(k) and v not in ("", "true", "false")), None)
     if secret is not None:
         text = f"terraform.backend.{secret} looks like a secret, and settings are no place for one."
         raise ConfigInvalid("config.backend", text, hint="Give it to Terraform by its environment variable, or use an identity")

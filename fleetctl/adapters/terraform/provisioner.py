@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fleetctl.adapters.terraform import folder as files
@@ -20,6 +19,7 @@ from fleetctl.domain.people import Diagnostic
 from fleetctl.domain.pool import Host, PoolSpec
 from fleetctl.domain.provision import Progress, Provisioned, ProvisionFailure, ProvisionPlan, ReleasePermit, ResourceChange
 from fleetctl.errors import Interrupted, ProvisionFailed, ToolMissing
+from fleetctl.planning.check_provision import is_guard
 
 _CHANGES = 2
 _LOCAL_STATE = "terraform.tfstate"
@@ -156,9 +156,14 @@ class TerraformProvisioner:
         folder = self._folder(pool)
         if not self._has_state(pool):
             return ()
-        with _scratch(folder / ".drift.tfplan") as file:
-            if not self._save(pool, file):
-                return ()
+        with files.scratch(folder, "drift") as file:
+            try:
+                if not self._save(pool, file):
+                    return ()
+            except ProvisionFailed as e:
+                if not is_guard(e):
+                    raise
+                return (_drifted(pool, "Terraform would destroy a host, and prevent_destroy stands in its way"),)
             shown = self._show(pool, file)
         if not has_resources(shown):
             return ()
@@ -174,7 +179,8 @@ class TerraformProvisioner:
         """Destroy all of a pool, held or not; a pool without a state is destroyed already.
 
         Raises:
-            ProvisionFailed: provision.permit (of another pool, or without approvals), provision.destroy_failed, provision.locked;
+            ProvisionFailed: provision.permit (of another pool, or without approvals), release.unplanned,
+                provision.destroy_failed, provision.locked;
             Interrupted: provision.interrupted; ToolMissing: tool.terraform_missing.
         """
         if permit.pool != pool or not permit.approvals:
@@ -184,9 +190,14 @@ class TerraformProvisioner:
         folder = self._folder(pool)
         if not self._has_state(pool):
             return
+        if not files.variables_file(folder, pool).exists():  # made up from the fleet file they might name another region than it is in
+            text = f"this workspace never planned pool {pool}: the settings with which it was made are not known here; nothing was changed."
+            own = files.variables_file(folder, pool)
+            hint = f"In the workspace that made it, run: fleetctl release {pool}. Where that is lost, write the variables to {own}"
+            raise ProvisionFailed("release.unplanned", text, hint=hint)
         files.copy_stack(self._stack_folder, folder, pool, guarded=False, backend=self._backend)
-        with _scratch(folder / ".destroy.tfplan") as file:
-            self._init(pool)
+        self._init(pool)
+        with files.scratch(folder, "destroy") as file:
             if self._save(pool, file, destroy=FLAG):
                 self._refuse_others(pool, file)
                 said, ended = self._run_file(pool, file, folder / "destroy.jsonl", lambda _: None, permit=pool)
@@ -238,6 +249,7 @@ class TerraformProvisioner:
     def _plan_pool(self, spec: PoolSpec, run: Path) -> tuple[files.SavedPlan, str]:
         pool, folder = spec.pool, self._folder(spec.pool)
         files.copy_stack(self._stack_folder, folder, pool, guarded=spec.hold or spec.serves, backend=self._backend)
+        files.remove_scratch(folder)
         variables = self._variables(spec)
         check_variables(self._stack_folder, self._stack, pool, variables)
         files.write_variables(folder, pool, variables)
@@ -247,7 +259,7 @@ class TerraformProvisioner:
         try:
             self._save(pool, file)
         except ProvisionFailed as e:
-            if spec.hold or not _is_guard(e) or not self._tainted(pool):
+            if spec.hold or not is_guard(e) or not self._tainted(pool):
                 raise
             # A host that never came up may be made anew; what else the plan would do is for the check to judge.
             files.copy_stack(self._stack_folder, folder, pool, guarded=False, backend=self._backend)
@@ -342,22 +354,8 @@ class TerraformProvisioner:
         return ProvisionFailure(code=error.code, text=error.message, made=made, details=said.whole())
 
 
-@contextlib.contextmanager
-def _scratch(file: Path) -> Iterator[Path]:
-    """Lend a private file for a plan that nobody keeps."""
-    files.empty_private(file)
-    try:
-        yield file
-    finally:
-        file.unlink(missing_ok=True)
-
-
 def _drifted(address: str, what: str) -> Diagnostic:
     return Diagnostic(severity="warning", code="provision.drift", text=f"{address}: {what}", path=address)
-
-
-def _is_guard(e: ProvisionFailed) -> bool:
-    return any("prevent_destroy" in text or "cannot be destroyed" in text for text in (e.message, *e.details))
 
 
 def _error_text(answer: Answer) -> str:

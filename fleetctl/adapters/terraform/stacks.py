@@ -153,6 +153,17 @@ def places_from(spec: PoolSpec, settings: Mapping[str, str]) -> tuple[Candidate,
     return places_of(first, zones=listed("zones"), sizes=listed("sizes"), regions=listed("regions"), on_demand=on_demand)
 
 
+def reservations_of(pool: str, stack: str, settings: Mapping[str, str]) -> frozenset[str]:
+    """Return the ids of the reservations that a pool's settings name, lower case: a group on Azure, a reservation or a block on AWS."""
+    found: set[str] = set()
+    for name in ("reservation", "reservation_id"):
+        value = _value(settings.get(f"pool.{pool}.{name}", settings.get(f"terraform.{stack}.{name}", "")))
+        id_ = value.get("group_id") if isinstance(value, dict) else value
+        if isinstance(id_, str) and id_:
+            found.add(id_.lower())
+    return frozenset(found)
+
+
 def backend_from(settings: Mapping[str, str], fleet: str) -> Backend | None:
     """Return where states are kept, by the settings terraform.backend (a kind) and terraform.backend.NAME; None for on this machine.
 

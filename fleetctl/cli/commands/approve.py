@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from fleetctl.cli.app import App
 from fleetctl.cli.options import dry_run_option, pass_app
+
+if TYPE_CHECKING:
+    from fleetctl.domain.release import Release
 
 
 @click.command("approve")
@@ -23,10 +28,13 @@ def command(app: App, plan_id: str, note: str, dry_run: bool) -> None:
         from fleetctl.usecases.release import approve_release, open_release
 
         if dry_run:
-            app.out(f"Would approve release {open_release(plan_id, w.store).id} as {w.actor.name}\nNothing was changed.")
+            found = open_release(plan_id, w.store)
+            app.out(f"Would approve release {found.id} as {w.actor.name}{_said_gone(found)}\nNothing was changed.")
             return
         release = approve_release(plan_id, w.store, w.store, w.clock, w.actor, note)
-        app.out(f"release/{release.id} of pool {release.pool} approved by {w.actor.name} (sha256 {release.digest[:16]}...)")
+        app.out(
+            f"release/{release.id} of pool {release.pool} approved by {w.actor.name} (sha256 {release.digest[:16]}...){_said_gone(release)}"
+        )
         app.note(f"Next: fleetctl release {release.pool}{' --handoff' if release.kind == 'handoff' else ''}")
         return
     if dry_run:
@@ -41,3 +49,8 @@ def command(app: App, plan_id: str, note: str, dry_run: bool) -> None:
         app.note(f"{more} more must approve it: fleetctl approve {plan.id}")
     if not more:
         app.note("Next: fleetctl provision")
+
+
+def _said_gone(r: Release) -> str:
+    """Return what the approver must know: of which silent routers it was said that they are gone."""
+    return f"\nSaid to be gone for good by {r.asked_by.name}: {', '.join(r.gone)}" if r.gone else ""

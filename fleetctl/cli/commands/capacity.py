@@ -27,7 +27,7 @@ def command(app: App, pool: str, output: str) -> None:
     w = app.wiring
     if pool and pool not in {p.id for p in w.fleet.pools}:
         raise UsageError("usage.pool", f"there is no pool {pool!r} in the fleet.", hint="Run: fleetctl inventory")
-    rows = capacity(w.fleet, w.oracle, w.places, w.capacity_source, pool=pool)
+    rows = capacity(w.fleet, w.oracle, w.places, w.pool_source, pool=pool)
     if output == "table":
         app.out(capacity_text(rows, width=app.width))
         return

@@ -90,19 +90,20 @@ def _run(app: App, plan: Plan, pools: tuple[str, ...], *, check: bool, dry_run: 
     with ProgressView(live=app.live and output != "json", title="provision", now=monotonic) as on:
 
         def shown(spec: PoolSpec, what: ProvisionPlan, usd_per_hour: Decimal | None) -> None:
-            for line in plan_lines(spec, what, usd_per_hour, width=app.width):
+            for line in plan_lines(spec, what, usd_per_hour, by=w.price_of(spec)[1], width=app.width):
                 on.say(line)
 
         def done(o: ProvisionOutcome) -> None:
             nonlocal differs
+            by = w.price_of(o.spec)[1]
             drift = w.provisioner(o.spec).drift(o.spec.pool) if check else ()
             told = notices.read(o.spec.pool) if notices is not None else ()
             changes = not o.shown.is_empty or o.shown.outputs_change or bool(o.findings)
             differs = differs or bool(drift or o.orphans or changes or any(s.severity == "critical" for s in told))
-            rows.append(outcome_row(o, drift, told))
+            rows.append(outcome_row(o, drift, told, by=by))
             if output != "json":
                 for line in (
-                    *outcome_lines(o, with_plan=not applies or o.done is None, width=app.width),
+                    *outcome_lines(o, with_plan=not applies or o.done is None, by=by, width=app.width),
                     *drift_lines(drift, width=app.width),
                     *notice_lines(told, w.clock.now(), width=app.width),
                 ):

@@ -22,15 +22,23 @@ if TYPE_CHECKING:
 @click.argument("pool", metavar="POOL")
 @click.option("--handoff", is_flag=True, help="Write the change for the owner of a pool that others built, and look that it is gone.")
 @click.option("--out", metavar="FILE", default="", help="Where --handoff writes; a new run folder where it is left out.")
+@click.option(
+    "--router-gone",
+    "gone",
+    metavar="ROUTER",
+    multiple=True,
+    help="I know that this router, which does not answer, is gone for good or never was; kept on record. May be repeated.",
+)
 @confirm_option
 @dry_run_option
 @output_option("table", "json")
 @pass_app
-def command(app: App, pool: str, handoff: bool, out: str, confirm: str | None, dry_run: bool, output: str) -> None:
+def command(app: App, pool: str, handoff: bool, out: str, gone: tuple[str, ...], confirm: str | None, dry_run: bool, output: str) -> None:
     """Give a pool back: destroy one that fleetctl made, or hand one that others built to its owner.
 
     A pool that served is given back only when every cell has left it and its soak is over, going home was rehearsed in the last 30 days,
-    and as many people approved as the policy asks for, not counting whoever asked. fleetctl never destroys what it did not make.
+    and as many people approved as the policy asks for, not counting whoever asked. fleetctl never destroys what it did not make. A router
+    that does not answer may serve from the pool, so it is kept until the router answers or you say that it is gone.
 
     \b
     Examples:
@@ -44,8 +52,11 @@ def command(app: App, pool: str, handoff: bool, out: str, confirm: str | None, d
     w = app.wiring
     if pool not in {p.id for p in w.fleet.pools}:
         raise UsageError("usage.pool", f"there is no pool {pool!r} in the fleet.", hint="Run: fleetctl inventory")
+    known = {*(r.name for r in w.fleet.routers), *(c.id for c in w.fleet.cells), *w.store.cells()}
+    if unknown := [g for g in gone if g not in known]:
+        raise UsageError("usage.router", f"there is no router {unknown[0]!r} in the fleet.", hint="Run: fleetctl inventory")
     ports = w.release_ports(w.run_folder("release"))
-    found = view(PoolId(pool), w.fleet, ports, handoff=handoff)
+    found = view(PoolId(pool), w.fleet, ports, handoff=handoff, gone=gone)
     price = w.pool_price(PoolId(pool), more=len(found.standing))
     if output == "table":
         app.out("\n".join(release_lines(found, w.fleet, price, width=app.width)))
@@ -82,20 +93,32 @@ def _destroy(app: App, found: ReleaseView, ports: ReleasePorts, confirm: str | N
 
 
 def _hand_over(app: App, found: ReleaseView, ports: ReleasePorts, price: Decimal | None, out: str, output: str) -> int:
-    from fleetctl.usecases.release import hand_over, verify
+    from fleetctl.errors import ProvisionFailed
+    from fleetctl.usecases.release import ask, hand_over, verify
     from fleetctl.views.release import handoff_text, verified_lines
 
     w = app.wiring
-    was_handed_over = found.release.step == "handed_over"
+    ask(found, ports)
+    file: Path | None = None
+    if out or found.release.step == "asked":
+        file = Path(out).absolute() if out else ports.run / f"handoff-{found.release.pool}.md"
+        try:
+            file.write_text(handoff_text(found, w.fleet, price))
+        except OSError as e:
+            text = f"{app.shown(file)} cannot be written: {(e.strerror or 'refused').lower()}."
+            raise ProvisionFailed("release.file", text, hint="Name another file with --out") from e
+        app.note(f"The change for its owner: {app.shown(file)}")
     for said in hand_over(found, ports):
         app.note(said.text)
-    file = Path(out).absolute() if out else ports.run / f"handoff-{found.release.pool}.md"
-    if out or not was_handed_over:
-        file.write_text(handoff_text(found, w.fleet, price))
-        app.note(f"The change for its owner: {app.shown(file)}")
     checked = verify(found.release, w.fleet, ports)
     if output == "json":
-        told = {"pool": found.release.pool, "release": found.release.id, "file": str(file), "still": checked.still, "blind": checked.blind}
+        told = {
+            "pool": found.release.pool,
+            "release": found.release.id,
+            "file": str(file or ""),
+            "still": checked.still,
+            "blind": checked.blind,
+        }
         app.line("release", {**told, "is_gone": checked.is_gone})
     else:
         app.out("\n".join(verified_lines(checked, found.release.pool, width=app.width)))

@@ -1,0 +1,231 @@
+"""Coming home, domain layer: a runbook as a value, what is known of its cell, and what a rehearsal measured. Never I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Literal
+
+from fleetctl.domain.canonical import digest
+from fleetctl.domain.ids import CellId
+from fleetctl.domain.people import Actor
+from fleetctl.domain.units import Instant
+
+LiveName = Literal["way_home", "router", "weight", "source", "store", "migration", "region_cells"]
+LIVE_NAMES: tuple[LiveName, ...] = ("way_home", "router", "weight", "source", "store", "migration", "region_cells")
+Severity = Literal["SEV 1", "SEV 2", "SEV 3"]
+StepState = Literal["begun", "done", "skipped", "failed"]
+
+PLACES = ("cell", "workload", "source", "region")
+"""Names that a text or a command may hold in braces."""
+
+LIST_PLACE = "{region_cells}"
+"""A word of a command that stands for one word per cell of the cell's region."""
+
+_PLACE = re.compile(r"\{([a-z_]+)\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expect:
+    """What a step's command must end with and print.
+
+    Args:
+        exits: exit codes that are as expected; pattern: a regular expression found in its output, "" where any output will do.
+    """
+
+    exits: tuple[int, ...] = (0,)
+    pattern: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step: a command of fleetctl, or something that a person does by hand.
+
+    Args:
+        command: words, the first is "fleetctl"; () where `by_hand` says what to do.
+        budget_s: seconds it should take at most; undo: how to take it back; danger: what it may break, "" where nothing.
+        choice: only where its text says so; it is asked for, and never run by itself.
+    """
+
+    id: str
+    text: str
+    budget_s: float
+    undo: str
+    command: tuple[str, ...] = ()
+    by_hand: str = ""
+    expect: Expect = field(default_factory=Expect)
+    shows: str = ""
+    danger: str = ""
+    choice: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precondition:
+    """A live value that must be good before a runbook is run, and what to do where it is not."""
+
+    live: LiveName
+    otherwise: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A row of the decision table: when this is so (told by a live value), do that."""
+
+    when: str
+    do: str
+    live: LiveName | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """Whom to call, and when."""
+
+    when: str
+    whom: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What a rehearsal breaks on the target: a fault of the lab and its numbers."""
+
+    kind: str
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runbook:
+    """What to do when one thing goes wrong.
+
+    Args:
+        alert: what says it by itself, such as a kind of event; limits: what it does not cover.
+        fault: what a rehearsal injects, None where the lab cannot make it.
+    """
+
+    id: str
+    title: str
+    severity: Severity
+    trigger: tuple[str, ...]
+    alert: str
+    impact: str
+    needs: tuple[Precondition, ...]
+    decisions: tuple[Choice, ...]
+    steps: tuple[Step, ...]
+    verification: tuple[Step, ...]
+    comms: str
+    escalation: tuple[Call, ...]
+    after: tuple[str, ...]
+    limits: str
+    fault: Fault | None = None
+    format_version: int = 1
+
+    @property
+    def all_steps(self) -> tuple[Step, ...]:
+        """Return the steps, then those that verify."""
+        return (*self.steps, *self.verification)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveValue:
+    """What is known of a cell now; is_good is None where it is not known."""
+
+    name: LiveName
+    text: str
+    is_good: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A runbook made for one cell.
+
+    Args:
+        steps: of the runbook and its verification, every name filled in; live: by name.
+    """
+
+    runbook: Runbook
+    cell: CellId
+    live: Mapping[LiveName, LiveValue]
+
+    @property
+    def digest(self) -> str:
+        """Return the hash of what would be run, so that a run is never resumed with other steps."""
+        return digest([(s.id, list(s.command), s.by_hand) for s in self.runbook.all_steps])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalLine:
+    """One line of a run's journal.
+
+    Args:
+        run: name of the run; digest: of its steps; exit_code, seconds: of a command that has ended.
+    """
+
+    run: str
+    digest: str
+    at: Instant
+    actor: Actor
+    step: str
+    state: StepState
+    exit_code: int | None = None
+    seconds: float = 0.0
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """What one rehearsal measured; seconds from the fault on, None where it did not come to that.
+
+    Args:
+        detect_s: until the judge or the router's weight showed it; decide_s: until somebody went home.
+        zero_s: until the router showed 0 %; verified_s: until the runbook's verification held.
+        by: who decided: "judge" or "runbook"; is_ok: detected, home and verified within the target.
+    """
+
+    at: Instant
+    actor: Actor
+    cell: CellId
+    runbook: str
+    fault: str
+    detect_s: float | None
+    decide_s: float | None
+    zero_s: float | None
+    verified_s: float | None
+    by: str
+    is_ok: bool
+    detail: str = ""
+
+    @property
+    def rto_s(self) -> float | None:
+        """Return the time from fault to verified, seconds."""
+        return self.verified_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """How long a part took over all rehearsals: median and maximum, seconds."""
+
+    part: str
+    runs: int
+    median_s: float
+    max_s: float
+
+
+def spreads(timings: Sequence[Timing]) -> tuple[Spread, ...]:
+    """Return the median and the maximum of every part that was measured."""
+    found = []
+    for part in ("detect_s", "decide_s", "zero_s", "verified_s"):
+        values = [v for t in timings if (v := getattr(t, part)) is not None]
+        if values:
+            found.append(Spread(part=part.removesuffix("_s"), runs=len(values), median_s=median(values), max_s=max(values)))
+    return tuple(found)
+
+
+def places_in(text: str) -> tuple[str, ...]:
+    """Return the names in braces of a text."""
+    return tuple(_PLACE.findall(text))
+
+
+def filled(text: str, names: Mapping[str, str]) -> str:
+    """Return a text with every known name in braces replaced; others stay as they are."""
+    return _PLACE.sub(lambda m: names.get(m[1], m[0]), text)

@@ -1,0 +1,201 @@
+"""Coming home, view layer: a runbook for people at 80 columns or as Markdown, and what a rehearsal measured. Never I/O."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+
+from fleetctl.domain.runbook import Bound, LiveName, LiveValue, Runbook, Spread, Step, Timing
+from fleetctl.views.columns import WIDTH, clean, columns, duration, wrapped
+
+NOT_RUN = "never rehearsed"
+
+
+def command_lines(words: Sequence[str], width: int, indent: str) -> list[str]:
+    """Return a command to copy, never cut: continued with a backslash where it is longer than a line."""
+    lines, line = [], f"{indent}$"
+    for word in words:
+        quoted = shlex.quote(clean(word))
+        if len(line) + len(quoted) + 3 > width and line.strip() != "$":
+            lines.append(f"{line} \\")
+            line = f"{indent}   "
+        line = f"{line} {quoted}"
+    return [*lines, line]
+
+
+def live_lines(live: Mapping[LiveName, LiveValue], width: int = WIDTH) -> list[str]:
+    """Return the live values, one a line, a word that a value cannot hold on to its name."""
+    out = []
+    for value in live.values():
+        mark = "" if value.is_good else "! "
+        first, *more = wrapped(clean(f"{mark}{value.text}"), width - 14) or ["-"]
+        out += [f"{value.name:<13} {first}", *(f"{'':<14}{m}" for m in more)]
+    return out
+
+
+def triage_lines(bounds: Sequence[Bound], width: int = WIDTH) -> list[str]:
+    """Return what is known of a cell and which runbook is for what."""
+    cell = bounds[0].cell
+    out = [f"Runbooks of {clean(cell)}", "", *live_lines(bounds[0].live, width), ""]
+    rows = [["IF YOU SEE", "RUNBOOK", "SEVERITY"]]
+    out += columns(rows + [[b.runbook.title, b.runbook.id, b.runbook.severity] for b in bounds], width=width, keep=(1, 2))
+    out += [
+        "",
+        *wrapped("Nothing was changed. Print one: fleetctl runbook show CELL NAME. Step through it: fleetctl runbook run CELL NAME", width),
+    ]
+    return out
+
+
+def runbook_lines(bound: Bound, last: Timing | None, width: int = WIDTH) -> list[str]:
+    """Return a runbook made for a cell, with what is known now; at most `width` columns, but for words that must not be cut."""
+    book = bound.runbook
+    out = [*wrapped(f"{book.title}: {clean(bound.cell)} ({book.severity})", width), ""]
+
+    def section(title: str, lines: Iterable[str]) -> None:
+        out.extend((title, *lines, ""))
+
+    def bullets(texts: Iterable[str]) -> list[str]:
+        return [line for t in texts for line in _bullet(t, width)]
+
+    section("WHEN", bullets((*book.trigger, f"Alert: {book.alert}")))
+    section("IMPACT", wrapped(clean(book.impact), width, "  "))
+    section("NOW (read only)", ("  " + line for line in live_lines(bound.live, width - 2)))
+    section(
+        "DECIDE", (line for c in book.decisions for line in _decision(c.when, c.do, None if c.live is None else bound.live[c.live], width))
+    )
+    if book.needs:
+        section("NEEDS", bullets(_need(n.live, bound.live[n.live], n.otherwise) for n in book.needs))
+    section("DO", _steps(book.steps, width))
+    section("VERIFY", _steps(book.verification, width))
+    section("TELL PEOPLE", wrapped(clean(book.comms), width, "  "))
+    section("CALL", bullets(f"{c.when}: {c.whom}" for c in book.escalation))
+    section("AFTER", bullets(book.after))
+    section("NOT COVERED", wrapped(clean(book.limits), width, "  "))
+    out += wrapped(f"Last rehearsal: {last_text(last)}", width)
+    return out
+
+
+def _bullet(text: str, width: int) -> list[str]:
+    first, *more = wrapped(clean(text), width - 4) or [""]
+    return [f"  - {first}", *(f"    {line}" for line in more)]
+
+
+def _decision(when: str, do: str, value: LiveValue | None, width: int) -> list[str]:
+    out = _bullet(f"{when}: {do}", width)
+    if value is not None:
+        out += wrapped(clean(f"({value.name} now: {value.text})"), width, "      ")
+    return out
+
+
+def _need(name: str, value: LiveValue, otherwise: str) -> str:
+    word = "holds" if value.is_good else "DOES NOT HOLD" if value.is_good is False else "NOT KNOWN"
+    return f"{name}: {word}. Otherwise: {otherwise}"
+
+
+def _steps(steps: Sequence[Step], width: int) -> list[str]:
+    out = []
+    for number, s in enumerate(steps, start=1):
+        only = " [only where this says so]" if s.choice else ""
+        out += wrapped(clean(f"{number}. {s.text}{only}"), width, "  ")
+        out += command_lines(s.command, width, "     ") if s.command else wrapped(clean(f"By hand: {s.by_hand}"), width, "     ")
+        if s.danger:
+            out += wrapped(clean(f"DANGER: {s.danger} The name is asked for."), width, "     ")
+        out += wrapped(clean(f"Expect: {expected_text(s)}. Time: {duration(s.budget_s)}. Undo: {s.undo}"), width, "     ")
+    return out
+
+
+def expected_text(s: Step) -> str:
+    """Say what a step's end must look like."""
+    if not s.command:
+        return "what it says"
+    exits = " or ".join(map(str, s.expect.exits))
+    return f"exit {exits}" + (f"; it shows: {s.shows.rstrip('.')}" if s.shows else "")
+
+
+def last_text(last: Timing | None) -> str:
+    """Say when a runbook was rehearsed last, by whom, and how long it took."""
+    if last is None:
+        return NOT_RUN
+    took = "home was not verified" if last.verified_s is None else f"{last.verified_s:.1f} s from fault to verified"
+    word = "green" if last.is_ok else f"NOT green ({clean(last.detail)})"
+    return f"{last.at:%Y-%m-%d %H:%M}Z by {clean(last.actor.name)}, {took}, {word}"
+
+
+def rehearsal_lines(timing: Timing, spread: Sequence[Spread], goal_s: float, width: int = WIDTH) -> list[str]:
+    """Return the report of a rehearsal: what was broken, when what happened, and how it compares with all before."""
+    out = [f"Game day: {clean(timing.runbook)} of {clean(timing.cell)}, {timing.at:%Y-%m-%d %H:%M:%S}Z, by {clean(timing.actor.name)}", ""]
+    out += wrapped(f"Fault: {clean(timing.fault)} on the target (lab: hosts and engines are emulated, router and judge are real)", width)
+    rows = [["PART", "THIS RUN", "MEDIAN", "MAXIMUM", "RUNS"]]
+    by_part = {s.part: s for s in spread}
+    for part in ("detect", "decide", "zero", "verified"):
+        value, s = getattr(timing, f"{part}_s"), by_part.get(part)
+        known = ["-", "-", "0"] if s is None else [f"{s.median_s:.2f} s", f"{s.max_s:.2f} s", str(s.runs)]
+        rows.append([part, "-" if value is None else f"{value:.2f} s", *known])
+    out += ["", *columns(rows, right=(1, 2, 3, 4), width=width), ""]
+    word = "GREEN" if timing.is_ok else "NOT GREEN"
+    detail = f": {clean(timing.detail)}" if timing.detail else ""
+    out += wrapped(f"{word}{detail}. Home was ordered by the {timing.by}; the goal is {goal_s:g} s from fault to zero.", width)
+    return out
+
+
+def markdown(book: Runbook, more: str = "") -> str:
+    """Return a runbook as a page of the documentation, with the names that `fleetctl runbook show` fills in in capitals."""
+    t = _capitals
+    out = [
+        f"# Runbook: {book.title}",
+        "",
+        f"`fleetctl runbook show CELL {book.id}` prints it for a cell, with its names and what is known of it now.",
+    ]
+    out += [f"`fleetctl runbook run CELL {book.id}` steps through it.", ""]
+    out += [
+        "| | |",
+        "| --- | --- |",
+        f"| Severity | {book.severity} |",
+        f"| Alert | {_cell(t(book.alert))} |",
+        f"| Impact | {_cell(t(book.impact))} |",
+        "",
+    ]
+    out += ["## When", "", *(f"- {t(x)}" for x in book.trigger), ""]
+    out += ["## Decide", "", "| when | do | told by |", "| --- | --- | --- |"]
+    out += [f"| {_cell(t(c.when))} | {_cell(t(c.do))} | {c.live or ''} |" for c in book.decisions] + [""]
+    if book.needs:
+        out += ["## Preconditions", "", *(f"- `{n.live}` is good. Otherwise: {t(n.otherwise)}" for n in book.needs), ""]
+    out += ["## Steps", "", *_page_steps(book.steps), "## Verification", "", *_page_steps(book.verification)]
+    out += ["## Tell people", "", f"> {t(book.comms)}", ""]
+    out += [
+        "## Escalation",
+        "",
+        "| when | whom |",
+        "| --- | --- |",
+        *(f"| {_cell(t(c.when))} | {_cell(t(c.whom))} |" for c in book.escalation),
+        "",
+    ]
+    out += ["## After", "", *(f"- {t(x)}" for x in book.after), "", "## Not covered", "", t(book.limits), ""]
+    rehearsed = "the lab cannot make its fault" if book.fault is None else f"the lab injects `{book.fault.kind}` on the target"
+    out += ["## Rehearsal", "", f"`fleetctl runbook drill CELL {book.id}`: {rehearsed}."]
+    return "\n".join([*out, *([more] if more else [])]) + "\n"
+
+
+def _page_steps(steps: Sequence[Step]) -> list[str]:
+    out = []
+    for number, s in enumerate(steps, start=1):
+        only = " *Only where this says so.*" if s.choice else ""
+        out += [f"{number}. {_capitals(s.text)}{only}", ""]
+        if s.command:
+            out += ["   ```console", f"   $ {_capitals(' '.join(s.command))}", "   ```", ""]
+        else:
+            out += [f"   By hand: {_capitals(s.by_hand)}", ""]
+        if s.danger:
+            out += [f"   **Danger.** {_capitals(s.danger)} The name is asked for.", ""]
+        out += [f"   Expected: {_capitals(expected_text(s))}. Time: {duration(s.budget_s)}. Undo: {_capitals(s.undo)}", ""]
+    return out
+
+
+def _capitals(text: str) -> str:
+    for name in ("cell", "workload", "source", "region"):
+        text = text.replace("{" + name + "}", name.upper())
+    return text.replace("{region_cells}", "CELL...")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,119 @@
+"""A cell with runbooks, in memory: what is known of it, and commands that print what their steps expect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fleetctl.adapters.runbooks import JournalFile
+from fleetctl.domain.fleet import Connection
+from fleetctl.domain.home import WayHome
+from fleetctl.domain.ids import CellId, PoolId, Token, WorkloadId
+from fleetctl.domain.people import Actor
+from fleetctl.domain.runbook import Bound, Step
+from fleetctl.domain.split import Readiness, Split
+from fleetctl.errors import FleetctlError
+from fleetctl.formats.runbook_file import load_runbook
+from fleetctl.ports.runbook import Ended
+from fleetctl.usecases.home import HomePorts
+from fleetctl.usecases.runbook import Answer, LookPorts, RunPorts, bind, find_cell, look
+from tests.fakes.clock import START, FakeClock
+from tests.fakes.home import MemoryWaysHome
+from tests.fakes.router import EPOCH, FakeRouter
+from tests.fakes.store import MemoryStore
+
+CELL = CellId("chat-east")
+SOURCE = PoolId("h100")
+ME = Actor(kind="person", name="ada")
+
+
+def way(cell: str = CELL, region: str = "eastus2") -> WayHome:
+    return WayHome(
+        fleet="f",
+        cell=CellId(cell),
+        workload=WorkloadId("chat"),
+        region=region,
+        tenant="",
+        klass="online",
+        router=Connection(kind="haproxy", name="edge"),
+        source=SOURCE,
+        cap_bp=9_500,
+        paper=(),
+        made_at=START,
+    )
+
+
+class Prober:
+    ready_now = 2
+
+    def ready(self, pool: PoolId, c: CellId) -> Readiness:
+        return Readiness(pool=pool, cell=c, ready=self.ready_now, total=2, age_s=0.0)
+
+
+class World:
+    """One cell at 50 % behind a router, in memory."""
+
+    def __init__(self, *ways: WayHome, weight_bp: int = 5_000) -> None:
+        self.clock, self.prober, self.ways = FakeClock(), Prober(), MemoryWaysHome()
+        for w in ways or (way(),):
+            self.ways.write(w)
+        self.router = FakeRouter(dict.fromkeys(self.ways.cells(), SOURCE))
+        self.weight(weight_bp)
+        self.store = MemoryStore(self.clock.now)
+        self.at: str | FleetctlError = "canary at 50 %, PASS"
+        home = HomePorts(
+            router=lambda _: self.router, prober=lambda _: self.prober, ways=self.ways, clock=self.clock, store=lambda: self.store
+        )
+        self.look = LookPorts(home=home, migration=self._migration)
+
+    def weight(self, bp: int) -> None:
+        self.router.target.splits[CELL] = Split(cell=CELL, target_bp=bp, cap_bp=9_500, token=Token(1), lease_until=EPOCH)
+
+    def _migration(self, _: CellId) -> str:
+        if isinstance(self.at, FleetctlError):
+            raise self.at
+        return self.at
+
+    def bound(self, name: str = "full-fallback") -> Bound:
+        found = find_cell(CELL, self.look)
+        return bind(load_runbook(name), CELL, found, look(CELL, found, self.look), self.look)
+
+
+class Answers:
+    """Commands that print what their step expects, unless told otherwise."""
+
+    def __init__(self, bound: Bound, *, wrong: str = "", dies_at: str = "") -> None:
+        self.steps = {s.command[1:]: s for s in bound.runbook.all_steps if s.command}
+        self.wrong, self.dies_at = wrong, dies_at
+        self.ran: list[str] = []
+
+    def run(self, words: Sequence[str], limit_s: float) -> Ended:
+        step = self.steps[tuple(words)]
+        self.ran.append(step.id)
+        if step.id == self.dies_at:
+            raise KeyboardInterrupt
+        good = {
+            "look": f"{CELL}\n",
+            "go-home": f"cell/{CELL} home: 50 % -> 0 % in 9 ms\n1 of 1 home; slowest\n",
+            "reconcile": "Nothing to reconcile.",
+            "at-zero": "weight        0 % on the target\nsource        2 of 2 replicas\n",
+            "nothing-moves": f"{CELL}  canary  0 %  -  fell back\n",
+        }
+        return Ended(exit_code=1 if step.id == self.wrong else 0, output=good.get(step.id, ""), seconds=0.5)
+
+
+def ports(world: World, bound: Bound, commands: Answers, folder: Path, asked: list[tuple[str, str]] | None = None) -> RunPorts:
+    def ask(step: Step, note: str) -> Answer:
+        if asked is not None:
+            asked.append((step.id, note))
+        return "skip" if step.choice else "run"
+
+    return RunPorts(
+        commands=commands,
+        journal=JournalFile(folder, CELL, bound.runbook.id),
+        clock=world.clock,
+        actor=ME,
+        ask=ask,
+        tell=lambda *_: None,
+        note=lambda e: world.store.append((e,)),
+    )

@@ -1,0 +1,225 @@
+"""Runbooks: stepping through, resuming after a kill, what is refused, and the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from fleetctl.adapters.home.files import WayHomeFiles, make_key
+from fleetctl.adapters.runbooks import JournalFile, OwnCommands
+from fleetctl.cli.main import cli
+from fleetctl.domain.fleet import Connection
+from fleetctl.domain.ids import CellId
+from fleetctl.errors import FleetctlError, LeaseHeld, RunbookFailed
+from fleetctl.ports.runbook import Ended
+from fleetctl.usecases.runbook import END, unexpected, walk
+from tests.fakes.runbook import CELL, Answers, World, ports, way
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_run_does_every_step_and_keeps_a_journal(tmp_path: Path) -> None:
+    world = World()
+    bound = world.bound()
+    commands = Answers(bound)
+    end = walk(bound, ports(world, bound, commands, tmp_path))
+    assert commands.ran == ["look", "go-home", "reconcile", "at-zero", "nothing-moves"]
+    states = [(x.step, x.state) for x in JournalFile(tmp_path, CELL, "full-fallback").lines()]
+    assert states[:3] == [("look", "begun"), ("look", "done"), ("go-home", "begun")]
+    assert ("unproven", "skipped") in states
+    assert states[-1] == (END, "done")
+    assert not end.resumed
+    assert [e.kind for e in world.store.events(CELL, 0)] == ["runbook.done"]
+    again = walk(bound, ports(world, bound, commands, tmp_path))
+    assert not again.resumed, "a run that has ended is not resumed"
+    assert (tmp_path / "chat-east.full-fallback.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_after_a_kill_it_goes_on_at_the_step_that_did_not_finish(tmp_path: Path) -> None:
+    world = World()
+    bound = world.bound()
+    with pytest.raises(KeyboardInterrupt):
+        walk(bound, ports(world, bound, Answers(bound, dies_at="go-home"), tmp_path))
+    with (tmp_path / "chat-east.full-fallback.jsonl").open("ab") as f:
+        f.write(b'{"_":"JournalLine","actor":{"_":"Ac')  # what a power cut leaves
+    asked: list[tuple[str, str]] = []
+    commands = Answers(bound)
+    end = walk(bound, ports(world, bound, commands, tmp_path, asked))
+    assert end.resumed
+    assert commands.ran[0] == "go-home"
+    assert asked[0][0] == "go-home"
+    assert "was begun at" in asked[0][1]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from fleetctl.usecases.runbook import walk
+from tests.fakes.runbook import Answers, World, ports
+world = World(); bound = world.bound(); commands = Answers(bound)
+def run(words, limit_s, inner=commands.run):
+    ended = inner(words, limit_s)
+    if commands.ran[-1] == "reconcile":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return ended
+commands.run = run
+walk(bound, ports(world, bound, commands, Path(sys.argv[1])))
+"""
+
+
+def test_a_process_killed_for_good_leaves_a_journal_that_is_resumed(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(ROOT)], capture_output=True, check=False, timeout=60)
+    assert done.returncode == -9, done.stderr
+    world = World()
+    bound = world.bound()
+    commands = Answers(bound)
+    assert walk(bound, ports(world, bound, commands, tmp_path)).resumed
+    assert commands.ran == ["reconcile", "at-zero", "nothing-moves"]
+
+
+def test_a_step_that_is_not_as_expected_stops_the_run_and_is_done_again(tmp_path: Path) -> None:
+    world = World()
+    bound = world.bound()
+    with pytest.raises(RunbookFailed, match="it ended with 1, not 0") as e:
+        walk(bound, ports(world, bound, Answers(bound, wrong="go-home"), tmp_path))
+    assert e.value.code == "runbook.unexpected"
+    assert "fleetctl retry chat-east" in e.value.hint
+    commands = Answers(bound)
+    walk(bound, ports(world, bound, commands, tmp_path))
+    assert commands.ran[0] == "go-home"
+
+
+def test_verification_is_repeated_until_it_holds_and_no_longer_than_its_time(tmp_path: Path) -> None:
+    world = World()
+    bound = world.bound()
+    commands = Answers(bound, wrong="at-zero")
+    with pytest.raises(RunbookFailed, match="step at-zero"):
+        walk(bound, ports(world, bound, commands, tmp_path))
+    assert commands.ran.count("at-zero") == 61, "30 s, every half second"
+
+
+def test_a_precondition_that_fails_or_is_not_known_runs_nothing(tmp_path: Path) -> None:
+    world = World()
+    world.prober.ready_now = 0
+    bound = world.bound("partial-fallback")
+    commands = Answers(bound)
+    with pytest.raises(RunbookFailed) as e:
+        walk(bound, ports(world, bound, commands, tmp_path))
+    assert (e.value.code, commands.ran) == ("runbook.precondition", [])
+    assert "capacity-lost" in e.value.hint
+    world.router.target.down = True
+    bound = world.bound()
+    with pytest.raises(RunbookFailed, match="router"):
+        walk(bound, ports(world, bound, commands, tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_steps_than_those_begun_are_refused(tmp_path: Path) -> None:
+    world = World()
+    bound = world.bound()
+    with pytest.raises(KeyboardInterrupt):
+        walk(bound, ports(world, bound, Answers(bound, dies_at="go-home"), tmp_path))
+    first, *others = bound.runbook.steps
+    changed = replace(bound, runbook=replace(bound.runbook, steps=(replace(first, command=(*first.command, "-o", "json")), *others)))
+    commands = Answers(changed)
+    with pytest.raises(RunbookFailed, match="other steps"):
+        walk(changed, ports(world, changed, commands, tmp_path))
+    walk(changed, ports(world, changed, commands, tmp_path), again=True)
+
+
+def test_two_at_once_and_a_journal_of_rubbish(tmp_path: Path) -> None:
+    world = World()
+    bound = world.bound()
+    with JournalFile(tmp_path, CELL, "full-fallback").alone(), pytest.raises(LeaseHeld, match="somebody steps through"):
+        walk(bound, ports(world, bound, Answers(bound), tmp_path))
+    (tmp_path / "chat-east.full-fallback.jsonl").write_bytes(b"rubbish\n")
+    with pytest.raises(RunbookFailed) as e:
+        walk(bound, ports(world, bound, Answers(bound), tmp_path))
+    assert e.value.code == "runbook.journal"
+    walk(bound, ports(world, bound, Answers(bound), tmp_path), again=True)
+
+
+@pytest.mark.parametrize("name", ["../x", "a b", "-x", ""])
+def test_a_journal_never_leaves_its_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="is not a name"):
+        JournalFile(tmp_path, CellId(name), "full-fallback")
+
+
+def test_what_is_expected() -> None:
+    step = World().bound().runbook.steps[1]
+    assert unexpected(step, Ended(exit_code=None, output="", seconds=90.0)) == "it did not end within 90 s and was stopped"
+    assert "ended with 1" in unexpected(step, Ended(exit_code=1, output="", seconds=1.0))
+    assert "not what is expected" in unexpected(step, Ended(exit_code=0, output="cell/other home: 1 of 1 home", seconds=1.0))
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a workspace with a way home over a router that nobody can reach, and no store."""
+    monkeypatch.setenv("FLEETCTL_WORKSPACE", str(tmp_path))
+    (tmp_path / ".fleetctl").mkdir(mode=0o700)
+    make_key(tmp_path / ".fleetctl/key")
+    settings = {"socket": str(tmp_path / "none.sock"), "map_folder": str(tmp_path), "address": "127.0.0.1:9", "log_folder": str(tmp_path)}
+    router = Connection(kind="haproxy", name="edge", settings=settings)
+    WayHomeFiles(tmp_path / ".fleetctl/home", tmp_path / ".fleetctl/key").write(replace(way(), router=router))
+    return tmp_path
+
+
+def test_show_with_the_store_and_the_router_gone(workspace: Path) -> None:
+    done = CliRunner().invoke(cli, ["runbook", "show", "chat-east"])
+    assert done.exit_code == 0, done.output
+    assert "migration     ! not known" in done.output
+    assert "full-fallback" in done.output
+    assert max(map(len, done.output.splitlines())) <= 80
+    whole = json.loads(CliRunner().invoke(cli, ["runbook", "show", "chat", "full-fallback", "-o", "json"]).stdout)
+    assert whole["cell"] == "chat-east"
+    assert whole["runbooks"][0]["runbook"]["steps"][1]["command"] == ["fleetctl", "fallback", "--all"]
+    assert {v["name"]: v["is_good"] for v in whole["live"]}["store"] is False
+    assert "store.db" not in os.listdir(workspace / ".fleetctl")
+
+
+def test_run_without_a_terminal_needs_yes_and_a_failing_precondition_runs_nothing(workspace: Path) -> None:
+    refused = CliRunner().invoke(cli, ["runbook", "run", "chat-east", "full-fallback"])
+    assert isinstance(refused.exception, FleetctlError)
+    assert refused.exception.code == "usage.confirm"
+    refused = CliRunner().invoke(cli, ["runbook", "run", "chat-east", "full-fallback", "--yes"])
+    assert isinstance(refused.exception, RunbookFailed)
+    assert refused.exception.code == "runbook.precondition"
+    assert not (workspace / ".fleetctl/runbooks").exists()
+
+
+def test_yes_never_runs_what_is_dangerous_and_a_person_must_type_the_name(workspace: Path) -> None:
+    from fleetctl.cli.app import App
+    from fleetctl.cli.commands.runbook import _asker
+
+    bound = World().bound()
+    (danger,) = [s for s in bound.runbook.steps if s.danger]
+    app = App(workspace=str(workspace))
+    assert _asker(app, bound, yes=True, confirm=str(CELL))(danger, "") == "skip"
+    ask = _asker(app, bound, yes=False, confirm="other-cell")
+
+    @click.command()
+    def prompted() -> None:
+        click.echo(ask(danger, ""))
+
+    done = CliRunner().invoke(prompted, input="y\n")
+    assert isinstance(done.exception, FleetctlError)
+    assert done.exception.code == "usage.confirm"
+    ask = _asker(app, bound, yes=False, confirm=str(CELL))
+    assert CliRunner().invoke(prompted, input="y\n").stdout.endswith("run\n")
+
+
+def test_own_commands_run_this_program_and_are_stopped_at_their_limit(workspace: Path) -> None:
+    commands = OwnCommands(workspace)
+    done = commands.run(("version",), 30.0)
+    assert (done.exit_code, "fleetctl" in done.output) == (0, True)
+    assert commands.run(("no-such-command",), 30.0).exit_code == 2
+    assert commands.run(("guard", "--every", "60"), 1.5).exit_code is None
