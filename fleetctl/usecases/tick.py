@@ -430,7 +430,9 @@ def _after_care(r: Rollout, effect: StopShadow | Drain, lease: Lease, ports: Tic
             ports.router(r.cell).drain(r.cell, effect.pool, lease.token)
         elif r.spec.shadow is not None:
             ports.shadow(r.cell).stop(r.cell)
-    except TrafficNotApplied as e:
+    except StoreUnavailable:
+        raise
+    except FleetctlError as e:
         events.append(_event(r, ports.clock.now(), "traffic.reported", e.message))
 
 
