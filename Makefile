@@ -70,6 +70,9 @@ bench-canary: setup  ## The judge's error rates, detection and cost beside other
 bench-traffic: setup  ## Time to zero, whole streams, caps, buckets, batch, tee, locality; ARGS='--runs 5 --row switch'; last line is one JSON object
 	@$(BIN)/python -m tests.bench.traffic $(ARGS)
 
+bench-rollback: setup  ## From a fault to home, simulated and real; ARGS='--runs 5 --row switch'; last line is one JSON object
+	@$(BIN)/python -m tests.bench.rollback $(ARGS)
+
 .venv-checkov/bin/checkov:
 	$(PYTHON) -m venv .venv-checkov
 	.venv-checkov/bin/pip install --quiet --disable-pip-version-check 'checkov==3.3.30'

@@ -282,7 +282,12 @@ def runbook_pages(folder: Path) -> dict[Path, str]:
 
     books = [load_runbook(name) for name in ORDER]
     made = {folder / f"{b.id}.md": f"{MADE}\n{markdown(b, gpu_faults() if b.id == 'gpu-faults' else '')}" for b in books}
-    lines = [MADE, "# Runbooks", "", "Which one, with what is known of the cell now: `fleetctl runbook show CELL`. How they work and what they do not do:"]
+    lines = [
+        MADE,
+        "# Runbooks",
+        "",
+        "Which one, with what is known of the cell now: `fleetctl runbook show CELL`. How they work and what they do not do:",
+    ]
     lines += ["[use runbooks](../how-to/use-runbooks.md).", "", "| runbook | severity | rehearsed by | |", "| --- | --- | --- | --- |"]
     lines += [f"| [{b.id}]({b.id}.md) | {b.severity} | {'nothing' if b.fault is None else b.fault.kind} | {b.title} |" for b in books]
     return made | {folder / "README.md": "\n".join(lines) + "\n"}
@@ -327,20 +332,24 @@ def pages() -> dict[Path, str]:
     nodes, states = _beside("generate_nodes"), _beside("evidence_states")
     inventory = ROOT / "inventory" / "example"
     about_nodes: dict[Path, str] = nodes.node_pages(REFERENCE)
-    return about_nodes | runbook_pages(ROOT / "docs" / "runbooks") | {
-        ROOT / "docs" / "explanation" / "evidence-states.md": f"{MADE}\n{states.page()}",
-        REFERENCE / "commands.md": commands_page(),
-        REFERENCE / "errors.md": errors_page(),
-        REFERENCE / "settings.md": settings_page(),
-        REFERENCE / "fleet-file.md": fleet_file_page(),
-        REFERENCE / "assessment-rules.md": rules_page(),
-        REFERENCE / "fleet.schema.json": example.schema_text(),
-        inventory / "fleet.yaml": example.fleet_text("example", example.EXAMPLE_LINEAGE),
-        inventory / "fleet.schema.json": example.schema_text(),
-        inventory / "access" / "azure-role.json": example.azure_role_text(),
-        inventory / "access" / "aws-policy.json": example.aws_policy_text(),
-        inventory / "access" / "kubernetes-role.yaml": example.kubernetes_role_text(),
-    }
+    return (
+        about_nodes
+        | runbook_pages(ROOT / "docs" / "runbooks")
+        | {
+            ROOT / "docs" / "explanation" / "evidence-states.md": f"{MADE}\n{states.page()}",
+            REFERENCE / "commands.md": commands_page(),
+            REFERENCE / "errors.md": errors_page(),
+            REFERENCE / "settings.md": settings_page(),
+            REFERENCE / "fleet-file.md": fleet_file_page(),
+            REFERENCE / "assessment-rules.md": rules_page(),
+            REFERENCE / "fleet.schema.json": example.schema_text(),
+            inventory / "fleet.yaml": example.fleet_text("example", example.EXAMPLE_LINEAGE),
+            inventory / "fleet.schema.json": example.schema_text(),
+            inventory / "access" / "azure-role.json": example.azure_role_text(),
+            inventory / "access" / "aws-policy.json": example.aws_policy_text(),
+            inventory / "access" / "kubernetes-role.yaml": example.kubernetes_role_text(),
+        }
+    )
 
 
 def main(argv: list[str]) -> int:

@@ -81,6 +81,7 @@ class App:
             store=self.settings.store,
             actor=self.settings.actor,
             price_book=self.settings.price_book,
+            signing_key=self.settings.signing_key,
         )
 
     def shown(self, path: Path) -> str:

@@ -111,6 +111,7 @@ class Policy:
 
     Args:
         approvals: people needed on a plan; 0 lets the newest plan count as approved.
+        require_signatures: only signed approvals count, of at least one person besides the author.
         cap_bp: the most a target may ever serve.
         warm_up: start of a replica's life that is left out of evidence.
         lost_evidence_home: after how long without evidence one cell goes home.
@@ -140,6 +141,7 @@ class Policy:
     horizon: timedelta = timedelta(days=90)
     target_share: float | None = field(default=None, metadata=LATER)
     cooling: Mapping[str, str] = field(default_factory=dict, metadata=LATER)
+    require_signatures: bool = field(default=False, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -366,10 +366,22 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """A person's yes to exactly one plan (by the digest of its canonical bytes)."""
+    """A person's yes to exactly one plan (by the digest of its canonical bytes).
+
+    Args:
+        cells: that it lets move; serial: of the fleet; until: when nothing may begin upon it any more, None for no end.
+        role: "author" only says who made it; standing: the standing approval that it rests on.
+        signature: SSH signature of the canonical encoding of all else, "" where the name is not proven.
+    """
 
     plan: PlanId
     plan_digest: Sha256
     actor: Actor
     at: Instant
     note: str = ""
+    cells: tuple[CellId, ...] = field(default=(), metadata=LATER)
+    serial: int = field(default=0, metadata=LATER)
+    until: Instant | None = field(default=None, metadata=LATER)
+    role: Literal["approves", "author"] = field(default="approves", metadata=LATER)
+    standing: str = field(default="", metadata=LATER)
+    signature: str = field(default="", metadata=LATER)

@@ -250,6 +250,7 @@ def to_policy(p: PolicyShape, guardrails: tuple[Guardrail, ...]) -> Policy:
         horizon=p.horizon,
         target_share=p.target_share,
         cooling=dict(p.cooling),
+        require_signatures=p.require_signatures,
     )
 
 

@@ -376,6 +376,9 @@ class PolicyShape(Shape):
     """The rules that a migration keeps."""
 
     approvals: Count = Field(default=1, description="People needed on a plan; 0: the newest plan counts as approved.")
+    require_signatures: bool = Field(
+        default=False, description="Only approvals signed with an allowed SSH key count, of at least one person besides the author."
+    )
     wave_cells: Positive = Field(default=5, description="Most cells that move together.")
     order: list[ClassName] = Field(default=["batch", "online", "realtime"], description="Classes in the order in which they move.")
     cap: ShareBp = Field(default=10_000, description="The most that a target may ever serve.")

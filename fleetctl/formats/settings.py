@@ -36,6 +36,7 @@ SPECS = (
     SettingSpec("color", "auto", ("auto", "always", "never"), "Colour and motion: auto means on a terminal only."),
     SettingSpec("price_book", "list", (), "Whose prices plans count with: fleetctl catalog list books."),
     SettingSpec("actor", "", (), "Who acts, on every event and order. Left out: the user who runs fleetctl."),
+    SettingSpec("signing_key", "", (), "SSH key that signs approvals; a .pub where an agent holds it. Left out: ~/.ssh/id_ed25519."),
 )
 OTHER_VARIABLES = (
     ("FLEETCTL_BENCH_KEY", "Key of the endpoint that fleetctl bench drives; never stored."),
@@ -61,6 +62,7 @@ class Settings:
     color: Color
     actor: str
     price_book: str
+    signing_key: Path
     origin: Mapping[str, str]
 
     @property
@@ -107,6 +109,7 @@ def load_settings(flags: Mapping[str, str | None], environment: Mapping[str, str
         output=values["output"],
         color=cast(Color, values["color"]),
         price_book=values["price_book"],
+        signing_key=workspace / os.path.expanduser(values["signing_key"] or "~/.ssh/id_ed25519"),
         actor=values["actor"] or _whoami(environment),
         origin=origin,
     )

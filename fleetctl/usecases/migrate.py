@@ -22,6 +22,7 @@ from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.ports.state import Clock, Held, Lease, Lost, Records, Store
 from fleetctl.rollout.checks import FAILED, OPEN
 from fleetctl.rollout.decide import PHASE_ORDER
+from fleetctl.usecases.proof import Proof, of_plan
 from fleetctl.usecases.tick import JUDGE, TickPorts, TickResult, TickSettings, tick
 
 TICKER = "ticker"
@@ -46,8 +47,11 @@ class CellState:
     hold_reason: str
 
 
-def approved_plan(records: Records, fleet: Fleet, plan_id: str | None) -> Plan:
+def approved_plan(records: Records, fleet: Fleet, plan_id: str | None, proof: Proof | None = None) -> Plan:
     """Return the plan to run: the named one or the newest; refuse a stale, changed or unapproved one.
+
+    Args:
+        proof: checks signatures; without it nobody's yes counts where the policy asks for signatures.
 
     Raises:
         PlanStale: plan.missing, plan.stale, plan.changed or plan.unapproved.
@@ -60,13 +64,11 @@ def approved_plan(records: Records, fleet: Fleet, plan_id: str | None) -> Plan:
     given = [a for a in records.all(Approval) if a.plan == plan.id]
     if any(a.plan_digest != digest(plan) for a in given):
         raise PlanStale("plan.changed", f"plan {plan.id} is not the one that was approved.", hint="Run: fleetctl plan")
-    people = {a.actor.name for a in given}
-    if len(people) < fleet.policy.approvals:
-        raise PlanStale(
-            "plan.unapproved",
-            f"plan {plan.id} has {len(people)} of {fleet.policy.approvals} approvals.",
-            hint=f"Run: fleetctl approve {plan.id}",
-        )
+    counted = of_plan(plan, fleet, records, proof)
+    if counted.missing:
+        hint = f"Run: fleetctl approve {plan.id}"
+        text = f"plan {plan.id} has {len(counted.people)} of {counted.needed} approvals."
+        raise PlanStale("plan.unapproved", text, hint=hint, details=counted.refused)
     return plan
 
 

@@ -27,6 +27,7 @@ from fleetctl.ports.state import Clock, Records, Store
 from fleetctl.rollout.decide import BAKING, MOVING, SOAKING
 from fleetctl.usecases.assess import current
 from fleetctl.usecases.calibrate import measured_baselines
+from fleetctl.usecases.proof import Proof, claim
 from fleetctl.usecases.ready_time import ready_times
 
 
@@ -37,6 +38,7 @@ class PlanPorts:
     Args:
         shown: what the router of a cell sends to its target, basis points; None: the record of a completed move is enough.
         catalog: by the price book that counts here; None: the shipped one.
+        proof: signs as the plan's author where the policy asks for signatures.
     """
 
     store: Store
@@ -46,6 +48,7 @@ class PlanPorts:
     actor: Actor
     shown: Callable[[CellId], int] | None = None
     catalog: Catalog | None = None
+    proof: Proof | None = None
 
 
 MOST_QUESTIONS = 4
@@ -69,6 +72,7 @@ def plan(fleet: Fleet, ports: PlanPorts, *, save: bool = True, options: PlanOpti
             data={"digest": digest(made)},
         )
         ports.store.append((event,))
+        claim(made.id, digest(made), fleet, ports.records, ports.proof, ports.actor)
     return made
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 from fleetctl.domain.canonical import digest
 from fleetctl.domain.event import Event
 from fleetctl.domain.fleet import Fleet
-from fleetctl.domain.ids import CellId
+from fleetctl.domain.ids import CellId, PlanId
 from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Approval, Plan
 from fleetctl.domain.rebalance import RebalanceRun, StandingApproval
@@ -19,6 +20,7 @@ from fleetctl.ports.state import Held, Lease, Lost, Records, Store
 from fleetctl.rebalance.hold import refused
 from fleetctl.usecases.migrate import approved_plan, begin, chosen_cells
 from fleetctl.usecases.plan import PlanPorts
+from fleetctl.usecases.proof import Proof, bare, of_standing, signed_by_me, told
 from fleetctl.usecases.rebalance import SCOPE, TTL, Proposal
 
 TIMER = Actor(kind="schedule", name="rebalance", via="timer")
@@ -34,24 +36,42 @@ class Begun:
     home: tuple[CellId, ...]
 
 
-def sign(terms: StandingApproval, fleet: Fleet, records: Records, store: Store, actor: Actor, now: Instant) -> tuple[StandingApproval, int]:
+def sign(
+    terms: StandingApproval, fleet: Fleet, records: Records, store: Store, actor: Actor, now: Instant, proof: Proof | None = None
+) -> tuple[StandingApproval, int]:
     """Put a person's name under a standing approval; the same terms signed again by somebody else are the same approval.
+
+    Args:
+        proof: signs with the person's key where the policy asks for signatures.
 
     Returns:
         the approval, and how many more people the policy asks for.
+
+    Raises:
+        CredentialsMissing: approve.*; PlanStale: approve.signature.
     """
-    bare = replace(terms, id="", signed=(), withdrawn=False)
-    name = f"s{digest(bare)[:11]}"
+    envelope = bare(terms)
+    name = f"s{digest(envelope)[:11]}"
+    own = None
+    if fleet.policy.require_signatures:
+        last = datetime.fromisoformat(terms.until).replace(tzinfo=UTC) + timedelta(days=1)
+        draft = Approval(plan=PlanId(name), plan_digest=digest(envelope), actor=actor, at=now, serial=fleet.serial, until=last)
+        own = signed_by_me(draft, proof)
+        actor = own.actor
     known = records.get(StandingApproval, name)
     signed = known.signed if known is not None and not known.withdrawn else ()
     if actor.name not in {a.name for a, _ in signed}:
         signed = (*signed, (actor, now))
-    made = replace(bare, id=name, signed=signed)
+    made = replace(envelope, id=name, signed=signed)
+    if own is not None:
+        records.put(f"{name}-{actor.name}", own)
+        store.append((told(own, "standing.approved", f"{actor.name} signed {name}", standing=name),))
     if made != known:
         records.put(name, made)
         text = f"{actor.name} signed {name}: {made.moves} cells in {made.window}, until {made.until}"
         store.append((Event(at=now, kind="standing.signed", actor=actor, text=text, data={"standing": name}),))
-    return made, max(0, fleet.policy.approvals - len({a.name for a, _ in signed}))
+    more = of_standing(made, fleet, records, proof).missing
+    return made, more if own is not None else max(0, fleet.policy.approvals - len({a.name for a, _ in signed}))
 
 
 def withdraw(name: str, records: Records, store: Store, actor: Actor, now: Instant) -> StandingApproval:
@@ -69,7 +89,7 @@ def withdraw(name: str, records: Records, store: Store, actor: Actor, now: Insta
     return gone
 
 
-def standing_approval(records: Records, fleet: Fleet, name: str, now: Instant) -> StandingApproval:
+def standing_approval(records: Records, fleet: Fleet, name: str, now: Instant, proof: Proof | None = None) -> StandingApproval:
     """Return the named standing approval, or the newest one that holds.
 
     Raises:
@@ -79,6 +99,10 @@ def standing_approval(records: Records, fleet: Fleet, name: str, now: Instant) -
     why = ""
     for s in found:
         reason = refused(s, fleet, now)
+        if not reason and fleet.policy.require_signatures:
+            signed = of_standing(s, fleet, records, proof)
+            reason = "; ".join((f"{len(signed.people)} of {signed.needed} people signed it with their keys", *signed.refused))
+            reason = reason if signed.missing else ""
         if not reason:
             return s
         why = why or f"{s.id}: {reason}"
@@ -160,7 +184,8 @@ def save(proposal: Proposal, fleet: Fleet, ports: PlanPorts, approval: StandingA
     for person, _ in approval.signed:
         note = f"under standing approval {approval.id}"
         actor = replace(TIMER, name=person.name)
-        ports.records.put(f"{plan.id}-{person.name}", Approval(plan=plan.id, plan_digest=digest(plan), actor=actor, at=now, note=note))
+        yes = Approval(plan=plan.id, plan_digest=digest(plan), actor=actor, at=now, note=note, standing=approval.id)
+        ports.records.put(f"{plan.id}-{person.name}", yes)
         events.append(Event(at=now, kind="plan.approved", actor=actor, text=f"plan {plan.id} approved {note}", data=data))
     ports.store.append(events)
     return plan
@@ -179,8 +204,8 @@ def begin_run(proposal: Proposal, fleet: Fleet, ports: PlanPorts, approval: Stan
         StillPending, PlanStale: as `fleetctl.usecases.migrate.begin`.
     """
     plan, store = proposal.plan, ports.store
-    standing_approval(ports.records, fleet, approval.id, ports.clock.now())
-    cells = chosen_cells(approved_plan(ports.records, fleet, plan.id), store, ()) if plan is not None and plan.waves else ()
+    standing_approval(ports.records, fleet, approval.id, ports.clock.now(), ports.proof)
+    cells = chosen_cells(approved_plan(ports.records, fleet, plan.id, ports.proof), store, ()) if plan is not None and plan.waves else ()
     home = tuple(c for c in proposal.home if (r := store.load(c)) is not None and r.ended == "complete")  # nobody has begun it anew since
     run = replace(proposal.run, begun=(*cells, *home), standing=approval.id, open=True)
     ports.records.put(run.id, run)

@@ -26,6 +26,7 @@ from fleetctl.planning.release_gate import release_checks, role_of, strays
 from fleetctl.ports.state import Clock, Lease, Records, Store
 from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, still_held, take
 from fleetctl.usecases.leftovers import beside, in_use, remove
+from fleetctl.usecases.proof import HOLDS_FOR, Given, Proof, claim, given, refuse_own, signed_by_me, told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,7 @@ class ReleasePorts:
         shown: what a cell's router routes to its target, basis points; None where it does not answer.
         look: asks every source of the inventory that can see machines; None where the fleet file names none.
         unhold: puts back the minimum that was held at a pool's autoscaler; raises LeaseHeld.
+        proof: checks signatures where the policy asks for them.
     """
 
     capacity: CapacityPorts
@@ -44,6 +46,7 @@ class ReleasePorts:
     shown: Callable[[CellId], int | None]
     look: Callable[[], tuple[Facts | Gap, ...] | None] = lambda: None
     unhold: Callable[[PoolId], tuple[tuple[CellId, Said], ...]] = lambda _: ()
+    proof: Proof | None = None
 
 
 def view(pool: PoolId, fleet: Fleet, ports: ReleasePorts, *, handoff: bool, gone: Sequence[str] = ()) -> ReleaseView:
@@ -77,10 +80,10 @@ def view(pool: PoolId, fleet: Fleet, ports: ReleasePorts, *, handoff: bool, gone
         asked = Release(pool=pool, kind=kind, hosts=hosts, role=role, asked_by=c.actor, at=c.clock.now(), gone=said)
     drills = {d.cell: d for d in c.records.all(Drill) if d.cell is not None}
     checks = release_checks(pool, fleet, rollouts, {x: ports.shown(x) for x in touched}, drills, c.clock.now(), said)
-    approved = _approved(asked, c.records)
-    needed = 0 if role == "unused" else fleet.policy.approvals
+    approved = _given(asked, fleet, ports)
+    missing = 0 if role == "unused" else approved.missing
     standing = _standing(pool, fleet, c, hosts) if is_ours else ()
-    return ReleaseView(release=asked, checks=checks, approved_by=approved, missing=max(0, needed - len(approved)), standing=standing)
+    return ReleaseView(release=asked, checks=checks, approved_by=approved.people, missing=missing, standing=standing)
 
 
 def _standing(pool: PoolId, fleet: Fleet, c: CapacityPorts, hosts: Collection[HostId]) -> tuple[str, ...]:
@@ -105,12 +108,12 @@ def _hosts(pool: PoolId, fleet: Fleet, records: Records) -> tuple[HostId, ...]:
     return tuple(h.id for h in (*(made.hosts if made is not None else ()), *(h for h in fleet.hosts if h.pool == pool)))
 
 
-def _approved(release: Release, records: Records) -> tuple[str, ...]:
-    given = (a for a in records.all(Approval) if a.plan == release.id and a.plan_digest == release.digest)
-    return tuple(sorted({a.actor.name for a in given} - {release.asked_by.name}))
+def _given(release: Release, fleet: Fleet, ports: ReleasePorts) -> Given:
+    c = ports.capacity
+    return given(release.id, release.digest, fleet.policy, c.records, ports.proof, author=release.asked_by.name)
 
 
-def ask(found: ReleaseView, ports: ReleasePorts) -> None:
+def ask(found: ReleaseView, fleet: Fleet, ports: ReleasePorts) -> None:
     """Put a wish on record, so that others can approve it; again does nothing.
 
     Raises:
@@ -123,9 +126,11 @@ def ask(found: ReleaseView, ports: ReleasePorts) -> None:
         raise StillPending("pending.release", text, hint="Mend these, then run the same command again", details=open_)
     if c.records.get(Release, release.pool) != release:
         c.records.put(release.pool, release)
+        claim(release.id, release.digest, fleet, c.records, ports.proof, c.actor)
         _note(c.store, c.clock, c.actor, "release.asked", f"{release.pool} ({release.kind})", release)
-    if found.missing:
-        more = f"{found.missing} more {'person' if found.missing == 1 else 'people'}"
+    missing = _given(release, fleet, ports).missing if found.missing else 0  # whoever asks has just signed as its author
+    if missing:
+        more = f"{missing} more {'person' if missing == 1 else 'people'}"
         text = f"giving back pool {release.pool} needs {more}; nothing was changed."
         raise StillPending("pending.release", text, hint=f"Somebody other than {release.asked_by.name}: fleetctl approve {release.id}")
 
@@ -138,13 +143,24 @@ def open_release(id_: str, records: Records) -> Release:
     return release
 
 
-def approve_release(id_: str, records: Records, store: Store, clock: Clock, actor: Actor, note: str) -> Release:
-    """Record a person's yes to exactly one release.
+def approve_release(
+    id_: str, records: Records, store: Store, clock: Clock, actor: Actor, note: str, fleet: Fleet | None = None, proof: Proof | None = None
+) -> Release:
+    """Record a person's yes to exactly one release; by their key where the policy of the fleet asks for signatures.
 
     Raises:
-        PlanStale: release.missing, release.author (whoever asked for it cannot approve it).
+        PlanStale: release.missing, release.author (whoever asked for it cannot approve it), approve.author; CredentialsMissing: approve.*.
     """
     release = open_release(id_, records)
+    if fleet is not None and fleet.policy.require_signatures:
+        until = clock.now() + HOLDS_FOR
+        draft = Approval(plan=release.id, plan_digest=release.digest, actor=actor, at=clock.now(), note=note, serial=fleet.serial)
+        own = signed_by_me(replace(draft, until=until), proof)
+        if own.actor.name in given(release.id, release.digest, fleet.policy, records, proof).authors:
+            refuse_own(f"release {id_}", own.actor.name, id_)
+        records.put(f"{release.id}-{own.actor.name}", own)
+        store.append((told(own, "release.approved", f"{release.pool}", pool=release.pool, release=release.id),))
+        return release
     if actor.name == release.asked_by.name:
         text = f"{actor.name} asked for release {id_}; its second person is somebody else."
         raise PlanStale("release.author", text, hint=f"Somebody else: fleetctl approve {id_}")
@@ -169,7 +185,7 @@ def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[
         StillPending: pending.release; ProvisionFailed: release.unknown, release.unplanned, release.not_gone,
             provision.destroy_failed, provision.locked; LeaseHeld: lease.held.
     """
-    ask(found, ports)
+    ask(found, fleet, ports)
     c, release = ports.capacity, found.release
     if release.kind != "ours":
         raise ValueError("a handoff is never destroyed by us")
@@ -182,11 +198,12 @@ def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[
         if now.release.digest != release.digest:
             text = f"the hosts of {pool.id}, or what serves on them, have changed since the release was asked for."
             raise PlanStale("release.changed", text, hint=f"Run: fleetctl release {pool.id}")
-        ask(now, ports)
+        ask(now, fleet, ports)
         c.records.put(pool.id, replace(release, step="destroying"))
-        given = [a for a in c.records.all(Approval) if a.plan == release.id and a.plan_digest == release.digest]
+        said = [a for a in c.records.all(Approval) if (a.plan, a.plan_digest, a.role) == (release.id, release.digest, "approves")]
+        counted = [a for a in said if a.actor.name in now.approved_by]
         own = Approval(plan=release.id, plan_digest=release.digest, actor=c.actor, at=c.clock.now(), note="confirmed by name")
-        permit = ReleasePermit(pool=pool.id, approvals=(*given, own), drill="; ".join(k.detail for k in now.checks if "drill" in k.name))
+        permit = ReleasePermit(pool=pool.id, approvals=(*counted, own), drill="; ".join(k.detail for k in now.checks if "drill" in k.name))
         gone = (*_destroyed(spec, permit, c, lease, on), *_sweep(spec, c, lease, on))
         _unhold(release, ports)
         c.records.put(pool.id, PoolHosts(pool=pool.id, hosts=()))
@@ -281,7 +298,7 @@ def _unhold(release: Release, ports: ReleasePorts) -> tuple[Said, ...]:
     return tuple(s for _, s in told)
 
 
-def hand_over(found: ReleaseView, ports: ReleasePorts) -> tuple[Said, ...]:
+def hand_over(found: ReleaseView, fleet: Fleet, ports: ReleasePorts) -> tuple[Said, ...]:
     """Put on record that the change was written for the owner, and give back the minimum that was held against its autoscaler.
 
     Not only once its machines are gone: as long as the minimum stands, the owner's own autoscaler cannot take them.
@@ -292,7 +309,7 @@ def hand_over(found: ReleaseView, ports: ReleasePorts) -> tuple[Said, ...]:
     Raises:
         StillPending: pending.release; LeaseHeld: lease.held.
     """
-    ask(found, ports)
+    ask(found, fleet, ports)
     c = ports.capacity
     told = _unhold(found.release, ports)
     if found.release.step == "asked":

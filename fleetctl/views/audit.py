@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fleetctl.domain.evidence import Verdict
 from fleetctl.usecases.audit import LooksCheck
+from fleetctl.usecases.proof import SignaturesCheck
 from fleetctl.views.columns import clean, columns, counted
 
 FLEET_CHAIN = "(fleet)"
@@ -47,6 +48,19 @@ def render_audit(chains: Iterable[ChainResult], *, wide: bool = False) -> str:
         lines.append("")
         lines += columns([["CHAIN", "EVENTS", "HEAD"], *([_name(c), c.events, c.head[:16] or "-"] for c in listed)], right=[1])
     return "\n".join(lines) + "\n"
+
+
+def render_signatures(found: SignaturesCheck) -> str:
+    """Return what checking signed approvals came to; "" where there is no approval."""
+    lines = [f"  {clean(fault)}" for fault in found.faults]
+    if lines:
+        lines.insert(0, f"broken: {counted(len(found.faults), 'signature')} not to be trusted")
+        lines.append("Next: find out who had that key, then plan and approve anew: fleetctl plan")
+    if found.signed:
+        lines.append(f"ok: {counted(found.signed, 'signature')} of approvals and authors hold")
+    if found.unsigned:
+        lines.append(f"{counted(found.unsigned, 'approval')} by names that are not proven (no signature)")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _many(bad: int, total: int) -> str:

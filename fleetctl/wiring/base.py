@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fleetctl.ports.capacity import CapacitySource
     from fleetctl.ports.state import Clock
     from fleetctl.ports.traffic import EvidenceSource, IdentitySource, Router
+    from fleetctl.usecases.proof import Proof
 
 STATE = ".fleetctl"
 STACKS = ("lab", "azure", "aws")
@@ -38,12 +39,22 @@ class Base:
         store: path of the store; actor: who acts.
     """
 
-    def __init__(self, workspace: Path, fleet_file: Callable[[], Path], *, store: Path, actor: str, price_book: str = "list") -> None:
+    def __init__(
+        self,
+        workspace: Path,
+        fleet_file: Callable[[], Path],
+        *,
+        store: Path,
+        actor: str,
+        price_book: str = "list",
+        signing_key: Path | None = None,
+    ) -> None:
         self.workspace = workspace
         self._fleet_file = fleet_file
         self._store = store
         self._actor = actor
         self._price_book = price_book
+        self._signing_key = signing_key
         self._routers: dict[str, Router] = {}
         self._evidence: dict[str, EvidenceSource] = {}
         self._identity: IdentitySource | None = None
@@ -103,6 +114,15 @@ class Base:
         from fleetctl.domain.people import Actor
 
         return Actor(kind="person", name=self._actor, via="cli")
+
+    @cached_property
+    def proof(self) -> Proof:
+        """Return what signs and checks approvals: SSH keys, and the allowed signers beside the fleet file."""
+        from fleetctl.adapters.signing import SshSignatures
+        from fleetctl.usecases.proof import Proof
+
+        key = self._signing_key or Path(os.path.expanduser("~/.ssh/id_ed25519"))
+        return Proof(signatures=SshSignatures(self._fleet_file().parent, key), clock=self.clock)
 
     @property
     def holder(self) -> str:

@@ -286,7 +286,9 @@ class Capacity(See, Traffic):
             scan = scan_sources([self.discovery(c, ()) for c in names], None, self.clock.now)
             return machines_only((*scan.facts(), *scan.gaps()))
 
-        return ReleasePorts(capacity=self.capacity_ports(run), run=run, shown=self.shown_bp, look=look, unhold=self._unhold)
+        return ReleasePorts(
+            capacity=self.capacity_ports(run), run=run, shown=self.shown_bp, look=look, unhold=self._unhold, proof=self.proof
+        )
 
     def _unhold(self, pool: PoolId) -> tuple[tuple[CellId, Said], ...]:
         """Give a pool's held minimum back; asks nobody where none is held."""
@@ -306,4 +308,5 @@ class Capacity(See, Traffic):
             actor=self.actor,
             shown=shown,
             catalog=self.catalog,
+            proof=self.proof,
         )

@@ -34,10 +34,11 @@ PLACE = {(s, i): int(np.searchsorted(BOUNDS, s * q)) for s in SCALES for i, q in
 
 @dataclass(slots=True)
 class Behaviour:
-    """What an arm does to a request: times as slow, share that fails."""
+    """What an arm does to a request: times as slow, share that fails, share that is ten times as slow."""
 
     slower: float = 1.0
     failing: float = 0.002
+    tail: float = 0.0
 
 
 @dataclass(slots=True)
@@ -80,6 +81,8 @@ class CountedTraffic:
         new[:4] = n, errors, int((per_second > 0).sum()), int((per_second**2).sum())
         if n > errors:
             slow = BASE_MS * does.slower * self.rng.lognormal(0.0, LOG_SD, n - errors)
+            if does.tail:
+                slow[self.rng.random(len(slow)) < does.tail] *= 10
             new[4:] = np.bincount(np.searchsorted(BOUNDS, slow), minlength=len(BOUNDS) + 1)
         log_.ends.append(end)
         log_.totals.append(log_.totals[-1] + new)

@@ -151,7 +151,7 @@ def world(tmp_path: Path) -> Callable[..., World]:
 def test_what_still_serves_is_not_given_back_and_nothing_is_put_on_record(world: Callable[..., World]) -> None:
     w = world()
     with pytest.raises(StillPending) as caught:
-        ask(w.view(), w.ports())
+        ask(w.view(), w.fleet, w.ports())
     assert caught.value.code == "pending.release"
     assert "traffic of chat-lab: it runs on nvidia-lab and has not moved" in caught.value.details
     assert w.store.get(Release, OURS) is None
@@ -197,7 +197,7 @@ def test_a_second_person_is_needed_and_whoever_asked_is_none(world: Callable[...
     w = world()
     w.moved()
     with pytest.raises(StillPending) as caught:
-        ask(w.view(), w.ports())
+        ask(w.view(), w.fleet, w.ports())
     release = w.view().release
     assert f"fleetctl approve {release.id}" in caught.value.hint
     with pytest.raises(PlanStale) as author:
@@ -218,7 +218,7 @@ def test_after_all_of_it_the_pool_is_destroyed_and_swept_and_what_was_approved_i
     w.cloud.leave("tag-1", "/disk/loose", "disk", "Succeeded")
     w.cloud.leave("tag-2", "/vm/theirs")
     with pytest.raises(StillPending):
-        ask(w.view(), w.ports())
+        ask(w.view(), w.fleet, w.ports())
     approve_release(w.view().release.id, w.store, w.store, w.clock, GRACE, "")
     assert w.held == {OURS, THEIRS}, "the source's minimum is held until then"
     gone = destroy(w.view(), w.fleet, w.ports(), lambda _: None)
@@ -255,11 +255,11 @@ def test_a_handoff_gives_the_minimum_back_each_time_and_only_once_it_is_approved
     w = world(source=THEIRS)
     w.moved()
     with pytest.raises(StillPending):
-        hand_over(w.view(THEIRS, handoff=True), w.ports())
+        hand_over(w.view(THEIRS, handoff=True), w.fleet, w.ports())
     assert THEIRS in w.held
     approve_release(w.view(THEIRS, handoff=True).release.id, w.store, w.store, w.clock, GRACE, "")
     for _ in range(2):  # after a fallback and another migration it is pinned again
-        assert [s.text for s in hand_over(w.view(THEIRS, handoff=True), w.ports())] == ["h100-old: minimum 2 again"]
+        assert [s.text for s in hand_over(w.view(THEIRS, handoff=True), w.fleet, w.ports())] == ["h100-old: minimum 2 again"]
         assert THEIRS not in w.held
         w.held.add(THEIRS)
 
@@ -268,7 +268,7 @@ def test_a_destroy_that_died_goes_on_with_the_same_approval(world: Callable[...,
     w = world()
     w.moved()
     with pytest.raises(StillPending):
-        ask(w.view(), w.ports())
+        ask(w.view(), w.fleet, w.ports())
     approve_release(w.view().release.id, w.store, w.store, w.clock, GRACE, "")
     w.provisioner.locked_by = "somebody"
     with pytest.raises(ProvisionFailed):
@@ -377,10 +377,10 @@ def test_others_pools_are_never_destroyed(world: Callable[..., World]) -> None:
 def test_a_handoff_is_written_when_all_is_proven_and_verified_by_what_sources_see(world: Callable[..., World]) -> None:
     w = world(source=THEIRS, approvals=0)
     with pytest.raises(StillPending):
-        hand_over(w.view(THEIRS, handoff=True), w.ports())
+        hand_over(w.view(THEIRS, handoff=True), w.fleet, w.ports())
     w.moved()
     found = w.view(THEIRS, handoff=True)
-    hand_over(found, w.ports())
+    hand_over(found, w.fleet, w.ports())
     text = handoff_text(found, w.fleet, None)
     assert "- h100-old-1, 10.0.0.1" in text
     assert "fleetctl release h100-old --handoff" in text
@@ -413,7 +413,7 @@ def test_a_handoff_is_written_when_all_is_proven_and_verified_by_what_sources_se
 def test_a_source_that_never_saw_the_machines_proves_nothing(world: Callable[..., World]) -> None:
     w = world(source=THEIRS, approvals=0)
     w.moved()
-    hand_over(w.view(THEIRS, handoff=True), w.ports())
+    hand_over(w.view(THEIRS, handoff=True), w.fleet, w.ports())
     w.seen = ()
     assert "no source has seen its machines" in verify(w.view(THEIRS, handoff=True).release, w.fleet, w.ports()).blind
     assert w.store.get(Release, THEIRS).step == "handed_over"  # type: ignore[union-attr]
@@ -423,7 +423,7 @@ def test_what_was_said_of_a_router_is_remembered_once_it_was_handed_over(world: 
     w = world(source=THEIRS, approvals=0)
     w.moved()
     w.shown = None
-    hand_over(view(THEIRS, w.fleet, w.ports(), handoff=True, gone=["edge"]), w.ports())
+    hand_over(view(THEIRS, w.fleet, w.ports(), handoff=True, gone=["edge"]), w.fleet, w.ports())
     assert w.view(THEIRS, handoff=True).is_open
     assert w.view(THEIRS, handoff=True).release.gone == ("edge",)
 
@@ -507,7 +507,7 @@ def test_a_silent_router_may_serve_until_a_person_says_that_it_is_gone(world: Ca
     w = world(source=THEIRS)
     w.fleet, w.shown = _fleet(source=THEIRS, target=OURS), None
     with pytest.raises(StillPending) as caught:
-        ask(w.view(), w.ports())
+        ask(w.view(), w.fleet, w.ports())
     assert "router edge: it does not answer, and may serve a cell from nvidia-lab." in caught.value.details[0]
     assert caught.value.details[0].endswith("--router-gone edge")
 

@@ -20,8 +20,14 @@ def command() -> None:
 @output_option("table", "json")
 @pass_app
 def verify(app: App, output: str) -> None:
-    """Recompute every chain: an edited, deleted or reordered event is named. Exit 1 where one does not hold."""
-    from fleetctl.views.audit import ChainResult, render_audit
+    """Recompute every chain, and check every signed approval. Exit 1 where one does not hold.
+
+    An edited, deleted or reordered event is named, and so is a signature that is forged, of a key that is revoked or was not valid then,
+    or that the log does not tell of.
+    """
+    from fleetctl.domain.plan import Approval
+    from fleetctl.usecases.proof import SignaturesCheck, check_signatures
+    from fleetctl.views.audit import ChainResult, render_audit, render_signatures
 
     store = app.wiring.store
     faults = {cell: (seq, what) for cell, seq, what in reversed(store.verify())}
@@ -30,11 +36,13 @@ def verify(app: App, output: str) -> None:
         events = tuple(store.events(c, 0))
         head = events[-1].hash if events else ""
         chains.append(ChainResult(cell=c, events=len(events), head=head, broken=faults.get(c)))
+    signatures = check_signatures(store, store.events(None, 0), app.wiring.proof) if store.newest(Approval) else SignaturesCheck()
+    ok = not faults and not signatures.faults
     if output == "json":
-        app.line("audit.verify", {"ok": not faults, "chains": chains})
+        app.line("audit.verify", {"ok": ok, "chains": chains, "signatures": signatures})
     else:
-        app.out(render_audit(chains))
-    sys.exit(EXIT_FAILED if faults else EXIT_DONE)
+        app.out(render_audit(chains) + render_signatures(signatures))
+    sys.exit(EXIT_DONE if ok else EXIT_FAILED)
 
 
 @command.command("looks")

@@ -85,7 +85,7 @@ def _plan(app: App, plan_id: str | None, how: _How, dry_run: bool) -> None:
     from fleetctl.usecases.migrate import approved_plan
 
     w = app.wiring
-    plan = approved_plan(w.store, w.fleet, plan_id)
+    plan = approved_plan(w.store, w.fleet, plan_id, w.proof)
     if not plan.pools:
         app.out("Nothing to prepare: every target exists already.")
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from fleetctl.adapters.needs import Found
     from fleetctl.domain.fleet import Connection, Fleet
     from fleetctl.domain.workload import Cell
-    from fleetctl.usecases.doctor import NeedCheck
+    from fleetctl.usecases.doctor import Diagnosis, NeedCheck
 
 CLOUDS = {"azure": "access/azure-role.json", "aws": "access/aws-policy.json"}
 """Stacks that need a cloud's credential, and the file with its exact rights."""
@@ -26,19 +27,33 @@ LOOPBACK = ("http://127.", "http://localhost", "http://[::1]")
 
 
 @click.command("doctor")
+@click.option("--bundle", "file", metavar="FILE", default="", help="Pack an evidence bundle for a ticket: a new tar.gz (0600).")
 @output_option()
 @pass_app
-def command(app: App, output: str) -> int:
+def command(app: App, file: str, output: str) -> int:
     """Check every need of this workspace: ok, warn or missing, and the command that mends it.
 
-    Ends with 1 where something is missing. Looks only: nothing is changed, no cloud is called.
+    Ends with 1 where something is missing. Looks only: nothing is changed, no cloud is called. The bundle holds versions, settings, fleet,
+    plan, approvals, events, rollouts and looks; secrets are taken out, and what customers wrote is never in it. Read it before you send it.
     """
     from fleetctl.usecases.doctor import diagnose
     from fleetctl.views.doctor import doctor_names, doctor_table
 
     diagnosis = diagnose(checks(app))
     app.show(output, "doctor", diagnosis.needs, doctor_table(diagnosis), doctor_names(diagnosis))
+    if file:
+        _pack(app, diagnosis, Path(file).absolute())
     return EXIT_DONE if diagnosis.is_healthy else EXIT_FAILED
+
+
+def _pack(app: App, diagnosis: Diagnosis, file: Path) -> None:
+    from fleetctl.cli.bundle import bundle
+
+    made, size = bundle(app, diagnosis, _fleet(app)[0], file)
+    for part in made.parts:
+        if part.missing or part.cut:
+            app.note(f"{part.file}: {part.missing or 'more rows than fit; the rest is left out'}")
+    app.note(f"Evidence bundle: {app.shown(file)} ({size // 1024 + 1} KiB, readable by you alone). Look at it before you send it.")
 
 
 def checks(app: App) -> Iterator[NeedCheck]:
@@ -61,6 +76,7 @@ def checks(app: App) -> Iterator[NeedCheck]:
             yield _check(f"secret {router.name}.{what}", lambda ref=ref: needs.secret(ref.kind, ref.name, os.environ))  # type: ignore[misc]
     one_machine = bool(routers) and all(r.settings.get("url", "").startswith(LOOPBACK) for r in routers)
     yield _check("clock", lambda: needs.clock(one_machine=one_machine))
+    yield _check("signatures", lambda: _signatures(app, fleet))
     if fleet is not None:
         app.wiring.fleet = fleet  # as read: taking it from wiring would number it in the store, and doctor writes nothing
         yield _check("ways home", lambda: _ways_home(app))
@@ -86,6 +102,15 @@ def _routers(app: App, fleet: Fleet) -> Iterator[NeedCheck]:
     for router in fleet.routers:
         cells = [cell for cell in fleet.cells if cell.router.name == router.name]
         yield _check(f"router {router.name}", lambda cells=cells: _router_found(app, cells))  # type: ignore[misc]
+
+
+def _signatures(app: App, fleet: Fleet | None) -> Found:
+    from fleetctl.adapters.needs import Found
+
+    if fleet is None or not fleet.policy.require_signatures:
+        return Found("not configured", "approvals are by names that are not proven (policy.require_signatures)")
+    name = app.wiring.proof.signatures.me()
+    return Found("ok", f"you sign approvals as {name}")
 
 
 def _owners(app: App, fleet: Fleet) -> Iterator[NeedCheck]:

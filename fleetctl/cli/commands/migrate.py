@@ -47,7 +47,7 @@ def command(
 
     w = app.wiring
     fleet = w.fleet
-    plan = approved_plan(w.store, fleet, plan_id)
+    plan = approved_plan(w.store, fleet, plan_id, w.proof)
     chosen = chosen_cells(plan, w.store, cells, arrived(plan, w.store, lambda c: w.router_of(c).read(c).target_bp))
     _announce(app, plan, chosen, phase, output, approvals=fleet.policy.approvals)
     w.check_evidence(chosen)

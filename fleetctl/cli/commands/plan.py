@@ -70,6 +70,7 @@ def command(
     made = plan(w.fleet, _ports(app), save=not dry_run, options=options)
     if not dry_run:
         w.save_ways_home(made)
+        _say_author(app, made)
     if sensitivity:
         _what_if(app, made, options, output, save=not dry_run)
     else:
@@ -77,6 +78,20 @@ def command(
     _refuse_conflict(made, saved=not dry_run)
     moves = any(o.kind == "move" and not o.arrived for o in made.outcomes)
     sys.exit(EXIT_CHANGES if detailed_exitcode and moves else EXIT_DONE)
+
+
+def _say_author(app: App, made: Plan) -> None:
+    """Say whether the plan's author is proven, where that counts."""
+    from fleetctl.usecases.proof import of_plan
+
+    w = app.wiring
+    if not w.fleet.policy.require_signatures:
+        return
+    authors = of_plan(made, w.fleet, w.store, w.proof).authors
+    if authors:
+        app.note(f"Signed as its author: {', '.join(authors)}; the author's own approval does not count.")
+    else:
+        app.note("Its author is not proven (no usable SSH key, see fleetctl doctor), so one more person must approve it.")
 
 
 def _refuse_conflict(made: Plan, *, saved: bool) -> None:

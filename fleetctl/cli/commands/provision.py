@@ -49,7 +49,7 @@ def command(app: App, pools: tuple[str, ...], plan_id: str | None, check: bool, 
     from fleetctl.usecases.migrate import approved_plan
 
     w = app.wiring
-    plan = approved_plan(w.store, w.fleet, plan_id)
+    plan = approved_plan(w.store, w.fleet, plan_id, w.proof)
     unknown = sorted(set(pools) - {p.pool for p in plan.pools})
     if unknown:
         raise UsageError("usage.pool", f"plan {plan.id} makes no pool {', '.join(unknown)}.", hint=f"Run: fleetctl show {plan.id}")

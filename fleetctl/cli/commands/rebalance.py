@@ -156,7 +156,7 @@ def _standing(app: App, name: str) -> StandingApproval | None:
 
     w = app.wiring
     try:
-        return standing_approval(w.store, w.fleet, name, w.clock.now())
+        return standing_approval(w.store, w.fleet, name, w.clock.now(), w.proof)
     except PlanStale:
         if name:
             raise
@@ -244,7 +244,7 @@ def _approve(app: App, limits: Limits, until: object, dry_run: bool) -> None:
     if dry_run:
         app.out(f"Would sign: {limits.moves} cells in {limits.window.days} days, until {last}\nNothing was changed.")
         return
-    made, more = sign(terms, w.fleet, w.store, w.store, w.actor, w.clock.now())
+    made, more = sign(terms, w.fleet, w.store, w.store, w.actor, w.clock.now(), w.proof)
     app.out(render_standing(made, more).rstrip("\n"))
 
 
@@ -296,7 +296,7 @@ def _apply(app: App, given: dict[str, object], output: str) -> int:
     try:
         for died in settle(w.store, w.store, w.clock.now()):
             app.note(f"The run {died.id} died while it began its moves; {len(died.begun)} of them had begun and go on.")
-        approval = standing_approval(w.store, w.fleet, str(given["standing"]), w.clock.now())
+        approval = standing_approval(w.store, w.fleet, str(given["standing"]), w.clock.now(), w.proof)
         limits = _limits(app, given, approval)
         proposal = _propose(app, limits)
         plan = save(proposal, w.fleet, w.plan_ports(), approval)

@@ -77,7 +77,7 @@ def _destroy(app: App, found: ReleaseView, ports: ReleasePorts, confirm: str | N
     from fleetctl.views.columns import counted, wrapped
     from fleetctl.views.progress import ProgressView
 
-    ask(found, ports)
+    ask(found, app.wiring.fleet, ports)
     pool = found.release.pool
     require_confirmation(pool, confirm, f"destroys all of pool {pool}")
     with ProgressView(live=app.live and output != "json", title="release", now=monotonic) as on:
@@ -98,7 +98,7 @@ def _hand_over(app: App, found: ReleaseView, ports: ReleasePorts, price: Decimal
     from fleetctl.views.release import handoff_text, verified_lines
 
     w = app.wiring
-    ask(found, ports)
+    ask(found, w.fleet, ports)
     file: Path | None = None
     if out or found.release.step == "asked":
         file = Path(out).absolute() if out else ports.run / f"handoff-{found.release.pool}.md"
@@ -108,7 +108,7 @@ def _hand_over(app: App, found: ReleaseView, ports: ReleasePorts, price: Decimal
             text = f"{app.shown(file)} cannot be written: {(e.strerror or 'refused').lower()}."
             raise ProvisionFailed("release.file", text, hint="Name another file with --out") from e
         app.note(f"The change for its owner: {app.shown(file)}")
-    for said in hand_over(found, ports):
+    for said in hand_over(found, w.fleet, ports):
         app.note(said.text)
     checked = verify(found.release, w.fleet, ports)
     if output == "json":

@@ -24,7 +24,7 @@ def command(app: App, cells: tuple[str, ...], dry_run: bool) -> None:
             migrate.retryable(c, w.store)
         app.out(f"Would start again: {', '.join(chosen)}\nNothing was changed.")
         return
-    plan = migrate.approved_plan(w.store, w.fleet, None)
+    plan = migrate.approved_plan(w.store, w.fleet, None, w.proof)
     migrate.retry(plan, w.fleet, chosen, w.store, w.clock, w.actor)
     for c in chosen:
         app.out(f"cell/{c} started again")
