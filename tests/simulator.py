@@ -102,8 +102,13 @@ class Simulation:
         """Send a baseline's worth of requests, then start every cell's rollout."""
         for _ in range(25):
             self.serve(1.0)
+        self.look_now()
         for c in self.cells:
             self.store.start(Rollout(cell=c, plan=PlanId("p1"), spec=self.spec, judge=fresh(), until=until), ())
+
+    def look_now(self) -> None:
+        """Make every cell due, as an order or a new rollout does in the store of record."""
+        self._due = dict.fromkeys(self.cells, self.clock.now())
 
     def serve(self, seconds: float) -> None:
         """Let customers send requests for so long; each is served by the arm that the router's weight gives it."""

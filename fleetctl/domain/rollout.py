@@ -15,7 +15,7 @@ from fleetctl.domain.ids import CellId, PlanId, PoolId
 from fleetctl.domain.people import Actor, Reason, Signal
 from fleetctl.domain.plan import Approval
 from fleetctl.domain.split import Served, Split
-from fleetctl.domain.units import Instant
+from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.domain.workload import CheckSpec, Lane, ShadowSpec
 
 ROLLOUT_FORMAT = 1
@@ -66,6 +66,11 @@ class RolloutSpec:
     other_lane: str = field(default="", metadata=LATER)
     checks: tuple[CheckSpec, ...] = field(default=(), metadata=LATER)
     part: str = field(default="", metadata=LATER)
+
+    @property
+    def stays_split(self) -> bool:
+        """Tell whether its end leaves customers on both sides: a cohort, or a cap below 100 %; its source is never given back."""
+        return bool(self.part) or self.cap_bp < FULL_BP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

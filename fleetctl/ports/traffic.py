@@ -193,7 +193,7 @@ class Speaks(Protocol):
 class Holds(Protocol):
     """Keeps a pool's capacity against those who would take it, and knows who else writes. `pin` and `restore` are idempotent.
 
-    `pin`, `restore` and `sweep` raise LeaseHeld (lease.held) and StoreUnavailable; what an owner refuses is said, never raised.
+    `pin`, `restore`, `release` and `sweep` raise LeaseHeld (lease.held) and StoreUnavailable; what an owner refuses is said, never raised.
     """
 
     def owners(self, pool: PoolId) -> tuple[Owner, ...]:
@@ -218,6 +218,10 @@ class Holds(Protocol):
 
     def restore(self, pool: PoolId, token: Token, c: CellId) -> tuple[Said, ...]:
         """Put back what stood there once no cell needs it any more, where what stands is ours."""
+        ...
+
+    def release(self, pool: PoolId) -> tuple[tuple[CellId, Said], ...]:
+        """Put back what stood there though cells are complete: people gave the pool back."""
         ...
 
     def sweep(self) -> tuple[tuple[CellId, Said], ...]:

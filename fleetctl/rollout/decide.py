@@ -461,7 +461,9 @@ def _at_step(r: Rollout, seen: Observation, now: Instant) -> Decision:
     if r.step + 1 >= len(r.spec.phases):
         done = replace(r, ended="complete", step_done=True)
         text = f"all of {r.cell}{f' ({r.spec.part})' if r.spec.part else ''} is on {r.spec.target}"
-        ends: tuple[Effect, ...] = (*effects, StopShadow(), Unhold(pool=r.spec.source), Notify(level="info", text=text))
+        back: tuple[Effect, ...] = (Unhold(pool=r.spec.source),) if r.spec.stays_split else ()  # else only `release` ends the way home
+        news = text if r.spec.stays_split else f"{text}; {r.spec.source} is held as the way home until: fleetctl release {r.spec.source}"
+        ends: tuple[Effect, ...] = (*effects, StopShadow(), *back, Notify(level="info", text=news))
         return Decision(next=done, effects=ends, why=Reason(code="complete", text=text), look_again=timedelta(hours=1))
     return _advance(r, seen, now, verdict, renewal)
 

@@ -1,7 +1,8 @@
 """Migrate, use-case layer: pins the source's minimum, with what stood there saved before it is changed. Never imports an adapter.
 
 A pin is a record: pinning -> pinned -> restoring -> restored. Each is written before the call that it announces, so whoever comes after a
-kill looks at what stands and knows whether the call was made. Several cells may need one pool: the last one gives it back.
+kill looks at what stands and knows whether the call was made. Several cells may need one pool: the last one gives it back. A cell that is
+complete needs its way home until people give the pool back: only `release` ends that pin.
 """
 
 from __future__ import annotations
@@ -105,11 +106,23 @@ class KeptHolds:
         with self._writing(pool) as lease:
             return tuple(said for p in self._pins(pool) for said in self._drop(p, {c}, lease))
 
+    def release(self, pool: PoolId) -> tuple[tuple[CellId, Said], ...]:
+        """Put back what stood there once people gave the pool back; what its owner refuses now is swept up later."""
+        out: list[tuple[CellId, Said]] = []
+        if not self._pins(pool):
+            return ()
+        with self._writing(pool) as lease:
+            for p in self._pins(pool):
+                given = self._put(p, "restoring") if all(self._is_left(c, pool) for c in p.cells) else p
+                dropped = self._drop(given, {c for c in p.cells if self._is_left(c, pool)}, lease)
+                out.extend((p.cells[0], said) for said in dropped)
+        return tuple(out)
+
     def sweep(self) -> tuple[tuple[CellId, Said], ...]:
         """Give back what nobody needs any more though nobody gave it back."""
         out: list[tuple[CellId, Said]] = []
         for pool in dict.fromkeys(p.pool for p in self._store.all(Pin) if p.is_open):
-            over = {p.ref: {c for c in p.cells if self._is_over(c, pool)} for p in self._pins(pool)}
+            over = {p.ref: self._over(p) for p in self._pins(pool)}
             if not any(set(p.cells) <= over[p.ref] for p in self._pins(pool)):
                 continue
             try:
@@ -124,9 +137,19 @@ class KeptHolds:
     def warm(self, pool: PoolId) -> None:
         """Do nothing: a pinned minimum keeps the pool's replicas up."""
 
-    def _is_over(self, c: CellId, pool: PoolId) -> bool:
+    def _over(self, p: Pin) -> set[CellId]:
+        """Return which cells need a pin no more; one that is being given back is given back, also where they are complete."""
+        is_over = self._is_left if p.state == "restoring" else self._is_home
+        return {c for c in p.cells if is_over(c, p.pool)}
+
+    def _is_home(self, c: CellId, pool: PoolId) -> bool:
+        """Tell whether a cell is home for good, has a split that stays, or moves from elsewhere now: it needs no minimum here."""
         r = self._store.load(c)
-        return r is None or bool(r.ended) or r.spec.source != pool
+        return r is None or r.spec.source != pool or (bool(r.ended) and (r.ended != "complete" or r.spec.stays_split))
+
+    def _is_left(self, c: CellId, pool: PoolId) -> bool:
+        r = self._store.load(c)
+        return r is None or r.spec.source != pool or bool(r.ended)
 
     def _is_news(self, p: Pin, text: str) -> bool:
         """Tell whether this was not said by this process yet: an owner that does not answer is asked again and again."""

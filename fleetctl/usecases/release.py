@@ -13,6 +13,7 @@ from typing import Literal
 from fleetctl.domain.capacity import Leftover, ProvisionIntent
 from fleetctl.domain.event import Event
 from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.holds import Said
 from fleetctl.domain.home import Returned
 from fleetctl.domain.ids import CellId, HostId, PoolId
 from fleetctl.domain.people import Actor, Facts, Gap
@@ -20,7 +21,7 @@ from fleetctl.domain.plan import Approval
 from fleetctl.domain.pool import PoolSpec
 from fleetctl.domain.provision import Drill, Progress, ReleasePermit
 from fleetctl.domain.release import FINISHED, Release, ReleaseView
-from fleetctl.errors import FleetctlError, PlanStale, ProvisionFailed, StillPending
+from fleetctl.errors import FleetctlError, LeaseHeld, PlanStale, ProvisionFailed, StillPending
 from fleetctl.planning.release_gate import release_checks, role_of, strays
 from fleetctl.ports.state import Clock, Lease, Records, Store
 from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, still_held, take
@@ -36,6 +37,7 @@ class ReleasePorts:
         run: folder for what this run writes.
         shown: what a cell's router routes to its target, basis points; None where it does not answer.
         look: asks every source of the inventory that can see machines; None where the fleet file names none.
+        unhold: puts back the minimum that was held at a pool's autoscaler; raises LeaseHeld.
         proof: checks signatures where the policy asks for them.
     """
 
@@ -43,6 +45,7 @@ class ReleasePorts:
     run: Path
     shown: Callable[[CellId], int | None]
     look: Callable[[], tuple[Facts | Gap, ...] | None] = lambda: None
+    unhold: Callable[[PoolId], tuple[tuple[CellId, Said], ...]] = lambda _: ()
     proof: Proof | None = None
 
 
@@ -202,6 +205,7 @@ def destroy(found: ReleaseView, fleet: Fleet, ports: ReleasePorts, on: Callable[
         own = Approval(plan=release.id, plan_digest=release.digest, actor=c.actor, at=c.clock.now(), note="confirmed by name")
         permit = ReleasePermit(pool=pool.id, approvals=(*counted, own), drill="; ".join(k.detail for k in now.checks if "drill" in k.name))
         gone = (*_destroyed(spec, permit, c, lease, on), *_sweep(spec, c, lease, on))
+        _unhold(release, ports)
         c.records.put(pool.id, PoolHosts(pool=pool.id, hosts=()))
         _forget_place(c, pool.id)
         c.records.put(pool.id, replace(release, step="done"))
@@ -282,13 +286,36 @@ def _sweep(spec: PoolSpec, c: CapacityPorts, lease: Lease, on: Callable[[Progres
     return loose
 
 
-def hand_over(found: ReleaseView, fleet: Fleet, ports: ReleasePorts) -> None:
-    """Put on record that the change was written for the owner."""
+def _unhold(release: Release, ports: ReleasePorts) -> tuple[Said, ...]:
+    """Put the pool's held minimum back, and that on record: soak is over, the drill is green, people approved."""
+    c = ports.capacity
+    try:
+        told = ports.unhold(release.pool)
+    except LeaseHeld as e:
+        hint = f"Run again: fleetctl release {release.pool}{' --handoff' if release.kind == 'handoff' else ''}"
+        raise LeaseHeld(e.code, e.message, hint=hint) from None
+    c.store.append(tuple(Event(at=c.clock.now(), kind=s.kind, actor=c.actor, text=s.text, cell=cell) for cell, s in told))
+    return tuple(s for _, s in told)
+
+
+def hand_over(found: ReleaseView, fleet: Fleet, ports: ReleasePorts) -> tuple[Said, ...]:
+    """Put on record that the change was written for the owner, and give back the minimum that was held against its autoscaler.
+
+    Not only once its machines are gone: as long as the minimum stands, the owner's own autoscaler cannot take them.
+
+    Returns:
+        What became of each minimum.
+
+    Raises:
+        StillPending: pending.release; LeaseHeld: lease.held.
+    """
     ask(found, fleet, ports)
     c = ports.capacity
+    told = _unhold(found.release, ports)
     if found.release.step == "asked":
         c.records.put(found.release.pool, replace(found.release, step="handed_over"))
         _note(c.store, c.clock, c.actor, "release.handed_over", f"{found.release.pool}", found.release)
+    return told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -265,8 +265,13 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         calm=calm,
         both_failing=ports.store.holding(BOTH_FAIL, ALL_FAIL) if r.hold_reason in (BOTH_FAIL, ALL_FAIL) else 0,
         is_all_paged=r.hold_reason in (BOTH_FAIL, ALL_FAIL) and ports.store.holding(ALL_FAIL) > 0,
-        **theirs(r, split, ports.holds, now),
+        **({} if _leaves(r, verdicts) else theirs(r, split, ports.holds, now)),
     )
+
+
+def _leaves(r: Rollout, verdicts: Sequence[Verdict]) -> bool:
+    """Tell whether customers go home in this tick: then nobody waits for what an owner of a pool or a route has to say."""
+    return any(v.kind == "FAIL" for v in verdicts) or any(o.kind in ("abort", "fallback", "rollback") for o in r.orders)
 
 
 def _served(r: Rollout, ports: TickPorts, now: Instant) -> Served | None:
@@ -425,7 +430,9 @@ def _after_care(r: Rollout, effect: StopShadow | Drain, lease: Lease, ports: Tic
             ports.router(r.cell).drain(r.cell, effect.pool, lease.token)
         elif r.spec.shadow is not None:
             ports.shadow(r.cell).stop(r.cell)
-    except TrafficNotApplied as e:
+    except StoreUnavailable:
+        raise
+    except FleetctlError as e:
         events.append(_event(r, ports.clock.now(), "traffic.reported", e.message))
 
 

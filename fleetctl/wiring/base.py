@@ -171,3 +171,10 @@ class Base:
         from fleetctl.adapters.store.status import status_rows
 
         return status_rows(self._store) if self._store.exists() else ()
+
+    def held_pools(self) -> dict[str, str]:
+        """Return by cell the pool whose minimum is held for it. Raises StoreUnavailable (store.gone)."""
+        self._require_store()
+        from fleetctl.adapters.store.status import held_pools
+
+        return held_pools(self._store) if self._store.exists() else {}

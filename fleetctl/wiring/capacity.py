@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from fleetctl.adapters.timer.install import Every, Installed, TimerJob
     from fleetctl.domain.capacity import Candidate
+    from fleetctl.domain.holds import Said
     from fleetctl.domain.ids import CellId, PoolId
     from fleetctl.domain.people import Facts, Gap
     from fleetctl.domain.pool import PoolSpec
@@ -285,7 +286,15 @@ class Capacity(See, Traffic):
             scan = scan_sources([self.discovery(c, ()) for c in names], None, self.clock.now)
             return machines_only((*scan.facts(), *scan.gaps()))
 
-        return ReleasePorts(capacity=self.capacity_ports(run), run=run, shown=self.shown_bp, look=look, proof=self.proof)
+        return ReleasePorts(
+            capacity=self.capacity_ports(run), run=run, shown=self.shown_bp, look=look, unhold=self._unhold, proof=self.proof
+        )
+
+    def _unhold(self, pool: PoolId) -> tuple[tuple[CellId, Said], ...]:
+        """Give a pool's held minimum back; asks nobody where none is held."""
+        from fleetctl.domain.holds import Pin
+
+        return self.holds.release(pool) if any(p.is_open and p.pool == pool for p in self.store.all(Pin)) else ()
 
     def plan_ports(self, shown: Callable[[CellId], int] | None = None) -> PlanPorts:
         """Return all that planning touches; `shown`: what a cell's router sends to its target, basis points."""

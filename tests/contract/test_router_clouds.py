@@ -281,6 +281,67 @@ def test_neither_a_late_fence_nor_a_late_set_brings_anybody_back(plane: AlbPlane
     assert person.read(CELL).target_bp == 0, "the last word of a writer that was fenced off is home"
 
 
+class _LateElb:
+    """A client whose next change of a rule reaches AWS only when it may, long after everybody stopped waiting."""
+
+    def __init__(self, real: Any) -> None:
+        self._real, self.gate, self.is_late, self.came = real, threading.Event(), False, threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def modify_rule(self, **given: Any) -> Any:
+        if not self.is_late:
+            return self._real.modify_rule(**given)
+        self.is_late = False
+        self.gate.wait(30)
+        done = self._real.modify_rule(**given)
+        self.came.set()
+        return done
+
+
+def _late_raise(plane: AlbPlane, monkeypatch: pytest.MonkeyPatch) -> tuple[AlbRouter, _LateElb, int]:
+    """Return a router whose raise to 50 % has no answer yet and may still come, and its token."""
+    late = _LateElb(client(plane.url, "elbv2"))
+    elb = Elb(lambda service: late if service == "elbv2" else client(plane.url, service), "edge")
+    router = AlbRouter(Connection(name="edge", kind="alb", settings=router_settings(plane)), elb=elb, sources=SOURCES)
+    token = token_above(router)
+    router.set(split(2_500, token))
+    late.is_late = True
+    monkeypatch.setattr(Deadline.__init__, "__defaults__", (2.5,))
+    with pytest.raises(TrafficNotApplied, match="no answer"):
+        router.set(split(5_000, token))
+    return router, late, token
+
+
+def test_a_raise_that_reaches_aws_after_we_went_home_is_taken_back_before_home_is_said(
+    plane: AlbPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router, late, token = _late_raise(plane, monkeypatch)
+    with pytest.raises(TrafficNotApplied, match="may still come"):
+        router.set(split(0, token))
+    assert router.read(CELL).target_bp == 0, "customers are home at once; it is not called done"
+    timer = threading.Timer(0.5, late.gate.set)
+    timer.start()
+    assert isinstance(router.set(split(0, token)), Applied)
+    timer.join()
+    assert late.came.is_set()
+    assert router.read(CELL).target_bp == 0
+
+
+def test_a_raise_that_reaches_aws_after_somebody_else_went_home_is_taken_back(plane: AlbPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, late, token = _late_raise(plane, monkeypatch)
+    person = alb(plane)
+    person.fence(CELL, Token(token + 2**20))
+    assert isinstance(person.set(split(0, token + 2**20)), Applied)
+    late.gate.set()
+    assert late.came.wait(10)
+    end = time.monotonic() + 10
+    while person.read(CELL).target_bp and time.monotonic() < end:
+        time.sleep(0.02)
+    assert person.read(CELL).target_bp == 0
+
+
 def test_going_home_in_parts_is_never_refused_for_its_share(plane: AlbPlane) -> None:
     router = alb(plane)
     token = token_above(router)

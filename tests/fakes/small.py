@@ -72,6 +72,12 @@ class OwnedHolds:
             self.minimum[pool] = self.before.pop(pool)
         return ()
 
+    def release(self, pool: PoolId) -> tuple[tuple[CellId, Said], ...]:
+        self.needed.pop(pool, None)
+        if pool in self.before:
+            self.minimum[pool] = self.before.pop(pool)
+        return ()
+
     def sweep(self) -> tuple[tuple[CellId, Said], ...]:
         return ()
 

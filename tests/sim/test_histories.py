@@ -45,7 +45,7 @@ def test_the_sources_minimum_is_held_and_given_back_once_whoever_is_killed() -> 
     for seed in range(2_000, 2_004):
         broken, _, world = history(seed, kills_holds=True)
         assert broken == [], f"seed {seed}: {broken[:3]}"
-        assert len(world.hands.writes) >= 2
+        assert len(world.hands.writes) >= 1
 
 
 @pytest.mark.slow
@@ -83,6 +83,7 @@ PLANTED: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "a raise that asks nobody": ("P9", lambda m: m.setattr(rules, "_not_ready", lambda *_: None)),
     "lost evidence that is not noticed": ("P7", lambda m: m.setattr(rules, "_lost", lambda *_: "")),
     "a minimum that nobody gives back": ("P6", lambda m: m.setattr(KeptHolds, "_drop", lambda *_: iter(()))),
+    "a minimum that is given back too early": ("P6", lambda m: m.setattr(KeptHolds, "_is_home", KeptHolds._is_left)),
     "a minimum that is never pinned": ("P6", lambda m: m.setattr(KeptHolds, "pin", lambda *_: ())),
     "a rollout that never goes home": ("P3", lambda m: m.setattr(rules, "_go_home", _stays)),
 }

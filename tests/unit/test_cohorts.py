@@ -198,6 +198,8 @@ def test_envoys_cohort_comes_before_the_cell_whose_requests_it_takes(tmp_path: P
         Cohort(of=CellId("chat-free"), header="x", values=("a",)),
         Cohort(of=CellId("a b"), header="x", values=("a",)),
         Cohort(of=CellId("chat"), header="x\ny", values=("a",)),
+        Cohort(of=CellId("chat"), header="#x", values=("a",)),
+        Cohort(of=CellId("chat"), header="$HOME", values=("a",)),
         Cohort(of=CellId("chat"), header="x", values=()),
         Cohort(of=CellId("chat"), header="x", values=("a } { always_true",)),
         Cohort(of=CellId("chat"), header="x", values=('a"', "b\n")),

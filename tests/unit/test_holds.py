@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -47,15 +48,143 @@ def pages(s: Simulation) -> list[str]:
     return [n.text for n in s.notices.sent if n.kind == "notify.page"]
 
 
-def test_a_migration_pins_what_is_there_and_gives_it_back_at_its_end() -> None:
+def released(s: Simulation) -> list[str]:
+    """Give the source back, as `fleetctl release` does; return what was said."""
+    return [said.kind for _, said in s.holds.release(SOURCE)]
+
+
+def test_a_migration_pins_what_is_there_and_keeps_it_until_the_pool_is_released() -> None:
     s, hands = world()
     s.begin()
     s.run(60, lambda: s.bp() > 0)
     assert hands.minimum == {"asg": 8}, "8 machines are there: nobody may take one"
     s.run(600, lambda: bool(s.rollout().ended))
-    assert (s.rollout().ended, hands.minimum) == ("complete", {"asg": 2})
+    swept(s)
+    assert (s.rollout().ended, hands.minimum) == ("complete", {"asg": 8}), "the way home is held though all is moved"
+    assert kinds(s) == ["hands.found", "hold.pinned"]
+    assert f"{SOURCE} is held as the way home until: fleetctl release {SOURCE}" in [n.text for n in s.notices.sent][-1]
+    restart(s, hands)
+    assert released(s) == ["hold.restored"]
     assert hands.writes == [("asg", 2, 8), ("asg", 8, 2)]
-    assert kinds(s) == ["hands.found", "hold.pinned", "hold.restored"]
+    assert released(s) == []
+    swept(s)
+    assert len(hands.writes) == 2
+
+
+def test_a_complete_cell_that_comes_home_gives_it_back_and_a_second_migration_pins_once_more() -> None:
+    s, hands = world()
+    s.begin()
+    s.run(600, lambda: bool(s.rollout().ended))
+    s.store.order(CELL, Order(kind="fallback", actor=PERSON, at=s.clock.now()))
+    s.look_now()
+    s.run(60, lambda: s.rollout().ended == "fell_back")
+    assert (s.bp(), hands.minimum) == (0, {"asg": 2})
+    s.begin()
+    s.run(600, lambda: s.rollout().ended == "complete")
+    assert hands.writes == [("asg", 2, 8), ("asg", 8, 2), ("asg", 2, 8)]
+    assert released(s) == ["hold.restored"]
+
+
+def test_a_second_migration_of_a_complete_cell_does_not_pin_twice() -> None:
+    s, hands = world()
+    s.begin()
+    s.run(600, lambda: bool(s.rollout().ended))
+    s.begin()
+    s.run(60, lambda: s.bp() > 0)
+    swept(s)
+    assert (hands.writes, kinds(s).count("hold.pinned")) == ([("asg", 2, 8)], 1)
+    assert released(s) == [], "a cell moves: nobody gives the minimum back under it"
+    assert hands.minimum == {"asg": 8}
+
+
+def test_of_a_complete_cell_and_one_that_came_home_the_complete_one_keeps_it() -> None:
+    s, hands = world((CELL, OTHER))
+    s.begin()
+    s.run(60, lambda: all(s.rollout(c).phase == "canary" for c in s.cells))
+    s.store.order(OTHER, Order(kind="abort", actor=PERSON, at=s.clock.now()))
+    s.run(600, lambda: bool(s.rollout(CELL).ended and s.rollout(OTHER).ended))
+    swept(s)
+    assert (s.rollout(CELL).ended, hands.minimum) == ("complete", {"asg": 8})
+    assert released(s) == ["hold.restored"]
+
+
+@pytest.mark.parametrize("stays", [{"part": "x-tier free of chat"}, {"cap_bp": 5_000}])
+def test_a_split_that_stays_gives_it_back_when_it_is_complete(stays: dict[str, Any]) -> None:
+    s, hands = world()
+    s.spec = replace(s.spec, **stays)
+    s.begin()
+    s.run(600, lambda: bool(s.rollout().ended))
+    assert (s.rollout().ended, hands.minimum) == ("complete", {"asg": 2})
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("how", ["before", "after", "silent"])
+def test_a_release_that_is_killed_or_meets_a_silent_owner_is_finished_by_the_next_ticker(how: str) -> None:
+    s, hands = world()
+    s.begin()
+    s.run(600, lambda: bool(s.rollout().ended))
+
+    def kill(when: str) -> None:
+        if when == how:
+            hands.on_write = lambda _: None
+            raise Killed
+
+    hands.on_write, hands.silent = kill, how == "silent"
+    if how == "silent":
+        assert released(s) == ["hold.not_restored"]
+    else:
+        with pytest.raises(Killed):
+            released(s)
+    hands.silent = False
+    s.clock.advance(timedelta(seconds=30))
+    restart(s, hands)
+    swept(s)
+    assert (hands.minimum, hands.writes) == ({"asg": 2}, [("asg", 2, 8), ("asg", 8, 2)])
+
+
+def test_a_record_of_an_older_release_in_any_open_state_is_given_back() -> None:
+    s, hands = world()
+    s.begin()
+    s.run(600, lambda: bool(s.rollout().ended))
+    id_ = pin_id(SOURCE, "asg")
+    pin = s.store.get(Pin, id_)
+    assert pin is not None
+    for state in ("pinning", "pinned", "restoring"):
+        hands.minimum["asg"] = 8
+        s.store.put(id_, replace(pin, state=state))
+        assert released(s) == ["hold.restored"]
+        assert hands.minimum == {"asg": 2}
+
+
+@pytest.mark.parametrize("how", ["abort", "rollback", "fallback", "fail"])
+def test_going_home_asks_no_owner(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    s, _ = world()
+    s.begin()
+    s.at("ramp")
+    asked: list[CellId] = []
+
+    def note(*given: object) -> str:
+        asked.append(CELL)
+        return ""
+
+    monkeypatch.setattr(s.holds, "watch", note)
+    monkeypatch.setattr(s.holds, "writer", note)
+    s.target.splits[CELL] = replace(s.target.splits[CELL], target_bp=s.bp() + 100)
+    before = s.bp()
+    if how == "fail":
+        s.failing = 0.9
+        for _ in range(120):
+            asked.clear()
+            s.serve(0.5)
+            s.tick_once()
+            if s.rollout().latched is not None:
+                break
+    else:
+        s.store.order(CELL, Order(kind=how, actor=PERSON, at=s.clock.now()))  # type: ignore[arg-type]
+        s.look_now()
+        s.tick_once()
+    assert s.bp() < before
+    assert asked == []
 
 
 @pytest.mark.parametrize("how", ["abort", "fallback", "fail"])
@@ -117,12 +246,12 @@ def live_through(s: Simulation, hands: FakeHands, kill_at: dict[int, str], *, ho
 def test_killed_around_the_call_it_is_recorded_before_and_given_back_once(which: int, when: str) -> None:
     s, hands = world()
     s.begin()
-    live_through(s, hands, {which: when})
+    live_through(s, hands, {which: when}, home=True)
     pin = s.store.get(Pin, pin_id(SOURCE, "asg"))
     assert pin is not None
     assert (pin.was, pin.to, pin.state, hands.minimum) == (2, 8, "restored", {"asg": 2})
     assert hands.writes == [("asg", 2, 8), ("asg", 8, 2)], "each once, though the process was killed"
-    assert s.rollout().ended == "complete"
+    assert s.rollout().ended == "aborted"
 
 
 @pytest.mark.crash

@@ -12,6 +12,7 @@ import pytest
 
 from fleetctl.domain.capacity import Candidate, ProvisionIntent
 from fleetctl.domain.fleet import Fleet, Policy
+from fleetctl.domain.holds import Said
 from fleetctl.domain.home import Returned
 from fleetctl.domain.ids import CellId, HostId, PoolId, Token
 from fleetctl.domain.people import Actor, Facts, Gap
@@ -76,6 +77,7 @@ class World:
         self.shown: int | None = 10_000
         self.seen: tuple[Facts | Gap, ...] | None = None
         self.permits: list[ReleasePermit] = []
+        self.held, self.is_busy = {OURS, THEIRS}, False
         spec = PoolSpec(pool=OURS, vendor="nvidia", sku="lab-h100", region="lab", count=2, stack="lab")
         self.provisioner.apply(self.provisioner.plan((spec,), self.folder), Token(1), lambda _: None)
         self.store.put(OURS, PoolHosts(pool=OURS, hosts=self.provisioner.outputs(OURS)))
@@ -100,7 +102,15 @@ class World:
             actor=actor,
             leftovers=lambda _: self.cloud,
         )
-        return ReleasePorts(capacity=capacity, run=self.folder, shown=lambda _: self.shown, look=lambda: self.seen)
+        return ReleasePorts(capacity=capacity, run=self.folder, shown=lambda _: self.shown, look=lambda: self.seen, unhold=self.unhold)
+
+    def unhold(self, pool: PoolId) -> tuple[tuple[CellId, Said], ...]:
+        if self.is_busy:
+            raise LeaseHeld("lease.held", "somebody is at it")
+        if pool not in self.held:
+            return ()
+        self.held.remove(pool)
+        return ((CELL, Said(kind="hold.restored", text=f"{pool}: minimum 2 again")),)
 
     def view(self, pool: PoolId = OURS, *, handoff: bool = False, actor: Actor = ADA) -> ReleaseView:
         return view(pool, self.fleet, self.ports(actor), handoff=handoff)
@@ -210,7 +220,10 @@ def test_after_all_of_it_the_pool_is_destroyed_and_swept_and_what_was_approved_i
     with pytest.raises(StillPending):
         ask(w.view(), w.fleet, w.ports())
     approve_release(w.view().release.id, w.store, w.store, w.clock, GRACE, "")
+    assert w.held == {OURS, THEIRS}, "the source's minimum is held until then"
     gone = destroy(w.view(), w.fleet, w.ports(), lambda _: None)
+    assert w.held == {THEIRS}
+    assert [(e.kind, e.actor.name) for e in w.store.events(CELL, 0)] == [("hold.restored", "ada")]
     assert [o.id for o in gone] == ["/disk/loose"]
     assert (w.provisioner.outputs(OURS), set(w.cloud.things)) == ((), {"/vm/theirs"})
     assert {a.actor.name for a in w.permits[0].approvals} == {"ada", "grace"}
@@ -223,6 +236,32 @@ def test_after_all_of_it_the_pool_is_destroyed_and_swept_and_what_was_approved_i
     w.clock.advance(timedelta(days=1))
     assert w.view().missing == 1, "the next release of the same pool needs its own approval"
     assert w.view().release.id != done.id
+
+
+def test_a_minimum_that_somebody_is_at_is_given_back_by_the_same_command_again(world: Callable[..., World]) -> None:
+    w = world(approvals=0)
+    w.moved()
+    w.is_busy = True
+    with pytest.raises(LeaseHeld) as caught:
+        destroy(w.view(), w.fleet, w.ports(), lambda _: None)
+    assert "fleetctl release nvidia-lab" in caught.value.hint
+    assert w.store.get(Release, OURS).step == "destroying"  # type: ignore[union-attr]
+    w.is_busy = False
+    destroy(w.view(), w.fleet, w.ports(), lambda _: None)
+    assert (w.held, w.store.get(Release, OURS).step) == ({THEIRS}, "done")  # type: ignore[union-attr]
+
+
+def test_a_handoff_gives_the_minimum_back_each_time_and_only_once_it_is_approved(world: Callable[..., World]) -> None:
+    w = world(source=THEIRS)
+    w.moved()
+    with pytest.raises(StillPending):
+        hand_over(w.view(THEIRS, handoff=True), w.fleet, w.ports())
+    assert THEIRS in w.held
+    approve_release(w.view(THEIRS, handoff=True).release.id, w.store, w.store, w.clock, GRACE, "")
+    for _ in range(2):  # after a fallback and another migration it is pinned again
+        assert [s.text for s in hand_over(w.view(THEIRS, handoff=True), w.fleet, w.ports())] == ["h100-old: minimum 2 again"]
+        assert THEIRS not in w.held
+        w.held.add(THEIRS)
 
 
 def test_a_destroy_that_died_goes_on_with_the_same_approval(world: Callable[..., World]) -> None:

@@ -16,7 +16,14 @@ from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.rollout import Order
 from fleetctl.domain.split import Applied, Split, Stale
 from fleetctl.domain.workload import ShadowSpec
-from fleetctl.errors import CredentialsMissing, StoreUnavailable, TrafficNotApplied
+from fleetctl.errors import (
+    ConfigInvalid,
+    CredentialsMissing,
+    EvidenceUnavailable,
+    FleetctlError,
+    StoreUnavailable,
+    TrafficNotApplied,
+)
 from fleetctl.ports.state import Lease
 from fleetctl.usecases.tick import TickSettings, scales_of, tick
 from tests.fakes.evidence import FakeEvidence
@@ -380,13 +387,14 @@ def test_an_order_after_the_end_reads_no_evidence() -> None:
     assert s.bp() == 0
 
 
-def test_a_shadow_that_cannot_be_stopped_keeps_nobody_from_being_home() -> None:
+@pytest.mark.parametrize("why", [TrafficNotApplied, EvidenceUnavailable, ConfigInvalid, CredentialsMissing])
+def test_a_shadow_that_cannot_be_stopped_keeps_nobody_from_being_home(why: type[FleetctlError]) -> None:
     s = Simulation(of=quick(shadow=ShadowSpec()))
     s.begin()
     s.at("canary")
 
     def broken(c: CellId) -> None:
-        raise TrafficNotApplied("traffic.router_down", "the tee does not answer.")
+        raise why("traffic.router_down", "the tee does not answer.")
 
     s.shadow.stop = broken  # type: ignore[method-assign]
     s.store.order(CELL, Order(kind="abort", actor=PERSON, at=s.clock.now()))

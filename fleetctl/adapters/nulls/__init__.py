@@ -38,6 +38,10 @@ class NullHolds:
         """Do nothing: nothing was pinned."""
         return ()
 
+    def release(self, pool: PoolId) -> tuple[tuple[CellId, Said], ...]:
+        """Do nothing: nothing was pinned."""
+        return ()
+
     def sweep(self) -> tuple[tuple[CellId, Said], ...]:
         """Do nothing: nothing was pinned."""
         return ()

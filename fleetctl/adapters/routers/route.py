@@ -19,7 +19,7 @@ SERVER_HEADER = "x-fleetctl-server"
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:+-]{0,127}\Z")
 _ENDPOINT = re.compile(r"(?P<host>[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]):(?P<port>[0-9]{1,5})\Z")
 _VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}\Z")
-_TOKEN = re.compile(r"[A-Za-z0-9!#$&^_|~-][A-Za-z0-9_-]{0,63}\Z")
+_TOKEN = re.compile(r"[A-Za-z0-9!&^_|~-][A-Za-z0-9_-]{0,63}\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from fleetctl.adapters.store.database import NOW_MS, Database
 
+HELD = ("pinning", "pinned", "restoring")
+"""States of a pin that is not given back yet, as the domain names them (a test compares)."""
+
 
 class VerdictNote(NamedTuple):
     """One guardrail's answer at the last look, as short as a status line needs it."""
@@ -86,6 +89,19 @@ def status_rows(path: str | os.PathLike[str]) -> tuple[StatusRow, ...]:
         return read_status(db)
     finally:
         db.close()
+
+
+def held_pools(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Return by cell the pool whose minimum is held for it. Raises StoreUnavailable (store.unreachable)."""
+    import json
+
+    db = Database(path, create=False)
+    try:
+        with db.read() as q:
+            pins = [json.loads(body) for (body,) in q.execute("SELECT body FROM value WHERE kind = 'pin'")]
+    finally:
+        db.close()
+    return {c: p["pool"] for p in pins if p["state"] in HELD for c in p["cells"]}
 
 
 def read_status(db: Database) -> tuple[StatusRow, ...]:

@@ -108,7 +108,8 @@ def _hand_over(app: App, found: ReleaseView, ports: ReleasePorts, price: Decimal
             text = f"{app.shown(file)} cannot be written: {(e.strerror or 'refused').lower()}."
             raise ProvisionFailed("release.file", text, hint="Name another file with --out") from e
         app.note(f"The change for its owner: {app.shown(file)}")
-    hand_over(found, w.fleet, ports)
+    for said in hand_over(found, w.fleet, ports):
+        app.note(said.text)
     checked = verify(found.release, w.fleet, ports)
     if output == "json":
         told = {

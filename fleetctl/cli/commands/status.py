@@ -11,7 +11,7 @@ from fleetctl.cli.app import App
 from fleetctl.cli.options import output_option, pass_app
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from fleetctl.adapters.store.status import StatusRow as Stored
     from fleetctl.views.status import StatusRow
@@ -31,17 +31,19 @@ def command(app: App, watch: bool, output: str) -> None:
     rows = app.wiring.status_rows()
     match output:
         case "json":
-            app.line("status", [r._asdict() | {"verdicts": [v._asdict() for v in r.verdicts]} for r in rows])
+            held = app.wiring.held_pools()
+            shown = [r._asdict() | {"verdicts": [v._asdict() for v in r.verdicts], "held": held.get(r.cell, "")} for r in rows]
+            app.line("status", shown)
         case "name":
             for r in rows:
                 app.out(f"cell/{r.cell}")
         case _:
             from fleetctl.views.status import render_status
 
-            app.out(render_status(_shown(rows), width=app.width, colour=app.color).rstrip("\n"))
+            app.out(render_status(_shown(rows, app.wiring.held_pools()), width=app.width, colour=app.color).rstrip("\n"))
 
 
-def _shown(rows: Sequence[Stored]) -> list[StatusRow]:
+def _shown(rows: Sequence[Stored], held: Mapping[str, str]) -> list[StatusRow]:
     from fleetctl.views.status import StatusRow
 
     return [
@@ -51,7 +53,7 @@ def _shown(rows: Sequence[Stored]) -> list[StatusRow]:
             weight_bp=r.weight_bp,
             served_bp=None if r.ended else r.served_bp,
             verdict=_worst(r),
-            next=next_of(r),
+            next=next_of(r, held.get(r.cell, "")),
             ended=r.ended,
             paused=r.paused,
             missing=max((v.missing for v in r.verdicts if v.missing is not None), default=None),
@@ -68,10 +70,16 @@ def _worst(r: Stored) -> str:
     return next((k for k in _ORDER if k in kinds), "")
 
 
-def next_of(r: Stored) -> str:
-    """Say what a cell waits for, or what a person must do; empty where there is nothing to say."""
+def next_of(r: Stored, held: str = "") -> str:
+    """Say what a cell waits for, or what a person must do; empty where there is nothing to say.
+
+    Args:
+        held: the pool whose minimum is held for it, "" where none is.
+    """
+    if r.ended == "complete":
+        return f"minimum still held: fleetctl release {held}" if held else ""
     if r.ended:
-        return r.hold_reason if r.ended != "complete" else ""
+        return r.hold_reason
     if r.hold_reason == "stale" or r.hold_reason.startswith("traffic."):
         return f"HELD ({r.hold_reason}): fleetctl audit list {r.cell}"
     return waits_for(r).split("; ")[0]
@@ -93,7 +101,7 @@ def _watch(app: App) -> None:
         console = Console(no_color=not app.color)
         with Live(console=console, auto_refresh=False, screen=False) as live:
             while True:
-                text = render_live(_shown(app.wiring.status_rows()), width=console.width, colour=app.color)
+                text = render_live(_shown(app.wiring.status_rows(), app.wiring.held_pools()), width=console.width, colour=app.color)
                 live.update(Text.from_ansi(text), refresh=True)
                 time.sleep(WATCH_S)
     except KeyboardInterrupt:

@@ -7,9 +7,10 @@ What the load balancer does not tell: which requests are open. They count as ope
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -32,6 +33,10 @@ STEP_BP = 10
 """Smallest step of a weight. Source: a weight is a whole number from 0 to 999, and two of them share 1,000 (AWS ELB, forward actions)."""
 WEIGHT_MOST = 999
 MINUTE = timedelta(minutes=1)
+RAISE_S = 2.0
+"""A raise is not begun with less time than that: it would come when nobody looks any more. Going home always is."""
+READ_BACK_S = 1.0
+"""What is kept of a call's time to read back what was set."""
 COUNTED_S = 300.0
 """CloudWatch tells whole minutes, and some minutes late. Source: AWS, CloudWatch metrics for your Application Load Balancer."""
 
@@ -134,8 +139,14 @@ class AlbRouter:
         arn = self._arn(cell)
         changed_ms = standing.mark.changed_ms if s.target_bp == standing.bp else epoch_ms(self._now())
         mark = Mark(cap_bp=s.cap_bp, token=standing.mark.token, lease_ms=epoch_ms(s.lease_until), changed_ms=changed_ms)
+        if s.target_bp > standing.bp and deadline.left_s() < RAISE_S:
+            text = f"router {self.name}: AWS answers too slowly to raise cell {cell} and look what became of it."
+            raise TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor")
+        before = self._elb.open_writes(arn)
         if s.target_bp != standing.bp or standing.odd:
-            self._elb.forward(arn, self._actions(standing, s.target_bp), deadline)
+            self._elb.forward(arn, self._actions(standing, s.target_bp), deadline, lambda: self._late(cell, s.token))
+        if before:
+            self._after(before, cell, s, deadline)
         if mark != standing.mark:
             self._elb.tag(arn, TAG, str(mark), deadline)
         shown = self._standing(cell, deadline)
@@ -150,6 +161,26 @@ class AlbRouter:
             raise TrafficNotApplied("traffic.not_shown", text, hint="Run: fleetctl status")
         self._took_ms.append((time.monotonic() - started) * 1_000)
         return Applied(split=rounded(s))
+
+    def _after(self, before: Sequence[threading.Event], cell: CellId, s: Split, deadline: Deadline) -> None:
+        """Have the last word: wait for changes of ours whose answers nobody waited for, and say ours again where one came after it.
+
+        Raises:
+            TrafficNotApplied: traffic.not_shown, one may still come; what was asked for now stands until then.
+        """
+        if not all(ended.wait(max(0.0, deadline.left_s() - READ_BACK_S)) for ended in before):
+            text = f"router {self.name}: a change of cell {cell} that was asked for before has no answer yet and may still come."
+            raise TrafficNotApplied("traffic.not_shown", text, hint="It is looked at again by itself")
+        standing = self._standing(cell, deadline)
+        if standing.bp != s.target_bp and standing.mark.token == s.token:
+            self._elb.forward(self._arn(cell), self._actions(standing, s.target_bp), deadline, lambda: self._late(cell, s.token))
+
+    def _late(self, cell: CellId, token: Token) -> None:
+        """Take a change back that came when nobody waited for it any more, where somebody had fenced us off: the last word is home."""
+        deadline = Deadline()
+        standing = self._standing(cell, deadline)
+        if standing.mark.token > token and standing.bp > 0:
+            self._elb.forward(self._arn(cell), self._actions(standing, 0), deadline)
 
     def drain(self, c: CellId, pool: PoolId, token: Token) -> Drained | Stale:
         """Tell whether that side can still hold an open request: 1 until the longest answer has passed since it got its last one, else 0.
