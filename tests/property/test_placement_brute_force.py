@@ -171,6 +171,7 @@ def test_cells_that_are_pinned_keep_their_group_out(p: Program, data: st.DataObj
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @settings(max_examples=10_000, deadline=None)
 @given(programs())
 def test_no_assignment_is_cheaper_in_ten_thousand_fleets(p: Program) -> None:

@@ -128,6 +128,7 @@ def test_groups_are_kept_apart_however_few_times_it_is_solved_again(p: Program, 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @settings(max_examples=10_000, deadline=None)
 @given(tight(), st.integers(0, 4))
 def test_every_stage_is_the_cheapest_in_ten_thousand_fleets(p: Program, existing: int) -> None:

@@ -38,7 +38,7 @@ def test_every_file_is_listed_and_holds() -> None:
 def parsed(words: Sequence[str]) -> click.Context:
     """Parse a command line as the program would, without running it."""
     command: click.Command = cli
-    context = click.Context(cli, info_name="fleetctl")
+    context = click.Context(cli, info_name="fleetctl", **cli.context_settings)
     rest = list(words[1:])
     while isinstance(command, click.Group):
         inner = command.get_command(context, rest[0])
@@ -76,7 +76,7 @@ def test_every_command_that_a_text_names_is_there(name: str) -> None:
             continue
         assert first in COMMANDS, first
         if first in ("runbook", "audit"):
-            parent = click.Context(cli, info_name="fleetctl")
+            parent = click.Context(cli, info_name="fleetctl", **cli.context_settings)
             group = cli.get_command(parent, first)
             assert isinstance(group, click.Group)
             assert group.get_command(parent, second) is not None, (first, second)
