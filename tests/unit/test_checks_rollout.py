@@ -146,7 +146,8 @@ def test_a_changed_arm_makes_the_result_stale_and_the_next_raise_waits_for_a_new
     s.kept.does = lambda spec: s.keeps(spec.name, "PASS" if len(s.kept.started) == 1 else "FAIL", "tools.call (no call)")
     s.at("canary")
     s.told.baseline = s.told.canary = replace(ONE, weights="w2")
-    s.run(200)
+    s.run(200, lambda: s.rollout().hold_reason == "checks.failed")
+    s.run(10)
     assert (s.bp(), s.rollout().phase, s.rollout().hold_reason) == (1000, "canary", "checks.failed")
     assert s.kept.started == ["contract", "contract"]
     assert s.target.splits[s.rollout().cell].lease_until > s.clock.now(), "what the customers have is kept"

@@ -150,7 +150,7 @@ class Flapping(Told):
 
 @pytest.mark.parametrize("turn", [1, 3, 7])
 def test_an_arm_that_flaps_between_two_identities_is_told_once_gets_no_weight_and_keeps_its_deadline(turn: int) -> None:
-    s = TellingSimulation(of=quick(step_deadline=timedelta(seconds=90)))
+    s = TellingSimulation(of=quick(step_deadline=timedelta(seconds=40)))
     s.ports()
     s.told = flapping = Flapping(s, turn)
     s.begin()
@@ -158,7 +158,7 @@ def test_an_arm_that_flaps_between_two_identities_is_told_once_gets_no_weight_an
     s.run(3)
     deadline, sent = s.rollout().deadline, len(s.notices.sent)
     flapping.flaps = True
-    s.run(150)
+    s.run(60)
     told = [n.kind for n in s.notices.sent[sent:]]
     assert len(told) == len({n.text for n in s.notices.sent[sent:]}), "each matter is told once"
     assert told.count("notify.page") == (0 if turn == 1 else 1), "two answers that agree once are a change, the same one again is no news"
