@@ -41,7 +41,7 @@ def test_an_amd_pool_is_shown_made_kept_and_checked(make: Callable[..., AzureBen
     status, out, err = bench.run("provision", "--dry-run")
     assert status == 0, err
     assert f"  + {POOL}-1  azurerm_linux_virtual_machine\n" in out
-    assert "USD/h by list price" in out
+    assert "USD/h by contract price" in out
     assert arm.machines() == {}
 
     status, out, err = bench.run("provision")
