@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from fleetctl.domain.fleet import Connection, Fleet, FreezeWindow, NetworkPath, PhaseSpec, Policy, SecretRef
@@ -46,12 +47,13 @@ def to_fleet(shape: FleetShape, serial: int) -> Fleet:
     named = {name for w in shape.workloads.values() for name in w.guardrails} | {"errors", "latency"}
     usual = ("errors", "latency", "slo_misses", "quality")
     guardrails = tuple(Guardrail(name) for name in (*(n for n in usual if n in named), *sorted(named - set(usual))))
+    cohorts = _cohorts(shape)
     return Fleet(
         name=shape.name,
         lineage=shape.lineage,
         serial=serial,
         pools=tuple(_pool(name, pool) for name, pool in shape.pools.items()),
-        workloads=tuple(_workload(name, workload, shape) for name, workload in shape.workloads.items()),
+        workloads=tuple(_workload(name, workload, shape, cohorts) for name, workload in shape.workloads.items()),
         cells=tuple(_cell(name, cell, shape) for name, cell in shape.cells.items()),
         policy=to_policy(shape.policy, guardrails),
         routers=tuple(_router(name, router) for name, router in shape.routers.items()),
@@ -131,13 +133,16 @@ def _router(name: str, r: RouterShape | SourceShape | EvidenceShape) -> Connecti
     return Connection(name=name, kind=r.kind, settings=dict(r.settings), secrets=secrets)
 
 
-def _after(name: str, w: WorkloadShape, shape: FleetShape) -> tuple[WorkloadId, ...]:
-    """Return whom a workload waits for: those it names, and the cohorts of its cells."""
-    cohorts = (c.workload for c in shape.cells.values() if c.cohort is not None and shape.cells[c.cohort.of].workload == name)
-    return tuple(WorkloadId(other) for other in dict.fromkeys((*w.after, *cohorts)))
+def _cohorts(shape: FleetShape) -> dict[str, list[str]]:
+    """Return the workloads of the cohorts of each workload's cells."""
+    found: dict[str, list[str]] = {}
+    for c in shape.cells.values():
+        if c.cohort is not None:
+            found.setdefault(shape.cells[c.cohort.of].workload, []).append(c.workload)
+    return found
 
 
-def _workload(name: str, w: WorkloadShape, shape: FleetShape) -> Workload:
+def _workload(name: str, w: WorkloadShape, shape: FleetShape, cohorts: Mapping[str, Sequence[str]]) -> Workload:
     s = w.shadow
     return Workload(
         id=WorkloadId(name),
@@ -182,7 +187,7 @@ def _workload(name: str, w: WorkloadShape, shape: FleetShape) -> Workload:
         route=w.route,
         serving=dict(w.serving),
         apart=w.apart,
-        after=_after(name, w, shape),
+        after=tuple(WorkloadId(other) for other in dict.fromkeys((*w.after, *cohorts.get(name, ())))),
         may_differ=tuple(w.may_differ),
         checks=to_checks(w.checks, shape.policy.checks),
     )

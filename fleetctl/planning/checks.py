@@ -13,6 +13,7 @@ from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.plan import Check, Outcome, Wave
 from fleetctl.domain.provision import CapacityVerdict
 from fleetctl.domain.units import Instant
+from fleetctl.domain.workload import Cell
 from fleetctl.planning.cost import Cost
 from fleetctl.planning.evidence_need import LANE_LIMIT_HOURS, Baseline, baseline_of
 from fleetctl.planning.given import Placed
@@ -91,10 +92,16 @@ def _idle(fleet: Fleet, catalog: Catalog) -> tuple[Check, ...]:
 
 def _cohorts(fleet: Fleet, outcomes: tuple[Outcome, ...]) -> tuple[Check, ...]:
     """Say per cell that has cohorts which requests go first, and what of it stays: then the split itself is the end."""
+    parts_of: dict[CellId, list[Cell]] = {}
+    for c in fleet.cells:
+        if c.cohort is not None:
+            parts_of.setdefault(c.cohort.of, []).append(c)
+    if not parts_of:
+        return ()
     of = {o.cell: o for o in outcomes}
     found = []
     for whole in fleet.cells:
-        parts = [c for c in fleet.cells if c.cohort is not None and c.cohort.of == whole.id]
+        parts = parts_of.get(whole.id)
         if not parts or whole.id not in of:
             continue
         moving = [c for c in parts if c.id in of and of[c.id].kind == "move"]

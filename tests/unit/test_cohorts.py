@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import UserDict
+from collections.abc import ValuesView
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +22,10 @@ from fleetctl.domain.ids import CellId, PlanId, PoolId, WorkloadId
 from fleetctl.domain.rollout import Rollout
 from fleetctl.domain.workload import AffinityKey, Cohort, Lane
 from fleetctl.errors import UnsafeFallback
+from fleetctl.formats.fleet_convert import to_fleet
 from fleetctl.formats.fleet_file import parse_fleet
+from fleetctl.formats.fleet_schema import CellShape, FleetShape
+from fleetctl.formats.yaml_source import read_yaml
 from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.rollout.decide import decide
 from fleetctl.usecases.home import choose
@@ -55,6 +60,24 @@ def test_a_cohort_is_a_cell_that_goes_before_the_one_whose_requests_it_takes() -
     assert fleet.workload(WorkloadId("chat")).after == ("chat-free",)
     assert decode(Fleet, plain(fleet)) == fleet
     assert digest(parse_fleet(SMALL, file="f.yaml")) != digest(fleet)
+
+
+def test_cohorts_are_looked_for_once_however_many_workloads_there_are() -> None:
+    """At 100,000 workloads a walk over all cells for each of them is hours."""
+    walks = 0
+
+    class Cells(UserDict[str, CellShape]):
+        def values(self) -> ValuesView[CellShape]:
+            nonlocal walks
+            walks += 1
+            return super().values()
+
+    document = read_yaml(TEXT).value
+    shape = FleetShape.model_validate(document)
+    for n in range(20):
+        shape.workloads[f"w{n}"] = shape.workloads["chat"]
+    to_fleet(shape.model_copy(update={"cells": Cells(shape.cells)}), 1)
+    assert walks <= 3
 
 
 @pytest.mark.parametrize(
