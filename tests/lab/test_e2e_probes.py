@@ -10,7 +10,7 @@ from fleetctl.lab.lifecycle import FLEET_FILE
 from tests.lab.e2e import STREAM, Lab, Policy, of_kind
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
-MARGINS = "guardrails: {errors: {margin: 10 points}, ttft: {margin: 100%}, token_time: {margin: 100%}}"
+MARGINS = "guardrails: {errors: {margin: 10 points}, latency: {margin: 100%}, ttft: {margin: 100%}, token_time: {margin: 100%}}"
 POLICY = Policy(steps=(("canary", 50, 170), ("complete", 100, 0)), margins=MARGINS)
 PROBES = "evidence:\n  stream-probes:\n    kind: probes\n    settings: {pairs_per_s: 8, max_tokens: 8, least: 100}\n\n"
 
