@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite, log
 
+from fleetctl.analysis.faults import HARD_XIDS
 from fleetctl.analysis.guardrails import CONFOUNDED_SCALE
 from fleetctl.analysis.tally import instant, milliseconds
 from fleetctl.domain.evidence import (
@@ -37,9 +38,6 @@ LEAST_ABOVE, MOST_ABOVE = 0.004, 0.90
 """Share of requests over a bound between which it can be used. Source: evidence.md 6, trap 4."""
 STALE_S = 15.0
 STALE_SCRAPES = 3.0
-HARD_XIDS = frozenset({48, 63, 64, 74, 79, 92, 94, 95, 119, 120})
-"""XIDs of the hardware: double-bit ECC, row remapping, NVLink, off the bus, ECC contained or not, GSP. Others come from programs.
-Source: NVIDIA, XID errors (GPU deployment and management documentation)."""
 
 
 @dataclass(slots=True, kw_only=True)

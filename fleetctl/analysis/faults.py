@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 MOST_TEXT = 8_192
 """Characters of a text that are looked at."""
+HARD_XIDS = frozenset({48, 63, 64, 74, 79, 92, 94, 95, 119, 120})
+"""XIDs of the hardware: double-bit ECC, row remapping, NVLink, off the bus, ECC contained or not, GSP. Others come from programs.
+Source: NVIDIA, XID errors (GPU deployment and management documentation)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +36,8 @@ _MENDS: Mapping[str, str] = {
     "hsa_status_error": "Look at dmesg for amdgpu, at the driver's version against the version matrix, then reset or replace the host.",
     "gpu_hang": "Look at dmesg, at kernel.numa_balancing (0) and the driver's version; drain the host.",
     "ecc": "Drain the host and ask the provider for another one.",
-    "xid": "Look up the XID; those of the hardware mean another host.",
+    "xid": "Look up the XID: it is one of the hardware, which means another host.",
+    "xid_program": "Look up the XID and the process that it names: a program's own fault, of whichever program runs there.",
     "hipblas_not_supported": "Take another data type or library version; the shape has no kernel.",
     "stream_capture": "Start the engine without graph capture (eager) and price it again: decoding is slower.",
     "out_of_memory": "Lower the memory share or the context length; `fleetctl plan` shows what was reckoned.",
@@ -56,7 +60,12 @@ KINDS: tuple[FaultKind, ...] = (
     _kind("hsa_status_error", r"HSA_STATUS_ERROR_[A-Z_]+", "the runtime lost the GPU or a queue of it"),
     _kind("gpu_hang", r"gpu (?:hang|reset)|hipErrorLaunchTimeOut|GPU core dump|ring [a-z0-9_.]+ timeout", "the GPU hung or was reset"),
     _kind("ecc", r"uncorrectable ecc|ECC error|RAS (?:poison|fatal)", "memory of the GPU is broken"),
-    _kind("xid", r"\bXid\b", "the NVIDIA driver reported a fault"),
+    _kind(
+        "xid",
+        rf"\bXid\b[^\n:]{{0,8}}\([^)\n]{{0,40}}\): ?(?:{'|'.join(map(str, sorted(HARD_XIDS)))})\b",
+        "the NVIDIA driver lost the GPU or its memory",
+    ),
+    _kind("xid_program", r"\bXid\b", "a program's own fault on an NVIDIA GPU", hard=False),
     _kind(
         "hipblas_not_supported",
         r"HIPBLAS(?:LT)?_STATUS_NOT_SUPPORTED|rocblas_status_not_implemented",

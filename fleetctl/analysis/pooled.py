@@ -58,7 +58,8 @@ def pooled(
     out = []
     for v in verdicts:
         value = judged.get(v.guardrail)
-        if value is None or v.kind != "INCONCLUSIVE" or canary < LEAST_CANARY:
+        is_blocked = v.confounded or bool(v.detail)  # the judge said why it cannot pass: siblings do not make up for that
+        if value is None or v.kind != "INCONCLUSIVE" or is_blocked or canary < LEAST_CANARY:
             out.append(v)
         elif value >= _BOUND:
             text = f"with {len(members)} equal cells, {canary:,} canary requests together"

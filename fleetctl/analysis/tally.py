@@ -117,7 +117,7 @@ class Tally:
             for metric, ladders in self._ladders.items():
                 arm.metrics[metric].rungs = {key: [0] * (len(LADDER) + 1) for key, _ in ladders}
         self._outcomes: deque[str] = deque(maxlen=OUTCOMES)
-        self._recent: deque[tuple[int, Arm, bool]] = deque()
+        self._recent: deque[tuple[int, int, Arm, bool]] = deque()
         self._faults: dict[str, int] = {}
         self.skipped: dict[str, int] = {}
         self.was_reset = False
@@ -134,8 +134,8 @@ class Tally:
         arm.attempts += 1
         arm.first_ms = a.started_ms if arm.first_ms is None else min(arm.first_ms, a.started_ms)
         arm.last_ms = a.ended_ms if arm.last_ms is None else max(arm.last_ms, a.ended_ms)
-        self._recent.append((a.started_ms, a.arm, a.failed))
-        while self._recent[0][0] < a.ended_ms - _RECENT_KEPT_MS:
+        self._recent.append((a.started_ms, a.ended_ms, a.arm, a.failed))
+        while self._recent[0][1] < a.ended_ms - _RECENT_KEPT_MS:  # never the one just added, however long it took
             self._recent.popleft()
         if a.arm == "canary":
             self._outcomes.append("x" if a.failed else ".")
@@ -210,8 +210,8 @@ class Tally:
         """Return what has been counted, as seen at `at`."""
         floor = milliseconds(at) - RECENT_S * 1_000
         recent = [r for r in self._recent if r[0] >= floor]
-        canary_recent = sum(1 for r in recent if r[1] == "canary")
-        baseline = [r for r in recent if r[1] == "baseline"]
+        canary_recent = sum(1 for r in recent if r[2] == "canary")
+        baseline = [r for r in self._recent if r[1] >= floor and r[2] == "baseline"]  # that ended lately: a time-out began long ago
         ends = [arm.last_ms for arm in self._arms.values() if arm.last_ms is not None]
         first = self._arms["canary"].first_ms
         return Evidence(
@@ -225,7 +225,7 @@ class Tally:
             last_at=instant(max(ends)) if ends else None,
             canary_outcomes="".join(self._outcomes),
             baseline_recent=len(baseline),
-            baseline_recent_errors=sum(1 for r in baseline if r[2]),
+            baseline_recent_errors=sum(1 for r in baseline if r[3]),
             detail=self._detail(),
             faults=tuple(sorted(self._faults)),
         )

@@ -19,6 +19,7 @@ SAID = {
     "gpu_hang": "amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!",
     "ecc": "amdgpu 0000:c1:00.0: amdgpu: uncorrectable ecc hardware errors detected",
     "xid": "NVRM: Xid (PCI:0000:65:00): 79, pid=17, GPU has fallen off the bus",
+    "xid_program": "NVRM: Xid (PCI:0000:65:00): 13, pid=17, name=python3, Graphics Exception",
     "hipblas_not_supported": "RuntimeError: HIPBLAS_STATUS_NOT_SUPPORTED when calling hipblasLtMatmul",
     "stream_capture": "RuntimeError: HIP error: operation not permitted when stream is capturing",
     "out_of_memory": "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2 GiB",

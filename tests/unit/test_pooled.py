@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,15 @@ def test_enough_equal_cells_pass_together_and_say_so() -> None:
     assert (whole.kind, errors.kind) == ("PASS", "PASS")
     assert errors.pass_e_value >= 20
     assert "with 5 equal cells" in errors.detail
+
+
+@pytest.mark.parametrize("blocked", [{"confounded": True}, {"detail": "no bound is the promise"}], ids=["cache", "told"])
+def test_what_cannot_pass_alone_is_not_made_up_for_by_siblings(blocked: dict[str, Any]) -> None:
+    state, verdicts, last = seen(FEW, 0)
+    members = tuple(Member(cell=CellId(f"c{i}"), state=seen(FEW, i)[0]) for i in range(1, 6))
+    held = tuple(replace(v, **blocked) if v.guardrail == "errors" else v for v in verdicts)
+    assert pooled(verdicts, state, last, members, SPECS)[0].kind == "PASS"  # type: ignore[arg-type]
+    assert [v.kind for v in pooled(held, state, last, members, SPECS)[:2]] == ["INCONCLUSIVE"] * 2  # type: ignore[arg-type]
 
 
 def test_never_below_100_canary_requests_together() -> None:
