@@ -18,7 +18,7 @@ from fleetctl.analysis.faults import KINDS, classify, is_hard
         ("HSA_STATUS_ERROR_OUT_OF_RESOURCES: the runtime failed", "hsa_status_error", True),
         ("amdgpu: GPU reset begin!", "gpu_hang", True),
         ("NVRM: Xid (PCI:0000:65:00): 79, GPU has fallen off the bus", "xid", True),
-        ("NVRM: Xid (PCI:0000:65:00): 48, pid='<unknown>', Double Bit ECC Error", "xid", True),
+        ("NVRM: Xid (PCI:0000:65:00): 48, pid='<unknown>', DBE", "xid", True),
         ("NVRM: Xid (PCI:0000:65:00): 13, pid=4711, name=train.py, Graphics Exception", "xid_program", False),
         ("NVRM: Xid (PCI:0000:65:00): 43, pid=4711, name=train.py, Ch 00000010", "xid_program", False),
         ("NVRM: Xid (PCI:0000:65:00): 790, not in any list", "xid_program", False),
