@@ -5,7 +5,6 @@ The gateway is a double twice over: its controller writes the status, its data p
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from fleetctl.adapters.routers.httproute.wire import GROUP, PLURAL, VERSION
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.split import Served
 from fleetctl.domain.units import Instant
+from tests.fakes.json_double import JsonAnswers
 
 NAMESPACE = "serving"
 
@@ -125,32 +125,21 @@ def _route(cell: CellId) -> dict[str, Any]:
 def _handler(double: GatewayApi) -> type[BaseHTTPRequestHandler]:
     prefix = f"/apis/{GROUP}/{VERSION}/namespaces/{NAMESPACE}/{PLURAL}/"
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(JsonAnswers):
         def do_GET(self) -> None:
             cell = self._cell()
             with double.lock:
                 found = deepcopy(double.routes.get(cell)) if cell else None
-            self._answer(*((404, {"message": "not found", "code": 404}) if found is None else (200, found)))
+            self.answer(*((404, {"message": "not found", "code": 404}) if found is None else (200, found)))
 
         def do_PUT(self) -> None:
             cell = self._cell()
-            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
-            self._answer(*((404, {"message": "not found"}) if cell not in double.routes else double.put(cell, body)))
+            body = self.body()
+            self.answer(*((404, {"message": "not found"}) if cell not in double.routes else double.put(cell, body)))
 
         def _cell(self) -> CellId:
             path = self.path.partition("?")[0]
             return CellId(path.removeprefix(prefix)) if path.startswith(prefix) else CellId("")
-
-        def _answer(self, status: int, data: Any) -> None:
-            text = json.dumps(data).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
 
     return Handler
 

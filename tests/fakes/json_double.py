@@ -14,6 +14,26 @@ Answer = Any
 """JSON data, text, (status, data) or a function of (query, headers) that gives one of these."""
 
 
+class JsonAnswers(BaseHTTPRequestHandler):
+    """What handlers of doubles of JSON APIs share: silent, and each answer is JSON with its length."""
+
+    def answer(self, status: int, data: Any) -> None:
+        """Send a status and its data."""
+        text = json.dumps(data).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def body(self) -> Any:
+        """Return the data that was sent."""
+        return json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
 class JsonDouble:
     """The running double.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 import time
@@ -12,6 +11,8 @@ from copy import deepcopy
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.fakes.json_double import JsonAnswers
 
 Key = tuple[str, str, str]
 _PATH = re.compile(r"/apis/([a-z0-9.]+)/(v[a-z0-9]+)/namespaces/([a-z0-9-]+)/([a-z]+)(?:/([a-z0-9.-]+))?$")
@@ -107,12 +108,12 @@ def _touch(found: dict[str, Any]) -> None:
 
 
 def _handler(double: KubeObjects) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(JsonAnswers):
         def do_GET(self) -> None:
             self._do("get", None)
 
         def do_PUT(self) -> None:
-            self._do("update", json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0))))
+            self._do("update", self.body())
 
         def _do(self, verb: str, body: dict[str, Any] | None) -> None:
             parts = urlsplit(self.path)
@@ -121,34 +122,23 @@ def _handler(double: KubeObjects) -> type[BaseHTTPRequestHandler]:
                 time.sleep(3)
                 return
             if found is None or found[4] not in double.kinds:
-                self._answer(404, {"message": "the server could not find the requested resource", "code": 404})
+                self.answer(404, {"message": "the server could not find the requested resource", "code": 404})
                 return
             group, namespace, plural, name = found[1], found[3], found[4], found[5]
             verb = "list" if name is None else verb
             double.asked.append((verb, group, plural))
             if verb in double.forbids.get(plural, ()):
-                self._answer(403, {"message": f'cannot {verb} resource "{plural}" in the namespace "{namespace}"', "code": 403})
+                self.answer(403, {"message": f'cannot {verb} resource "{plural}" in the namespace "{namespace}"', "code": 403})
             elif name is None:
                 items = [deepcopy(o) for (p, n, _), o in double.objects.items() if (p, n) == (plural, namespace)]
-                self._answer(200, {"items": items, "metadata": {}})
+                self.answer(200, {"items": items, "metadata": {}})
             elif (plural, namespace, name) not in double.objects:
-                self._answer(404, {"message": "not found", "code": 404})
+                self.answer(404, {"message": "not found", "code": 404})
             elif body is not None:
                 manager = parse_qs(parts.query).get("fieldManager", ["unnamed"])[0]
-                self._answer(*double.put((plural, namespace, name), body, manager))
+                self.answer(*double.put((plural, namespace, name), body, manager))
             else:
-                self._answer(200, deepcopy(double.objects[plural, namespace, name]))
-
-        def _answer(self, status: int, data: Any) -> None:
-            text = json.dumps(data).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
+                self.answer(200, deepcopy(double.objects[plural, namespace, name]))
 
     return Handler
 
