@@ -1,4 +1,4 @@
-"""The health gate on a real host that reboots: one reboot for a fault that a reboot may mend, never a second; STAND-IN tools say the numbers."""
+"""The health gate on a real host that reboots: one reboot for what a reboot may mend, never a second; STAND-IN tools say the numbers."""
 
 from __future__ import annotations
 
