@@ -75,3 +75,28 @@ def test_the_site_play_interrupted_at_5_random_points_converges_and_a_further_ru
     ni.interrupt_and_compare(bench, "site", "", bench.variables(), None)
     (settled,) = bench.run("site", bench.variables())
     assert (settled.state, settled.changed) == ("ok", 0), bench.changed_roles()
+
+
+@pytest.mark.slow
+def test_a_server_whose_run_was_cut_off_before_its_restart_is_restarted_by_the_next(bench: ni.Bench) -> None:
+    h, old = bench.host, bench.variables()
+    bench.again(bench.begin_with(ROCM["model_server"]))
+    assert bench.run("rocm_node", old, tags=["model_server"])[0].state == "ok"
+    steps = ni.Steps("model_server")
+    own = [p.step for p in bench.seen if steps.take(p)]
+    at = own.index("model_server : Find units that are no longer wanted, and what servers were started with") + 1
+    units = old["model_server_units"]
+    assert isinstance(units, list)
+    new = old | {"model_server_units": [units[0] | {"environment": {"TOKEN": "another"}}]}
+
+    def token() -> list[str]:
+        pid = h.ssh("systemctl", "show", "-P", "MainPID", "fleetctl-chat.service").stdout.strip()
+        return [line for line in h.ssh("sudo", "cat", f"/proc/{pid}/environ").stdout.split("\0") if line.startswith("TOKEN=")]
+
+    before = token()
+    ni.interrupted(bench, "rocm_node", "model_server", "kill", at, new)
+    assert token() == before, "it was cut off before the restart"
+    (result,) = bench.run("rocm_node", new, tags=["model_server"])
+    assert (result.state, result.detail) == ("ok", "")
+    assert token() == ["TOKEN=another"]
+    assert bench.run("rocm_node", new, tags=["model_server"])[0].changed == 0
