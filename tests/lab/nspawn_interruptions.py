@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +26,9 @@ KINDS = ("kill", "reboot", "full", "lock", "cut")
 """The run's processes are killed, the host reboots, its disk is full, apt's lock is taken, its sessions and its cable are cut."""
 DISK = "256m"
 """Size of a host's own disk, in memory, so that it can be filled; what a host of stand-ins writes is a tenth of it."""
+LOCK_S = 15
+"""How long these runs wait for apt's lock: what holds it here goes on holding it until the run is over."""
+LOCKS = ("var/lib/dpkg/lock-frontend", "var/lib/apt/lists/lock")
 TIMED = ("var/lib/fleetctl/models-ready.json",)
 """Files that hold a time, so that no two runs write the same."""
 
@@ -43,7 +46,8 @@ class Bench(nb.Bench):
 
     def variables(self) -> dict[str, object]:
         """Return the site play's variables for the host."""
-        return self.repository.variables() | {"preflight_free_gib": 0}
+        waits = {"apt_ready_lock_timeout": LOCK_S, "apt_packages_lock_timeout": LOCK_S}
+        return self.repository.variables() | {"preflight_free_gib": 0, **waits}
 
     def again(self, kept: Path | None = None) -> None:
         """Make the host anew, bare or with what was kept of it."""
@@ -129,9 +133,11 @@ def disturbed(b: Bench, kind: str) -> Iterator[None]:
             with _full(h.root / "var/tmp/full"):
                 yield
         case "lock":
-            with (h.root / "var/lib/dpkg/lock-frontend").open("w") as f:
-                with suppress(OSError):  # the run holds it itself
-                    fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with ExitStack() as held:
+                for path in LOCKS:
+                    f = held.enter_context((h.root / path).open("w"))
+                    with suppress(OSError):  # the run holds it itself
+                        fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 yield
         case "cut":
             _end_sessions(h)
@@ -191,7 +197,6 @@ def interrupted(b: Bench, play: str, role: str, kind: str, at: int, variables: M
     began: list[object] = []
     found: tuple[HostResult, ...] = ()
     disturbance = disturbed(b, kind)
-    short = {"apt_packages_lock_timeout": 2, "apt_ready_lock_timeout": 2} if kind == "lock" else {}
 
     def on(p: Progress) -> None:
         if steps.take(p) and steps.count >= at and not began:
@@ -200,7 +205,7 @@ def interrupted(b: Bench, play: str, role: str, kind: str, at: int, variables: M
 
     try:
         with suppress(ConfigureFailed):  # configure.broken, where its main process was killed
-            found = b.configurator(tags=_tags(role)).run(play, [b.host.host], {**variables, **short}, Token(1), on)
+            found = b.configurator(tags=_tags(role)).run(play, [b.host.host], variables, Token(1), on)
     finally:
         if began:
             disturbance.__exit__(None, None, None)
