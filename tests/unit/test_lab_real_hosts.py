@@ -86,7 +86,7 @@ def test_a_machine_that_refuses_root_what_hosts_need_says_so_in_one_line(refusin
         )
 
     mapped = "0 1000 1\n" if refusing == "user namespace" else "0 0 4294967295\n"
-    monkeypatch.setattr(nspawn_needs.subprocess, "run", answer)
+    monkeypatch.setattr(subprocess, "run", answer)
     monkeypatch.setattr(Path, "read_text", lambda self: mapped)
     why = nspawn_needs.refused.__wrapped__()
     assert refusing in why
