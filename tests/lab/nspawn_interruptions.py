@@ -244,8 +244,8 @@ def interrupt_and_compare(b: Bench, play: str, role: str, variables: Mapping[str
         result = interrupted(b, play, role, kind, at, variables)
         print(f"{role or play}: {kind} at task {at} of {steps.count}: {result.state if result else 'ended'}", flush=True)
         if result is not None and result.state == "ok":
-            assert b.differs(wanted) == {}, (kind, at)
+            assert not (left := b.differs(wanted)), (kind, at, left)
             b.again(begin)
     (last,) = b.run(play, variables, tags=_tags(role))
     assert (last.state, last.detail) == ("ok", "")
-    assert b.differs(wanted) == {}
+    assert not (left := b.differs(wanted)), left
