@@ -25,6 +25,7 @@ from fleetctl.formats.fleet_schema import (
     WorkloadShape,
 )
 from fleetctl.formats.guardrail_names import FINISH_REASONS
+from fleetctl.formats.pool_words import check_pool_words
 from fleetctl.formats.sources import check_source
 from fleetctl.formats.yaml_source import Path
 
@@ -54,6 +55,7 @@ class Parts:
     names: Mapping[str, frozenset[str]]
     sources: Mapping[str, SourceShape]
     evidence: Mapping[str, EvidenceShape]
+    settings: Mapping[str, str]
 
 
 _TELLS_REASONS = frozenset({"probes", "replay", "recording"})
@@ -78,6 +80,8 @@ def check(parts: Parts) -> Iterator[Finding]:
             yield ("evidence", name), "log is the routers' own: choose another name"
         for place, text in check_evidence(evidence.kind, evidence.settings, evidence.secrets):
             yield ("evidence", name, *place), text
+    existing = {name for name, p in parts.pools.items() if p.provisioned_by == EXISTING}
+    yield from check_pool_words(parts.settings, parts.names["pools"], parts.sources, existing)
     yield from _same_place(parts)
     yield from check_cohorts(parts.cells, parts.workloads)
     yield from _after_each_other(parts)

@@ -246,7 +246,7 @@ class Traffic(Base):
 
     @cached_property
     def holds(self) -> Holds:
-        """Return what keeps the source's minimum and knows who else writes. Raises ConfigInvalid (config.owners)."""
+        """Return what keeps the source's minimum and knows who else writes."""
         from fleetctl.usecases.holds import KeptHolds
         from fleetctl.wiring.hands import hands_of
 

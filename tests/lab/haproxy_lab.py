@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.haproxy.config import RouterConfig, write_files
 from fleetctl.adapters.routers.haproxy.process import HaproxyProcess, find_binary
 from fleetctl.adapters.routers.haproxy.router import HaproxyRouter

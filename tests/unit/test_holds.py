@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from itertools import product
@@ -9,10 +11,15 @@ from typing import Any
 
 import pytest
 
-from fleetctl.domain.holds import Pin, pin_id, wanted_minimum
+from fleetctl.adapters.deadline import Patience
+from fleetctl.adapters.hands import JoinedHands
+from fleetctl.adapters.hands.patient import Patient
+from fleetctl.domain.holds import Pin, Standing, pin_id, wanted_minimum
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.people import Gap
+from fleetctl.domain.provision import Owner
 from fleetctl.domain.rollout import Order
+from fleetctl.errors import InventoryFailed
 from fleetctl.usecases.holds import KeptHolds, said_of
 from fleetctl.usecases.migrate import Driver
 from fleetctl.usecases.tick import TickSettings
@@ -472,3 +479,90 @@ def test_a_writer_that_lost_its_lease_writes_nothing() -> None:
     holds.pin(SOURCE, 0, Token(2), CELL)
     assert hands.writes == [("asg", 2, 8)]
     assert holds.restore(PoolId("other"), Token(2), CELL) == ()
+
+
+class Hanging:
+    """An owner of a pool whose API, from a moment on, takes a call and never answers it."""
+
+    def __init__(self) -> None:
+        self.of = FakeHands(of={"asg": SOURCE}, minimum={"asg": 2})
+        self.hangs, self.ends, self.asked = False, threading.Event(), 0
+
+    def _answer(self) -> FakeHands:
+        if self.hangs:
+            self.asked += 1
+            self.ends.wait(60)
+        return self.of
+
+    def find(self) -> tuple[Owner | Gap, ...]:
+        return self._answer().of_pool(SOURCE)
+
+    def standing(self, ref: str) -> Standing:
+        return self._answer().standing(SOURCE, ref)
+
+    def set_minimum(self, ref: str, was: int, to: int) -> bool:
+        return self._answer().set_minimum(SOURCE, ref, was, to)
+
+
+@pytest.fixture
+def hanging() -> Iterator[Hanging]:
+    found = Hanging()
+    yield found
+    found.ends.set()
+
+
+def hung_world(scaler: Hanging, cells: int = 5) -> Simulation:
+    s, _ = world(tuple(CellId(f"cell-{n}") for n in range(cells)))
+    s.rate_per_s = 60
+    patient = Patient(scaler, "AWS", Patience(0.1, 3_600.0))
+    s.holds = KeptHolds(JoinedHands({SOURCE: [patient]}, lambda _: (), {}), s.store, s.clock, "a")  # type: ignore[assignment]
+    s.begin()
+    return s
+
+
+def test_an_api_that_hangs_while_cells_move_is_waited_for_once_and_every_cell_goes_on(hanging: Hanging) -> None:
+    s = hung_world(hanging)
+    s.run(60, lambda: all(s.bp(c) > 0 for c in s.cells))
+    assert hanging.of.minimum == {"asg": 8}
+    hanging.hangs = True
+    s.run(31, lambda: all(s.rollout(c).phase == "ramp" for c in s.cells))
+    swept(s)
+    assert [s.rollout(c).hold_reason for c in s.cells] == [""] * 5
+    assert hanging.asked == 1, "one place is waited for once, not once per cell and look"
+    for c in s.cells:
+        s.store.order(c, Order(kind="abort", actor=PERSON, at=s.clock.now()))
+    s.run(30, lambda: all(s.rollout(c).ended for c in s.cells))
+    assert {s.rollout(c).ended for c in s.cells} == {"aborted"}
+    assert hanging.asked == 1
+
+
+def test_cells_whose_owner_hangs_before_they_begin_wait_twenty_seconds_and_then_begin_without_a_hold(hanging: Hanging) -> None:
+    hanging.hangs = True
+    s = hung_world(hanging, 3)
+    began = s.clock.now()
+    s.run(15)
+    assert {s.rollout(c).phase for c in s.cells} == {"preflight"}
+    assert all(not kinds(s, c) for c in s.cells), "nothing is recorded yet"
+    s.run(60, lambda: all(s.bp(c) > 0 for c in s.cells))
+    assert s.clock.now() - began >= timedelta(seconds=20)
+    assert all("hands.gap" in kinds(s, c) for c in s.cells)
+    assert hanging.asked == 1
+
+
+def test_a_sweep_stops_at_an_owner_that_is_slow_and_begins_behind_it_the_next_time() -> None:
+    s, hands = world()
+    hands.silent = True
+    for n in range(4):
+        pin = Pin(pool=PoolId(f"p{n}"), ref="asg", name="x", was=2, to=8, cells=(CELL,), at=s.clock.now(), state="pinned")
+        s.store.put(pin_id(pin.pool, pin.ref), pin)
+    asked: list[PoolId] = []
+
+    def slow(pool: PoolId, ref: str) -> Standing:
+        asked.append(pool)
+        s.clock.advance(timedelta(seconds=3))
+        raise InventoryFailed("hold.silent", "no answer")
+
+    hands.standing = slow  # type: ignore[method-assign]
+    for _ in range(4):
+        s.holds.sweep()
+    assert asked == ["p0", "p1", "p2", "p3"]

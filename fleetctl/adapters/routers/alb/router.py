@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.alb.wire import Elb
-from fleetctl.adapters.routers.deadline import Deadline
 from fleetctl.adapters.routers.marks import LONGEST_ANSWER_S, Mark, read_mark, read_token, still_open
 from fleetctl.adapters.routers.route import Backends
 from fleetctl.adapters.routers.splits import as_split, checked_cell, epoch_ms, natural, rounded

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fleetctl.adapters.routers.deadline import Deadline, within
+from fleetctl.adapters.deadline import Deadline, within
 from fleetctl.domain.units import Instant
 from fleetctl.errors import TrafficNotApplied
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.envoy.runtime import (
     RUNTIME_FILE,
     Admin,

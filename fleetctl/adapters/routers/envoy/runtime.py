@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.lock import locked
 from fleetctl.adapters.routers.route import write_private
 from fleetctl.domain.ids import CellId

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.haproxy.config import WEIGHT_MAP
 from fleetctl.adapters.routers.haproxy.maps import Standing, read_standing, write_standing
 from fleetctl.adapters.routers.haproxy.wire import AdminSocket

@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.errors import TrafficNotApplied
 
 _COMMAND = re.compile(r"[A-Za-z0-9_./ -]{1,400}\Z")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from fleetctl.adapters.routers.deadline import Deadline, within
+from fleetctl.adapters.deadline import Deadline, within
 from fleetctl.adapters.routers.httproute.wire import Conflict, Routes
 from fleetctl.adapters.routers.marks import LONGEST_ANSWER_S, Mark, read_mark, still_open
 from fleetctl.adapters.routers.route import Backends
