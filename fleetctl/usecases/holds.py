@@ -322,7 +322,7 @@ def give_back(r: Rollout, pool: PoolId, token: Token, holds: Holds) -> tuple[Sai
 
 def theirs(r: Rollout, split: Split, holds: Holds, now: Instant) -> dict[str, str]:
     """Say what others wrote since, for an observation: to the source's minimum, and who wrote the weight where it is not ours."""
-    if r.ended or r.settled_at is None or r.direction == "home":
+    if r.ended not in ("", "complete") or r.settled_at is None or r.direction == "home":
         return {}
     is_ours = split.target_bp == r.weight_bp or split.lease_until <= now
     return {"foreign_write": holds.watch(r.spec.source, r.cell), "writer": "" if is_ours else holds.writer(r.cell)}
