@@ -247,6 +247,7 @@ policy:
   # checks: {required: [contract, quality]}   # of both arms, before a weight is raised: docs/how-to/compare-the-two-sides.md
   step_deadline: 72h          # no verdict for this long: a person must look
   weight_lease: 180s          # how long a weight stands without a tick
+  # home_within: 2s           # no plan moves a cell whose router takes longer to bring it home
   freeze:                     # nothing advances; going home is always allowed
     - name: year-end
       start: 2026-12-18T00:00:00Z

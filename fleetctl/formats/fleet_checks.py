@@ -369,6 +369,8 @@ def _policy(policy: PolicyShape) -> Iterator[Finding]:
     for key in ("weight_lease", "step_deadline", "lost_evidence_home", "horizon"):
         if getattr(policy, key).total_seconds() < 1:
             yield ("policy", key), "must be at least 1s"
+    if policy.home_within is not None and policy.home_within.total_seconds() <= 0:
+        yield ("policy", "home_within"), "must be above 0"
     for i, window in enumerate(policy.freeze):
         if window.end <= window.start:
             yield ("policy", "freeze", i, "end"), f"the window {window.name!r} ends before it starts"

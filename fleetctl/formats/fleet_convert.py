@@ -256,6 +256,7 @@ def to_policy(p: PolicyShape, guardrails: tuple[Guardrail, ...]) -> Policy:
         target_share=p.target_share,
         cooling=dict(p.cooling),
         require_signatures=p.require_signatures,
+        home_within=p.home_within,
     )
 
 

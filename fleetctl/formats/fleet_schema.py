@@ -386,6 +386,9 @@ class PolicyShape(Shape):
     lost_evidence_home: Duration = Field(default=timedelta(seconds=120), description="Without evidence for this long, one cell goes home.")
     step_deadline: Duration = Field(default=timedelta(hours=72), description="Longest stay at a step before a person must look.")
     weight_lease: Duration = Field(default=timedelta(seconds=180), description="How long a weight stands without a tick.")
+    home_within: Duration | None = Field(
+        default=None, description="No plan moves a cell whose router takes longer from the order to go home to its end, such as 2s."
+    )
     power_kw: dict[Region, AboveZero] = Field(
         default_factory=dict, description="Most all-in draw (not TDP) per region while both sides run, in kW."
     )

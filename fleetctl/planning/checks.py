@@ -9,6 +9,7 @@ from datetime import timedelta
 from fleetctl.domain.calendar import Calendar
 from fleetctl.domain.catalog import PRICE_DAYS, Catalog
 from fleetctl.domain.fleet import Fleet, Policy
+from fleetctl.domain.home import HomeTime
 from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.plan import Check, Outcome, Wave
 from fleetctl.domain.provision import CapacityVerdict
@@ -17,6 +18,7 @@ from fleetctl.domain.workload import Cell
 from fleetctl.planning.cost import Cost
 from fleetctl.planning.evidence_need import LANE_LIMIT_HOURS, Baseline, baseline_of
 from fleetctl.planning.given import Placed
+from fleetctl.planning.home_time import home_check
 from fleetctl.planning.options import PlanOptions
 
 
@@ -29,6 +31,7 @@ def make_checks(
     verdicts: tuple[CapacityVerdict, ...],
     baselines: Mapping[str, Baseline],
     now: Instant,
+    home: Mapping[str, HomeTime],
 ) -> tuple[Check, ...]:
     """Return every check, the failed ones among them; a failed check is shown, it does not stop the plan."""
     return (
@@ -44,6 +47,7 @@ def make_checks(
         _speed(outcomes),
         *_idle(fleet, catalog),
         *_cohorts(fleet, outcomes),
+        *home_check(fleet, outcomes, home),
     )
 
 

@@ -79,7 +79,7 @@ class NoNotices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickPorts:
-    """All that a tick touches; router, prober, evidence and identity are per cell."""
+    """All that a tick touches; router, prober, evidence and identity are per cell; timed: told what a set to 0 took, milliseconds."""
 
     store: Store
     trail: Trail
@@ -93,6 +93,7 @@ class TickPorts:
     identity: Callable[[CellId], IdentitySource] | None = None
     notices: Notices = field(default_factory=NoNotices)
     checks: Checks | None = None
+    timed: Callable[[CellId, float], None] = lambda c, took_ms: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,6 +405,8 @@ def _apply(r: Rollout, d: Decision, lease: Lease, ports: TickPorts, settings: Ti
                 done = ports.router(r.cell).set(wanted)
                 if isinstance(done, Stale):
                     return TrafficNotApplied("traffic.stale", f"the router of {r.cell} has seen a newer writer (token {done.seen})")
+                if effect.target_bp == 0:
+                    ports.timed(r.cell, (ports.clock.now() - now) / timedelta(milliseconds=1))
                 if done.reported:
                     events.append(event_of(r, now, "traffic.reported", done.reported))
             case Hold():

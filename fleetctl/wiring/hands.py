@@ -11,6 +11,7 @@ from fleetctl.formats.pool_words import NO, owner_problem
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fleetctl.adapters.deadline import Patience
     from fleetctl.adapters.hands import JoinedHands
     from fleetctl.domain.fleet import Connection, Fleet
     from fleetctl.domain.ids import CellId, PoolId
@@ -68,7 +69,7 @@ def _patiently() -> Callable[[str, Any], Any]:
     """Return what bounds each call of an owner; those at one place share their patience with it."""
     from fleetctl.adapters.hands.patient import Patient, fresh
 
-    places = defaultdict(fresh)
+    places: defaultdict[str, Patience] = defaultdict(fresh)
     return lambda place, of: Patient(of, place, places[place])
 
 

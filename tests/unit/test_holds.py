@@ -571,7 +571,7 @@ def test_a_sweep_stops_at_an_owner_that_is_slow_and_begins_behind_it_the_next_ti
     assert asked == ["p0", "p1", "p2", "p3"]
 
 
-def finished(weight_bp: int = 10_000, **more: object) -> tuple[Simulation, FakeHands]:
+def finished(weight_bp: int = 10_000, **more: Any) -> tuple[Simulation, FakeHands]:
     """Return a cell that is complete, at its last weight for good, its source held as the way home."""
     s, hands = world(**more)
     if weight_bp < 10_000:
