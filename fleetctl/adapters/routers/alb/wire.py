@@ -124,7 +124,7 @@ class Elb:
                 raise TrafficNotApplied("traffic.unknown_cell", text, hint="Correct the ARN in the fleet file.") from e
             text = f"router {self._router}: AWS answers {code} ({e.operation_name}): {said}."
             raise TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor") from e
-        except (BotoCoreError, TimeoutError, KeyError, IndexError, ValueError) as e:
+        except (BotoCoreError, TimeoutError, LookupError, TypeError, ValueError, AttributeError) as e:
             text = f"router {self._router}: AWS cannot be asked: {' '.join(str(e).split())[:200].rstrip('.')}."
             raise TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor") from e
 

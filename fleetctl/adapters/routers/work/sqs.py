@@ -153,6 +153,6 @@ def _translated(url: str) -> Iterator[None]:
 
     try:
         yield
-    except (BotoCoreError, ClientError, KeyError, ValueError) as e:
+    except (BotoCoreError, ClientError, LookupError, TypeError, ValueError, AttributeError) as e:
         text = f"the queue {url} cannot be asked: {' '.join(str(e).split())[:200].rstrip('.')}."
         raise TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor") from e
