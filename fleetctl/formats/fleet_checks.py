@@ -83,7 +83,7 @@ def check(parts: Parts) -> Iterator[Finding]:
     existing = {name for name, p in parts.pools.items() if p.provisioned_by == EXISTING}
     yield from check_pool_words(parts.settings, parts.names["pools"], parts.sources, existing)
     yield from _same_place(parts)
-    yield from check_cohorts(parts.cells, parts.workloads)
+    yield from check_cohorts(parts.cells, parts.workloads, parts.routers)
     yield from _after_each_other(parts)
     required = parts.policy.checks.required if parts.policy is not None else ()
     for name, workload in parts.workloads.items():

@@ -309,8 +309,9 @@ class CohortShape(Shape):
     """Requests of another cell that go by this one, and move before the rest: internal users, a free tier, one tenant."""
 
     of: Id = Field(description="The other cell: same region, router and model.")
-    header: HeaderName = Field(description="Set by your gateway; what a client sends by itself must not count.")
-    values: Annotated[list[CohortValue], Field(min_length=1, max_length=50)] = Field(description="Values of the header that belong here.")
+    header: HeaderName | None = Field(default=None, description="Set by your gateway; what a client sends by itself must not count.")
+    cookie: HeaderName | None = Field(default=None, description="Instead of a header, where the router is an HAProxy or an Envoy.")
+    values: Annotated[list[CohortValue], Field(min_length=1, max_length=50)] = Field(description="Its values that belong here.")
 
 
 class CellShape(Shape):

@@ -109,7 +109,7 @@ def _cohorts(fleet: Fleet, outcomes: tuple[Outcome, ...]) -> tuple[Check, ...]:
         if not parts or whole.id not in of:
             continue
         moving = [c for c in parts if c.id in of and of[c.id].kind == "move"]
-        named = ", ".join(f"{c.id} ({c.cohort.header}: {' '.join(c.cohort.values)})" for c in moving if c.cohort is not None)
+        named = ", ".join(f"{c.id} ({c.cohort.key}: {' '.join(c.cohort.values)})" for c in moving if c.cohort is not None)
         rest = "the rest moves after them" if of[whole.id].kind == "move" else f"the rest stays on {whole.source}: a split that stays"
         found.append(f"{whole.id}: {named} first; {rest}" if moving else f"{whole.id}: none of its cohorts moves")
     return (Check(name="cohorts", ok=True, detail="; ".join(found)),) if found else ()

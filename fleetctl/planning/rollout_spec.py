@@ -44,7 +44,7 @@ def spec_for(plan: Plan, fleet: Fleet, cell: CellId) -> RolloutSpec:
         step_deadline=_deadline(policy.step_deadline, outcome.hours),
         shadow=workload.shadow,
         checks=workload.checks,
-        part="" if (c := declared.cohort) is None else f"{c.header} {' '.join(c.values)} of {c.of}",
+        part="" if (c := declared.cohort) is None else f"{c.key} {' '.join(c.values)} of {c.of}",
     )
 
 
