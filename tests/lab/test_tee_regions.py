@@ -153,10 +153,11 @@ def test_no_byte_of_a_customer_leaves_the_regions_in_which_its_data_may_be_serve
             assert (wires[STREAM].of_customers(), wires[STREAM].holds(SECRET)) == (0, False)
             assert any(wires[STREAM].connections), "the line is there and counted: health checks go over it"
 
+            # the fleet file takes the region away while copies are being made
             forbidden: dict[CellId, tuple[str, ...]] = {
                 CELL: (),
                 STREAM: (),
-            }  # the fleet file takes the region away while copies are being made
+            }
             with pytest.raises(TrafficNotApplied):
                 shadow_of(found, folder, forbidden, CELL).start(CELL, 100.0, Token(1))
             until(lambda: found.router().tee_counts()["waiting"] == 0, "what was copied before has gone", 20.0)
