@@ -72,6 +72,9 @@ def check(parts: Parts) -> Iterator[Finding]:
     yield from _pools(parts)
     for name, cell in parts.cells.items():
         yield from _cell(name, cell, parts)
+        if cell.on_source_loss == "shed_by_class":
+            text = "shed_by_class is not built: declare hold_cap or lift_after_two_signatures, and what is declared is done"
+            yield ("cells", name, "on_source_loss"), text
     for name, source in parts.sources.items():
         for place, text in check_source(source.kind, source.settings, source.secrets):
             yield ("sources", name, *place), text

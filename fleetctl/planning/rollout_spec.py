@@ -44,6 +44,7 @@ def spec_for(plan: Plan, fleet: Fleet, cell: CellId) -> RolloutSpec:
         step_deadline=_deadline(policy.step_deadline, outcome.hours),
         shadow=workload.shadow,
         checks=workload.checks,
+        on_source_loss=declared.on_source_loss,
         part="" if (c := declared.cohort) is None else f"{c.key} {' '.join(c.values)} of {c.of}",
     )
 

@@ -22,11 +22,12 @@ from fleetctl.domain.rollout import (
     Unhold,
 )
 from fleetctl.domain.units import FULL_BP, Instant
+from fleetctl.rollout import lift
 from fleetctl.rollout.arms import note_arms
 from fleetctl.rollout.checks import unmet
 from fleetctl.rollout.gates import Gate, gate
 from fleetctl.rollout.lost import BLIND, lost_evidence
-from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text
+from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text, percent_text
 from fleetctl.rollout.others import FOREIGN, Against, against, resumed
 from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL, ROUTER, home_cause, home_kind, router_fault
 
@@ -35,8 +36,7 @@ BAKING = timedelta(seconds=10)
 SOAKING = timedelta(seconds=60)
 SETTLING = timedelta(milliseconds=100)
 FINISHED = timedelta(minutes=5)
-"""When to look again. Source: design section 5 (1 s while traffic moves, 10 s in bake, 60 s in soak); settling is a read-back; a
-finished cell is looked at for what others write there."""
+"""When to look again. Source: design section 5 (1 s while traffic moves, 10 s in bake, 60 s in soak); a finished cell: others write."""
 FINISHED_LEASE = timedelta(days=365)
 """A finished weight's lease lasts longer: else a guard would take it home."""
 
@@ -71,11 +71,9 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     """
     if r.ended == "complete" and any(o.kind in ("abort", "rollback", "fallback") for o in r.orders):
         r = replace(r, ended="", direction="home", home_for="fallback", orders=())
-    if r.ended == "complete" and r.foreign and any(o.kind == "resume" for o in r.orders):
-        return _reopened(r)
-    r = replace(r, orders=()) if r.ended else _obey(r, now)
     if r.ended:
         return _after_end(r, seen, now)
+    r = _obey(r, now)
     if seen.judge is not None:
         r = replace(r, judge=seen.judge)
     failed = _failure(seen.verdicts)
@@ -86,6 +84,8 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     if r.hold_reason == STALE:
         why = Reason(code=STALE, text="a newer writer was at the router. Run: fleetctl fallback --reconcile")
         return _held(r, seen, why, now, page=False)
+    if lift.is_wanted(r):
+        return _lifted(r, seen, now)
     ending = leaving(seen.signals, r.spec.target)
     if ending is not None:
         return _leave_target(r, seen, ending, now)
@@ -119,6 +119,17 @@ def _against(r: Rollout, seen: Observation, theirs: Against, now: Instant) -> De
     if theirs.set_bp is None:
         return replace(held, effects=held.effects + more)
     return replace(held, effects=(SetSplit(target_bp=theirs.set_bp), *held.effects, *more))
+
+
+def _lifted(r: Rollout, seen: Observation, now: Instant) -> Decision:
+    """Send everybody to the target after two people's word, where the source answers nothing and the target does; then keep it so."""
+    if seen.split.target_bp == FULL_BP:
+        kept = replace(r, weight_bp=FULL_BP, settled_at=None, hold_reason=lift.LOST)
+        why = Reason(code=lift.LOST, text=f"the cap is lifted: everybody is on {r.spec.target} until: fleetctl fallback {r.cell}")
+        return _held(kept, seen, why, now, page=False)
+    if refused := lift.refusal(seen):
+        return _held(replace(r, lifted_by=()), seen, Reason(code=lift.REFUSED, text=refused), now, page=False)
+    return lift.raised(r, seen)
 
 
 def _identity(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
@@ -177,6 +188,10 @@ def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
     match order.kind:
         case "abort" | "fallback":
             return replace(r, direction="home", home_for=order.kind)
+        case "lift":
+            return lift.signed(r, order.actor)
+        case "rollback" if lift.is_wanted(r):  # a step lower would be a return to a source that nobody has proven
+            return replace(r, direction="home", home_for="abort")
         case "rollback":
             lower = [i for i in range(r.step) if 0 < r.spec.phases[i].weight_bp < r.weight_bp]
             if not lower:
@@ -252,6 +267,9 @@ def _off_target(r: Rollout, seen: Observation, why: Reason, notice: tuple[Effect
 
 def _after_end(r: Rollout, seen: Observation, now: Instant) -> Decision:
     """Do nothing; but where a finished cell's target loses machines, begin again if a source still stands, else say so once."""
+    if r.ended == "complete" and r.foreign and any(o.kind == "resume" for o in r.orders):
+        return _reopened(r)
+    r = replace(r, orders=())
     ending = leaving(seen.signals, r.spec.target) if r.ended == "complete" else None
     if ending is None and r.ended == "complete" and (theirs := against(r, seen, now)).text:
         return replace(_against(theirs.next, seen, theirs, now), look_again=FINISHED)
@@ -284,11 +302,6 @@ def _return_to_target(r: Rollout, seen: Observation, now: Instant) -> Decision:
     again = _enter(r, weighted[0], now) if weighted else replace(r, settled_at=None, hold_reason="")
     why = Reason(code="notice.over", text=f"target is whole again; beginning again at {again.phase}")
     return Decision(next=again, effects=(), why=why, look_again=SETTLING)
-
-
-def percent_text(bp: int) -> str:
-    """Return what happens to customers, for a page."""
-    return f"taking {bp / 100:g} % home" if bp else "nobody is there"
 
 
 def _trouble(r: Rollout, seen: Observation, now: Instant) -> Decision | None:

@@ -120,9 +120,12 @@ def work(fleet: Fleet, ports: PlanPorts, options: PlanOptions = DEFAULT, catalog
             break
         made = draft()
     if slow := too_slow(fleet, made.plan.outcomes, options.home):
-        text = "a router cannot bring its cells home as fast as the policy promises."
-        hint = "Raise policy.home_within, let these cells stay, or measure: fleetctl fallback CELL at a first step"
-        raise FleetctlError("plan.home_within", text, hint=hint, details=slow)
+        raise FleetctlError(
+            "plan.home_within",
+            "a router cannot bring its cells home as fast as the policy promises.",
+            hint="Raise policy.home_within, or let these cells stay",
+            details=slow,
+        )
     return made
 
 
