@@ -35,7 +35,7 @@ from fleetctl.adapters.routers.work.sqs import SqsBoard
 from fleetctl.domain.evidence import Cursor
 from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import CellId, PoolId, Token
-from fleetctl.domain.split import Served, Split
+from fleetctl.domain.split import Applied, Served, Split
 from fleetctl.errors import TrafficNotApplied
 from fleetctl.ports.traffic import Router
 
@@ -248,7 +248,7 @@ def test_every_cut_of_haproxys_answers_is_an_error_and_never_another_weight(tmp_
         plain = HaproxyRouter(Connection(name="edge", kind="haproxy", settings=single), sources=SOURCES)
         assert router.read(CELL) == STANDS
         assert plain.read(CELL).target_bp == 1_000
-        assert router.set(STANDS)
+        assert isinstance(router.set(STANDS), Applied)
         for command, reads in (("fleetctl read", router), ("show map", plain)):
             full = answers[command]
             for n in range(len(full) - 1):
