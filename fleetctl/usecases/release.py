@@ -25,6 +25,7 @@ from fleetctl.errors import FleetctlError, LeaseHeld, PlanStale, ProvisionFailed
 from fleetctl.planning.release_gate import release_checks, role_of, strays
 from fleetctl.ports.state import Clock, Lease, Records, Store
 from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, still_held, take
+from fleetctl.usecases.home_time import note_home_time
 from fleetctl.usecases.leftovers import beside, in_use, remove
 from fleetctl.usecases.proof import HOLDS_FOR, Given, Proof, claim, given, refuse_own, signed_by_me, told
 
@@ -385,6 +386,8 @@ def _name(f: Facts) -> str:
 def rehearsed(results: Iterable[Returned], records: Records, clock: Clock, actor: Actor) -> None:
     """Keep each return from customers on the target as a rehearsal: what was measured then is what the release gate asks for."""
     for r in results:
+        if r.router:
+            note_home_time(records, r.router, r.router_ms, clock.now())
         if r.was_bp > 0:
             text = "" if r.source_proven else "the source was not proven healthy"
             records.put(
