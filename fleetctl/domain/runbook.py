@@ -75,7 +75,7 @@ class Choice:
 
     when: str
     do: str
-    live: LiveName | None = None
+    live: LiveName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +99,13 @@ class Runbook:
     """What to do when one thing goes wrong.
 
     Args:
-        alert: what says it by itself, such as a kind of event; limits: what it does not cover.
+        see: what a person sees first, at most 38 characters; alert: what says it by itself, such as a kind of event; limits: what it does not cover.
         fault: what a rehearsal injects, None where the lab cannot make it.
     """
 
     id: str
     title: str
+    see: str
     severity: Severity
     trigger: tuple[str, ...]
     alert: str

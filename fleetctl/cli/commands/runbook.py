@@ -41,15 +41,16 @@ def list_(app: App, output: str) -> None:
     """Every runbook: what it is for, how severe, when it was rehearsed last."""
     from fleetctl.formats.runbook_file import ORDER, load_runbook
     from fleetctl.views.output import Column, Table
-    from fleetctl.views.runbook import last_text
+    from fleetctl.views.runbook import last_short, list_foot
 
     books = [load_runbook(name) for name in ORDER]
     done = app.wiring.rehearsals.all()
     last = {b.id: next((t for t in reversed(done) if t.runbook == b.id), None) for b in books}
-    rows = tuple((b.id, b.severity, b.title, last_text(last[b.id])) for b in books)
-    titles = (Column(title="RUNBOOK"), Column(title="SEVERITY"), Column(title="FOR"), Column(title="LAST REHEARSAL", wraps=True, shrink=1))
-    value = [{"id": b.id, "severity": b.severity, "title": b.title, "last": last[b.id]} for b in books]
-    app.show(output, "runbooks", value, Table(columns=titles, rows=rows), tuple(f"runbook/{b.id}" for b in books))
+    rows = tuple((b.id, b.severity, b.see, last_short(last[b.id])) for b in books)
+    titles = (Column(title="RUNBOOK"), Column(title="SEV"), Column(title="IF YOU SEE", shrink=1), Column(title="REHEARSED"))
+    value = [{"id": b.id, "severity": b.severity, "title": b.title, "see": b.see, "last": last[b.id]} for b in books]
+    table = Table(columns=titles, rows=rows, foot=("", *list_foot(app.wiring.ways_home.cells())))
+    app.show(output, "runbooks", value, table, tuple(f"runbook/{b.id}" for b in books))
 
 
 @command.command("show")
