@@ -51,7 +51,10 @@ def list_foot(cells: Sequence[str]) -> tuple[str, ...]:
     if not cells:
         return ("No cell has a way home yet. Next: fleetctl plan",)
     shown = ", ".join(map(clean, cells[:8])) + (f" and {len(cells) - 8} more" if len(cells) > 8 else "")
-    return (f"Cells: {shown}", f"Next, with what is known of it now: fleetctl runbook show {clean(cells[0]) if len(cells) == 1 else 'CELL'}")
+    return (
+        f"Cells: {shown}",
+        f"Next, with what is known of it now: fleetctl runbook show {clean(cells[0]) if len(cells) == 1 else 'CELL'}",
+    )
 
 
 def last_short(last: Timing | None) -> str:
