@@ -99,7 +99,8 @@ class Runbook:
     """What to do when one thing goes wrong.
 
     Args:
-        see: what a person sees first, at most 38 characters; alert: what says it by itself, such as a kind of event; limits: what it does not cover.
+        see: what a person sees first, at most 38 characters; alert: what says it by itself, such as a kind of event.
+        limits: what it does not cover.
         fault: what a rehearsal injects, None where the lab cannot make it.
     """
 

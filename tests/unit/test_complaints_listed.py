@@ -11,7 +11,7 @@ import pytest
 TESTS = Path(__file__).resolve().parents[1]
 COMPLAINTS = tuple(range(1, 46))
 _NUMBER = re.compile(r"(?<![a-z0-9])t(\d\d)(?![a-z0-9])")
-_RANDOM = re.compile(r"(?<!np\.)\b(random\.|default_rng\(\)|urandom|time\.sleep)")
+_RANDOM = re.compile(r"(?<!np\.)\b(random\.(?!Random\(\w)|default_rng\(\)|urandom|time\.sleep)")
 
 
 def named() -> dict[int, list[tuple[str, str]]]:

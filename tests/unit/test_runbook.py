@@ -122,7 +122,7 @@ def test_killed_at_every_step_boundary_it_goes_on_where_it_was(tmp_path: Path) -
         was_over = END in finished
         assert resumed == (bool(before) and not was_over), (moment, at)
         assert not set(ran) & set(finished) or was_over, (moment, at, "a step that was done is not done again")
-        last = {s: state for s, state in after}
+        last = dict(after)
         assert {last[s] for s in steps} <= {"done", "skipped"}, (moment, at)
         assert after[-1] == [END, "done"]
         if not was_over:
