@@ -134,7 +134,7 @@ class CallShape(Shape):
 class FaultShape(Shape):
     """What a rehearsal breaks."""
 
-    kind: Literal["latency", "tail", "errors", "hang", "crash"]
+    kind: Literal["latency", "tail", "errors", "hang", "crash", "wrong_tokens", "router_gone", "store_gone", "evidence_gone", "source_gone"]
     numbers: dict[str, float] = Field(default_factory=dict)
 
 

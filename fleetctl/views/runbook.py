@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from fleetctl.analysis.faults import KINDS
-from fleetctl.domain.runbook import Bound, LiveName, LiveValue, Runbook, Spread, Step, Timing
+from fleetctl.domain.runbook import Bound, LiveName, LiveValue, Runbook, Step, Timing
 from fleetctl.views.columns import WIDTH, clean, columns, duration, wrapped
 
 NOT_RUN = "never rehearsed"
@@ -139,23 +139,6 @@ def last_text(last: Timing | None) -> str:
     return f"{last.at:%Y-%m-%d %H:%M}Z by {clean(last.actor.name)}, {took}, {word}"
 
 
-def rehearsal_lines(timing: Timing, spread: Sequence[Spread], goal_s: float, width: int = WIDTH) -> list[str]:
-    """Return the report of a rehearsal: what was broken, when what happened, and how it compares with all before."""
-    out = [f"Game day: {clean(timing.runbook)} of {clean(timing.cell)}, {timing.at:%Y-%m-%d %H:%M:%S}Z, by {clean(timing.actor.name)}", ""]
-    out += wrapped(f"Fault: {clean(timing.fault)} on the target (lab: hosts and engines are emulated, router and judge are real)", width)
-    rows = [["PART", "THIS RUN", "MEDIAN", "MAXIMUM", "RUNS"]]
-    by_part = {s.part: s for s in spread}
-    for part in ("detect", "decide", "zero", "verified"):
-        value, s = getattr(timing, f"{part}_s"), by_part.get(part)
-        known = ["-", "-", "0"] if s is None else [f"{s.median_s:.2f} s", f"{s.max_s:.2f} s", str(s.runs)]
-        rows.append([part, "-" if value is None else f"{value:.2f} s", *known])
-    out += ["", *columns(rows, right=(1, 2, 3, 4), width=width), ""]
-    word = "GREEN" if timing.is_ok else "NOT GREEN"
-    detail = f": {clean(timing.detail)}" if timing.detail else ""
-    out += wrapped(f"{word}{detail}. Home was ordered by the {timing.by}; the goal is {goal_s:g} s from fault to zero.", width)
-    return out
-
-
 def markdown(book: Runbook, more: str = "") -> str:
     """Return a runbook as a page of the documentation, with the names that `fleetctl runbook show` fills in in capitals."""
     t = _capitals
@@ -189,7 +172,7 @@ def markdown(book: Runbook, more: str = "") -> str:
         "",
     ]
     out += ["## After", "", *(f"- {t(x)}" for x in book.after), "", "## Not covered", "", t(book.limits), ""]
-    rehearsed = "the lab cannot make its fault" if book.fault is None else f"the lab injects `{book.fault.kind}` on the target"
+    rehearsed = "the lab cannot make its fault" if book.fault is None else f"the lab makes the fault `{book.fault.kind}`"
     out += ["## Rehearsal", "", f"`fleetctl runbook drill CELL {book.id}`: {rehearsed}."]
     return "\n".join([*out, *([more] if more else [])]) + "\n"
 

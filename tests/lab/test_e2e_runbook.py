@@ -169,3 +169,20 @@ def test_a_rehearsal_is_green_and_counts_for_the_release_gate(whole_lab: Lab, tm
     assert kept is not None
     assert kept.ok
     assert lab.weight(CHAT) == 0
+
+
+IN_PLACE = ("router-down", "store-down", "capacity-lost", "metrics-down")
+
+
+@pytest.mark.slow
+def test_a_game_day_breaks_router_store_source_and_evidence_and_mends_each(whole_lab: Lab) -> None:
+    lab = whole_lab.fresh(HALF, ticker=True)
+    to_half(lab, CHAT)
+    done = lab.run("runbook", "drill", CHAT, *IN_PLACE, "-o", "json", within_s=400)
+    timings = [r["timing"] for r in done.last["rehearsals"]]
+    assert [t["runbook"] for t in timings] == list(IN_PLACE)
+    assert all(t["is_ok"] and t["detect_s"] is not None and t["zero_s"] is None for t in timings), timings
+    assert lab.weight(CHAT) in (0, 5_000), "never more on the target than before"
+    assert lab.store().get(Drill, CHAT) is None or not [e for e in of_kind(lab.events(CHAT), "drill.done") if "mended" in e.text]
+    assert "mended" in lab.run("runbook", "drill", CHAT, "--mend").out
+    lab.run("audit", "verify")
