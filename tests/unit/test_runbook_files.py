@@ -18,8 +18,8 @@ from fleetctl.domain.runbook import MENDED, Timing, spreads
 from fleetctl.errors import ConfigInvalid, RunbookFailed, StoreUnavailable, UnsafeFallback
 from fleetctl.formats.runbook_file import ORDER, load_runbook, parse_runbook
 from fleetctl.lab.faults import check_fault
-from fleetctl.usecases.runbook import END, bind, find_cell, look
 from fleetctl.usecases.drill import Rehearsed
+from fleetctl.usecases.runbook import END, bind, find_cell, look
 from fleetctl.views.game_day import game_day_lines
 from fleetctl.views.runbook import list_foot, runbook_lines, triage_lines
 from tests.fakes.runbook import CELL, World, way
