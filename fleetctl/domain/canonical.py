@@ -178,13 +178,21 @@ def _decode_dataclass(cls: type, data: Any) -> Any:
         raise ValueError(f"{cls.__name__}: {e}") from e
 
 
+def _decimal(data: Any) -> Decimal:
+    """Return a number that was written as text; what is none is a ValueError as everywhere here, not decimal's own kind."""
+    try:
+        return Decimal(data)
+    except ArithmeticError as e:
+        raise ValueError(f"{data!r} is no number") from e
+
+
 def _decode_scalar(hint: Any, data: Any) -> Any:
     if hint is datetime:
         return datetime.fromisoformat(data)
     if hint is timedelta:
         return timedelta(seconds=data)
     if hint is Decimal:
-        return Decimal(data)
+        return _decimal(data)
     if hint is bytes:
         return base64.b64decode(data, validate=True)
     if hint is float and type(data) is int:
