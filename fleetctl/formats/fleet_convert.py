@@ -11,6 +11,7 @@ from fleetctl.domain.people import Actor
 from fleetctl.domain.pool import Commitment, Host, Pool, Scope
 from fleetctl.domain.workload import (
     AffinityKey,
+    Breakage,
     Cell,
     Cohort,
     Existing,
@@ -195,6 +196,7 @@ def _workload(name: str, w: WorkloadShape, shape: FleetShape, cohorts: Mapping[s
         after=tuple(WorkloadId(other) for other in dict.fromkeys((*w.after, *cohorts.get(name, ())))),
         may_differ=tuple(w.may_differ),
         checks=to_checks(w.checks, shape.policy.checks),
+        drill=None if w.drill is None else Breakage(inject=tuple(w.drill.inject), mend=tuple(w.drill.mend)),
     )
 
 

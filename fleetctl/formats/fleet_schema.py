@@ -241,6 +241,13 @@ class PolicyChecksShape(Shape):
     valid: Duration = Field(default=timedelta(days=7), description="How long a result stands while neither arm changes.")
 
 
+class BreakageShape(Shape):
+    """The mark of a test workload that `fleetctl runbook drill` may break on purpose; without it nothing outside a lab is ever broken."""
+
+    inject: list[Text] = Field(min_length=1, max_length=40, description="Command that begins the fault, as words; {fault} is its kind.")
+    mend: list[Text] = Field(min_length=1, max_length=40, description="Command that takes the fault away, as words.")
+
+
 class WorkloadShape(Shape):
     """A served model endpoint with an SLO."""
 
@@ -270,6 +277,7 @@ class WorkloadShape(Shape):
         default_factory=list, description="Engine flags in which the two sides differ on purpose (bf16 here, fp8 there)."
     )
     checks: ChecksShape = Field(default=ChecksShape(), description="Checks of both arms that must stand before a weight is raised.")
+    drill: BreakageShape | None = Field(default=None, description="A test workload that a rehearsal may break on purpose.")
 
 
 class AffinityShape(Shape):
