@@ -34,13 +34,15 @@ class MemoryStore:
     def __init__(self, now: Callable[[], Instant] = lambda: START, *, copies: bool = True) -> None:
         self._now = now
         self._copy: Callable[[Rollout], Rollout] = _copy if copies else lambda r: r
+        self._encoded: Callable[[object], object] = canonical if copies else lambda v: v
+        self._decoded: Callable[[type[Any], Any], Any] = decode if copies else lambda _, v: v
         self._leases: dict[str, tuple[str, int, Instant]] = {}
         self._rollouts: dict[CellId, list[Rollout]] = {}
         self._look_at: dict[CellId, Instant] = {}
         self._orders: dict[CellId, list[Order]] = {}
         self._chains: dict[CellId | None, list[Event]] = {}
         self._anchored: dict[CellId, int] = {}
-        self._values: dict[tuple[str, str], bytes] = {}
+        self._values: dict[tuple[str, str], object] = {}
         self._looks: list[LookRow] = []
         self.down = False
 
@@ -165,19 +167,19 @@ class MemoryStore:
         self._check()
         key = (type(value).__name__.lower(), id_)
         self._values.pop(key, None)
-        self._values[key] = canonical(value)
+        self._values[key] = self._encoded(value)
 
     def get(self, kind: type[R], id_: str) -> R | None:
         self._check()
         body = self._values.get((kind.__name__.lower(), id_))
-        return None if body is None else decode(kind, body)
+        return None if body is None else self._decoded(kind, body)
 
     def newest(self, kind: type[R]) -> R | None:
         return (self.all(kind) or (None,))[-1]
 
     def all(self, kind: type[R]) -> tuple[R, ...]:
         self._check()
-        return tuple(decode(kind, body) for (name, _), body in self._values.items() if name == kind.__name__.lower())
+        return tuple(self._decoded(kind, body) for (name, _), body in self._values.items() if name == kind.__name__.lower())
 
     def add(self, row: LookRow) -> None:
         self._check()

@@ -81,7 +81,7 @@ class Checks:
             self._say("P7", f"raised without evidence: {what}, {w.world}")
 
     def _cell(self, c: CellId) -> None:
-        r = self.world.store.load(c)
+        r = self.world.rollout(c)
         if r is None:
             return
         shown = self.world.target.splits[c].target_bp
@@ -103,7 +103,7 @@ class Checks:
     def at_the_end(self, faults: Faults) -> None:
         """Check that every cell came to an end that its history explains, once all was well again for long."""
         for c in self.world.cells:
-            r = self.world.store.load(c)
+            r = self.world.rollout(c)
             assert r is not None
             shown = self.world.target.splits[c].target_bp
             if not r.ended:
@@ -120,7 +120,7 @@ class Checks:
 
     def _minimum(self) -> None:
         """The source's minimum is what it was, or held for a cell that is complete; raised once more than given back only then."""
-        ends = [r.ended for c in self.world.cells if (r := self.world.store.load(c)) is not None]
+        ends = [r.ended for c in self.world.cells if (r := self.world.rollout(c)) is not None]
         is_held = "complete" in ends
         least, wanted = self.world.hands.minimum["asg"], PINNED if is_held else LEAST
         if least != wanted:
