@@ -105,8 +105,11 @@ class MemoryStore:
 
     def load(self, c: CellId) -> Rollout | None:
         self._check()
-        past = self._rollouts.get(c)
-        return dataclasses.replace(self._copy(past[-1]), orders=tuple(self._orders.get(c, ()))) if past else None
+        past, orders = self._rollouts.get(c), tuple(self._orders.get(c, ()))
+        if not past:
+            return None
+        kept = self._copy(past[-1])
+        return dataclasses.replace(kept, orders=orders) if orders else kept
 
     def history(self, c: CellId) -> tuple[Rollout, ...]:
         self._check()
@@ -117,9 +120,9 @@ class MemoryStore:
         if not self._is_writer(lease):
             return self._lost(lease)
         orders = self._orders.setdefault(after.cell, [])
-        for order in (Counter(before.orders) - Counter(after.orders)).elements():
+        for order in (Counter(before.orders) - Counter(after.orders)).elements() if before.orders else ():
             orders.remove(order)
-        self._rollouts[after.cell][-1] = self._copy(dataclasses.replace(after, orders=()))
+        self._rollouts[after.cell][-1] = self._copy(dataclasses.replace(after, orders=()) if after.orders else after)
         wait = timedelta(0) if len(orders) > len(after.orders) else min(look_again, LONGEST)
         self._look_at[after.cell] = self._now() + wait
         self.append(events)

@@ -39,10 +39,12 @@ class Faults:
         self.world, self.random = world, world.random
         self._until, self._steps = until, steps
         self.regressed: dict[CellId, tuple[float, str]] = {}
+        self.died: set[CellId] = set()
         self.ordered: list[tuple[float, CellId, str]] = []
         self.plan: list[Happening] = []
         kinds = [self._router, self._store, self._evidence, self._state, self._replicas, self._kill, self._stop, self._freeze, self._order]
-        weights = [2, 2, 2, 3, 4, 4, 4, 1, 4]
+        kinds += [self._cornered]
+        weights = [2, 2, 2, 3, 4, 4, 4, 1, 4, 1]
         for _ in range(how_many):
             self.random.choices(kinds, weights)[0](self._moment())
         for c in world.cells:
@@ -127,8 +129,21 @@ class Faults:
 
     def _replicas(self, at: float) -> None:
         c, pool, share = self._cell(), self.random.choice([SOURCE, TARGET]), self.random.choice([0.0, 0.5, 0.75])
-        self._add(at, f"{c}: {share:.0%} of {pool} answers", lambda: self.world.set_ready(pool, c, share))
+
+        def begin() -> None:
+            if pool == TARGET and not share:
+                self.died.add(c)
+            self.world.set_ready(pool, c, share)
+
+        self._add(at, f"{c}: {share:.0%} of {pool} answers", begin)
         self._add(at + self._span(), f"{c}: all of {pool} answers", lambda: self.world.set_ready(pool, c, 1.0))
+
+    def _cornered(self, at: float) -> None:
+        """The source is gone, and its cell is ordered home."""
+        c, kind = self._cell(), self.random.choice(("abort", "fallback", "rollback"))
+        self._add(at, f"{c}: nobody answers on {SOURCE}", lambda: self.world.set_ready(SOURCE, c, 0.0))
+        self._add(at + 25, f"order {kind} {c}", lambda: None if self.world.store.down else self.world.order(c, kind))
+        self._add(at + 25 + self.random.uniform(20, 90), f"{c}: all of {SOURCE} answers", lambda: self.world.set_ready(SOURCE, c, 1.0))
 
     def _trap(self, stops_for: float) -> None:
         self.world.stir()

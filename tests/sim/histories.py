@@ -42,13 +42,13 @@ class Kind:
 
 
 def kind_of(seed: int) -> Kind:
-    """Return the sort of a seed; one in 50 is kept in the real store."""
+    """Return the sort of a seed; one in 100 is kept in the real store."""
     chance = Random(f"kind {seed}")
     return Kind(
-        cells=chance.choices((1, 2, 3), (0.7, 0.15, 0.15))[0],
+        cells=chance.choices((1, 2, 3), (0.76, 0.12, 0.12))[0],
         bakes=chance.choice(tuple(BAKES)),
         soak_s=chance.uniform(1, 3) * DAY_S,
-        in_a_file=seed % 50 == 17,
+        in_a_file=seed % 100 == 17,
     )
 
 
@@ -92,7 +92,7 @@ def history(
         world.kills_holds = kills_holds
         checks = Checks(world, fenced=fenced, wanted=wanted)
         steps = steps_of(made)
-        faults = Faults(world, steps[-1], world.random.randint(2, 5) + 3 * kind.cells, steps)
+        faults = Faults(world, steps[-1], world.random.randint(2, 4) + 2 * kind.cells, steps)
         with suppress(Stopped):
             _live(world, checks, faults)
         if tell:

@@ -3,7 +3,7 @@
 A look is left out only where the two looks before it changed nothing but counts (same step, same hold, same weight) and before the next
 moment that a rule waits for: the end of a warm-up, a bake time, a deadline, a freeze window, of the time that evidence may be lost.
 The gap grows fourfold from look to look. Whatever happens in the world (`stir`) brings back the looks of production, and what the looks left
-out would have done, which is to renew the weight's lease, the world does in their place. With `jumps` off every look is made.
+out would have done, which is to renew the weight's lease, the world does in their place, once one of them was seen to do so. With `jumps` off every look is made.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Look:
     shape: tuple[object, ...] = ()
     renews: bool = False
     is_over: bool = False
+    refused: int = 0
 
     def is_put_off(self, since: datetime) -> bool:
         """Tell whether looks are left out from a moment on that would renew the weight's lease."""
@@ -57,40 +58,54 @@ class Looks:
         """Return the moment of the next look of any cell."""
         return min(look.at for look in self.of.values())
 
-    def ticked(self, c: CellId, result: TickResult, now: datetime, freeze: Iterable[FreezeWindow]) -> None:
-        """Set the next look after a tick."""
+    def ticked(
+        self, c: CellId, result: TickResult, now: datetime, freeze: Iterable[FreezeWindow], *, renewed: bool, lapses: datetime
+    ) -> None:
+        """Set the next look after a tick.
+
+        Args:
+            renewed: it has just renewed the weight's lease; lapses: when that lapses, in the past where there is nobody on the target.
+        """
         look, r = self.of[c], result.rollout
+        look.refused = 0
         shape = _shape(result)
-        look.same = look.same + 1 if shape == look.shape else 0
+        same = shape == look.shape
+        look.same = look.same + 1 if same else 0
         look.shape, look.every = shape, result.look_again
-        look.renews = result.kind == "ticked" and r is not None and not r.ended and r.direction == "forward"
+        look.renews = renewed or (same and look.renews)
         look.is_over = r is not None and r.ended not in ("", "complete")
-        look.at = now + (NEVER if look.is_over else self._wait(look, r, now, freeze))
+        look.at = now + (NEVER if look.is_over else self._wait(look, r, now, freeze, lapses))
 
     def failed(self, c: CellId, now: datetime) -> None:
         """Set the next look after a tick that found no store: nothing was done, nothing is renewed."""
         look = self.of[c]
         look.same = look.same + 1 if look.shape == ("no store",) else 0
         look.shape, look.every, look.renews = ("no store",), timedelta(seconds=1), False
-        look.at = now + self._wait(look, None, now, ())
+        look.at = now + self._wait(look, None, now, (), now)
 
     def later(self, c: CellId, now: datetime) -> None:
-        """Come again in a second: somebody who was killed still holds the cell's lease."""
-        self.of[c].at = now + timedelta(seconds=1)
+        """Come again soon: the store does not give the cell out, whose lease a killed holder has, or which has ended."""
+        look = self.of[c]
+        look.at = now + timedelta(seconds=min(2**look.refused, 86_400))
+        look.refused += 1
 
     def stir(self, c: CellId, now: datetime) -> None:
         """Bring back the looks of production: something happens to this cell."""
         look = self.of[c]
+        look.refused = 0
         if not look.is_over:
             look.same, look.at = 0, min(look.at, now + look.every)
 
     def at_once(self, c: CellId, now: datetime) -> None:
         """Look now: an order has come, or a rollout has begun."""
-        self.of[c].same, self.of[c].at, self.of[c].is_over = 0, now, False
+        look = self.of[c]
+        look.same, look.refused, look.at, look.is_over = 0, 0, now, False
 
-    def _wait(self, look: Look, r: Rollout | None, now: datetime, freeze: Iterable[FreezeWindow]) -> timedelta:
+    def _wait(self, look: Look, r: Rollout | None, now: datetime, freeze: Iterable[FreezeWindow], lapses: datetime) -> timedelta:
         if not self.jumps or look.same < CALM_FROM:
             return look.every
+        if not look.renews and r is not None and lapses > now:  # none is left out before one was seen to renew
+            return max(look.every, min(look.every * 4, (lapses - now) / 4))
         wait = min(look.every * 4 ** min(15, look.same - CALM_FROM + 1), LONGEST)
         first = min((t + JUST_AFTER for t in _moments(r, freeze) if t > now), default=None)
         if first is None or first - now >= wait:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
+from itertools import pairwise
 from math import erf, exp, log, sqrt
 
 import numpy as np
@@ -50,6 +51,9 @@ class Behaviour:
     slower: float = 1.0
     failing: float = 0.002
     tail: float = 0.0
+
+
+FAILING = Behaviour(failing=1.0)
 
 
 @cache
@@ -124,9 +128,7 @@ class CountedTraffic:
         bp = self._weight_bp(c)
         if bp is not None:
             cuts = sorted({t for t in (cut, now - RECENT) if t is not None and began < t < now})
-            for a, b in zip([began, *cuts], [*cuts, now], strict=True):
-                self._draw(c, "canary", b, (b - a).total_seconds(), bp / 10_000)
-                self._draw(c, "baseline", b, (b - a).total_seconds(), 1 - bp / 10_000)
+            self._draw(c, [began, *cuts, now], bp / 10_000)
         self._upto[c] = now
 
     def settle_all(self) -> None:
@@ -134,22 +136,30 @@ class CountedTraffic:
         for c in self._upto:
             self.settle(c)
 
-    def _draw(self, c: CellId, arm: Arm, end: datetime, seconds: float, share: float) -> None:
-        mean = self.per_s * seconds * share
-        if mean <= 0:
-            return
-        does = Behaviour(failing=1.0) if (c, arm) in self.dead else self.behaviour[c, arm]
-        drawn = self.rng.poisson(mean * shares(does))
-        errors, n = int(drawn[0]), int(drawn.sum())
+    def _draw(self, c: CellId, at: list[datetime], canary: float) -> None:
+        """Draw both arms between each two moments."""
+        does = {a: FAILING if (c, a) in self.dead else self.behaviour[c, a] for a in ARMS}
+        split = {"canary": canary, "baseline": 1 - canary}
+        seconds = [(b - a).total_seconds() for a, b in pairwise(at)]
+        means = np.concatenate([self.per_s * s * split[a] * shares(does[a]) for s in seconds for a in ARMS])
+        drawn = self.rng.poisson(means).reshape(len(seconds), len(ARMS), -1)
+        for row, end, s in zip(drawn, at[1:], seconds, strict=True):
+            for arm, counts in zip(ARMS, row, strict=True):
+                self._log(c, arm, end, s, counts)
+
+    def _log(self, c: CellId, arm: Arm, end: datetime, seconds: float, drawn: Vector) -> None:
+        slower = drawn[:0:-1].cumsum()[::-1]
+        errors = int(drawn[0])
+        n = errors + int(slower[0])
         if n == 0:
             return
         log_ = self._logs[c, arm]
         new = np.empty_like(log_.totals[-1])
         new[:4] = n, errors, 0, 0
-        new[4:] = drawn[:0:-1].cumsum()[::-1]
+        new[4:] = slower
         if errors:
             of_second = np.bincount(self.rng.integers(0, max(1, round(seconds)), errors))
-            new[2], new[3] = int((of_second > 0).sum()), int((of_second**2).sum())
+            new[2], new[3] = np.count_nonzero(of_second), of_second @ of_second
         log_.ends.append(end)
         log_.totals.append(log_.totals[-1] + new)
         log_.outcomes.append(self._outcomes(n, errors) if arm == "canary" else "")
@@ -161,8 +171,9 @@ class CountedTraffic:
         failed = errors if told == n else int(self.rng.hypergeometric(errors, n - errors, told))
         if not failed:
             return "." * told
-        marks = np.full(told, ".")
-        marks[self.rng.choice(told, failed, replace=False)] = "x"
+        marks = ["."] * told
+        for i in self.rng.permutation(told)[:failed].tolist():
+            marks[i] = "x"
         return "".join(marks)
 
     # EvidenceSource -----------------------------------------------------------------------------------------------------

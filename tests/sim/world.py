@@ -22,6 +22,7 @@ from fleetctl.domain.people import Actor
 from fleetctl.domain.rollout import Order, OrderKind, Rollout, RolloutSpec
 from fleetctl.domain.split import Applied, Readiness, Split, Stale
 from fleetctl.errors import FleetctlError, StoreUnavailable
+from fleetctl.usecases import migrate
 from fleetctl.usecases.holds import KeptHolds
 from fleetctl.usecases.tick import TickPorts, TickSettings, tick
 from tests.fakes.clock import FakeClock
@@ -183,7 +184,10 @@ class World:
         self.by = ""
         self.at_work: Controller | None = None
         self.able_s: dict[CellId, float] = dict.fromkeys(self.cells, 0.0)
+        self.unable_at: dict[CellId, float] = dict.fromkeys(self.cells, 0.0)
+        self.dead_since: dict[CellId, float] = {}
         self.marks: set[CellId] = set()
+        self.refused: list[tuple[float, CellId]] = []
         self.orders: list[tuple[float, CellId, OrderKind]] = []
         self.on_step: list[Callable[[], None]] = []
 
@@ -234,6 +238,8 @@ class World:
         for c in self.cells:
             if alive and not self.target.down and not self.store.down and self.ready.get((SOURCE, c), 1.0) >= 1.0:
                 self.able_s[c] += seconds
+            else:
+                self.unable_at[c] = self.t
 
     # what happens -------------------------------------------------------------------------------------------------------
 
@@ -247,6 +253,10 @@ class World:
         """Let a share of a pool's replicas answer; customers notice only where none does."""
         self.stir(c)
         self.ready[pool, c] = share
+        if pool == SOURCE and share:
+            self.dead_since.pop(c, None)
+        elif pool == SOURCE:
+            self.dead_since.setdefault(c, self.t)
         arm: Arm = "canary" if pool == TARGET else "baseline"
         (self.traffic.dead.discard if share else self.traffic.dead.add)((c, arm))
 
@@ -346,8 +356,12 @@ class World:
             self.at_work, k.was_stopped = k, False
             self.ticks += 1
             try:
+                before = self.target.splits[c]
                 result = tick(c, self._ports(k), TickSettings(holder=k.name, ttl=TTL, freeze=self.freeze))
-                self.looks.ticked(c, result, self.clock.now(), self.freeze)
+                after, now = self.target.splits[c], self.clock.now()
+                renewed = after.target_bp == before.target_bp > 0 and after.lease_until > before.lease_until
+                lapses = after.lease_until if after.target_bp else now
+                self.looks.ticked(c, result, now, self.freeze, renewed=renewed, lapses=lapses)
             except StoreUnavailable:
                 self._no_store()
                 return
@@ -407,13 +421,21 @@ class World:
         if r is None:
             return
         if kind == "retry":
-            if r.ended and r.ended != "complete":
-                self.looks.at_once(c, self.clock.now())
-                again = replace(r, judge=fresh(), ended="", attempt=r.attempt + 1, step=0, weight_bp=0, orders=())
-                self.store.start(Rollout(cell=c, plan=r.plan, spec=self.spec, judge=fresh(), until="complete", attempt=again.attempt), ())
+            self._retry(c, r)
             return
         self._give(c, kind)
         self.orders.append((self.t, c, kind))
+
+    def _retry(self, c: CellId, r: Rollout) -> None:
+        """What `fleetctl retry` does: a new rollout where the last one went home."""
+        try:
+            attempt = migrate.retryable(c, self.store)
+        except FleetctlError:
+            if r.ended not in ("", "complete"):
+                self.refused.append((self.t, c))
+            return
+        self.store.start(Rollout(cell=c, plan=r.plan, spec=self.spec, judge=fresh(), until="complete", attempt=attempt), ())
+        self.looks.at_once(c, self.clock.now())
 
     def _give(self, c: CellId, kind: OrderKind) -> None:
         self.store.order(c, Order(kind=kind, actor=PERSON, at=self.clock.now()))
@@ -446,6 +468,11 @@ class World:
 
     # what is seen -------------------------------------------------------------------------------------------------------
 
+    def _judged(self, c: CellId) -> int:
+        """Return the canary requests since this step's evidence began."""
+        r = self.rollout(c)
+        return 0 if r is None or r.since is None else self.traffic.attempts(c, "canary", r.since.since)
+
     def _before_write(self, c: CellId) -> None:
         self.traffic.settle(c)
 
@@ -458,5 +485,9 @@ class World:
             "blind": self.traffic.down,
             "forced": [s for (c, _), s in self.traffic.forced.items() if c == after.cell],
             "resumed": k is not None and k.was_stopped,
+            "able_s": self.t - self.unable_at[after.cell],
+            "dead_s": self.t - self.dead_since.get(after.cell, self.t),
+            "canary_n": self._judged(after.cell),
+            "rollout": self.rollout(after.cell),
         }
         self.written.append(Written(self.t, after.cell, before.target_bp, after, self.by, before.token, seen))
