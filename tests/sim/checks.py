@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.rollout import Rollout
+from fleetctl.rollout.decide import PROVIDER_CELLS
 from tests.sim.faults import Faults
 from tests.sim.world import LEAST, PINNED, World, Written
 
@@ -16,6 +17,8 @@ NOTICED_WITHIN_S = 300.0
 HALF_BP = 5_000
 ABLE_S = 200.0
 """A weight's lease is 180 s: whoever could tick for so long has renewed it."""
+LOST_WITHIN_S = 210.0
+"""From the loss of a cell's evidence to weight 0: 120 s by the rule, the rest for a holder that is stopped."""
 STALE_PROOF_S = 15.0
 """Good answers of the last 10 s prove a source; one that is dead for longer is proven by nothing."""
 
@@ -120,6 +123,9 @@ class Checks:
             return
         if r.ended in ("", "complete") and r.direction == "forward" and shown > 0 and self.world.hands.minimum["asg"] < PINNED:
             self._say("P6", f"{c} has {shown} bp on the target and the source's minimum is {self.world.hands.minimum['asg']}")
+        if not r.ended and len(self.world.cells) < PROVIDER_CELLS and self.world.lost_s[c] > LOST_WITHIN_S:
+            self._say("P7", f"{c} has no evidence for {self.world.lost_s[c]:.0f} s and {shown} bp are on the target")
+            self.world.lost_s[c] = 0.0
         if r.direction == "home" or r.latched is not None:
             since = self._going_home.setdefault(c, self.world.able_s[c])
             if shown > 0 and self.world.able_s[c] - since > HOME_WITHIN_S:

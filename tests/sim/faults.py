@@ -184,6 +184,7 @@ class Faults:
         )
 
         def begin() -> None:
+            self.world.stir(c, unseen=True)
             self.world.traffic.behaviour[c, "canary"] = worse
             self.regressed[c] = (self.world.t, text)
 

@@ -1,9 +1,10 @@
 """Simulator: when each cell is looked at. Days of a migration are waiting; in a calm stretch most of its looks are left out.
 
 A look is left out only where the two looks before it changed nothing but counts (same step, same hold, same weight) and before the next
-moment that a rule waits for: the end of a warm-up, a bake time, a deadline, a freeze window, of the time that evidence may be lost.
-The gap grows fourfold from look to look. Whatever happens in the world (`stir`) brings back the looks of production, and what the looks left
-out would have done, which is to renew the weight's lease, the world does in their place, once one of them was seen to do so. With `jumps` off every look is made.
+moment that a rule waits for: the end of a warm-up, of a bake time, of a freeze window, of a deadline.
+The gap grows fourfold from look to look. Whatever happens in the world (`stir`) brings the next look of production; where that changes
+anything, or what happened shows only in time, all looks are made again. What the looks left out would have done, which is to renew the
+weight's lease, the world does in their place, once one of them was seen to do so. With `jumps` off every look is made.
 """
 
 from __future__ import annotations
@@ -89,12 +90,12 @@ class Looks:
         look.at = now + timedelta(seconds=min(2**look.refused, 86_400))
         look.refused += 1
 
-    def stir(self, c: CellId, now: datetime) -> None:
-        """Bring back the looks of production: something happens to this cell."""
+    def stir(self, c: CellId, now: datetime, *, unseen: bool) -> None:
+        """Look soon: something happens to this cell. What a look does not show at once (`unseen`) needs all looks of production."""
         look = self.of[c]
         look.refused = 0
         if not look.is_over:
-            look.same, look.at = 0, min(look.at, now + look.every)
+            look.same, look.at = 0 if unseen else look.same, min(look.at, now + look.every)
 
     def at_once(self, c: CellId, now: datetime) -> None:
         """Look now: an order has come, or a rollout has begun."""
@@ -104,8 +105,9 @@ class Looks:
     def _wait(self, look: Look, r: Rollout | None, now: datetime, freeze: Iterable[FreezeWindow], lapses: datetime) -> timedelta:
         if not self.jumps or look.same < CALM_FROM:
             return look.every
-        if not look.renews and r is not None and lapses > now:  # none is left out before one was seen to renew
-            return max(look.every, min(look.every * 4, (lapses - now) / 4))
+        half = lapses - r.spec.weight_lease / 2 + JUST_AFTER if r is not None else now
+        if not look.renews and now < half < now + LONGEST:  # none is left out before one was seen to renew
+            return max(look.every, half - now)
         wait = min(look.every * 4 ** min(15, look.same - CALM_FROM + 1), LONGEST)
         first = min((t + JUST_AFTER for t in _moments(r, freeze) if t > now), default=None)
         if first is None or first - now >= wait:

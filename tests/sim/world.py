@@ -1,7 +1,8 @@
 """Simulator: days of migration of a few cells in a made-up world that breaks; the real tick, judge and rules, clock and network made up.
 
-One seed is one history. Time jumps to the next moment at which anything can change (tests/sim/looks.py). Controllers tick as the resident ticker and `migrate` do: one at a time by the cell's lease, killed or stopped
-in the middle of any call. The router keeps weights, tokens and leases, and its guard takes home what nobody renews.
+One seed is one history; time jumps over calm stretches (tests/sim/looks.py). Controllers tick as the resident ticker and `migrate` do: one
+at a time by the cell's lease, killed or stopped in the middle of any call. The router keeps weights, tokens and leases, and its guard takes
+home what nobody renews.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from fleetctl.domain.people import Actor
 from fleetctl.domain.rollout import Order, OrderKind, Rollout, RolloutSpec
 from fleetctl.domain.split import Applied, Readiness, Split, Stale
 from fleetctl.errors import FleetctlError, StoreUnavailable
+from fleetctl.rollout.decide import BROKEN_STATES
 from fleetctl.usecases import migrate
 from fleetctl.usecases.holds import KeptHolds
 from fleetctl.usecases.tick import TickPorts, TickSettings, tick
@@ -185,6 +187,7 @@ class World:
         self.at_work: Controller | None = None
         self.able_s: dict[CellId, float] = dict.fromkeys(self.cells, 0.0)
         self.unable_at: dict[CellId, float] = dict.fromkeys(self.cells, 0.0)
+        self.lost_s: dict[CellId, float] = dict.fromkeys(self.cells, 0.0)
         self.dead_since: dict[CellId, float] = {}
         self.marks: set[CellId] = set()
         self.refused: list[tuple[float, CellId]] = []
@@ -231,27 +234,33 @@ class World:
             if s.target_bp and s.lease_until <= self.clock.now() and self.ready.get((SOURCE, c), 1.0) > 0:
                 self.by = "guard"
                 self.target.splits[c] = replace(s, target_bp=0)
-                self.looks.stir(c, self.clock.now())
+                self.looks.stir(c, self.clock.now(), unseen=False)
 
     def _count_able(self, seconds: float) -> None:
         alive = any(self._is_alive(k) for k in self.controllers)
         for c in self.cells:
             if alive and not self.target.down and not self.store.down and self.ready.get((SOURCE, c), 1.0) >= 1.0:
                 self.able_s[c] += seconds
+                self.lost_s[c] = self.lost_s[c] + seconds if self._is_lost(c) else 0.0
             else:
                 self.unable_at[c] = self.t
 
+    def _is_lost(self, c: CellId) -> bool:
+        """Tell whether a cell has customers on the target and no evidence."""
+        broken = any(cell == c and state in BROKEN_STATES for (cell, _), state in self.traffic.forced.items())
+        return self.target.splits[c].target_bp > 0 and (self.traffic.down or broken)
+
     # what happens -------------------------------------------------------------------------------------------------------
 
-    def stir(self, c: CellId | None = None) -> None:
-        """Something happens to one cell, or to all: what customers sent until now is counted, and looks are as in production again."""
+    def stir(self, c: CellId | None = None, *, unseen: bool = False) -> None:
+        """Something happens to one cell, or to all: what customers sent until now is counted, and the next look comes soon."""
         for cell in self.cells if c is None else (c,):
             self.traffic.settle(cell)
-            self.looks.stir(cell, self.clock.now())
+            self.looks.stir(cell, self.clock.now(), unseen=unseen)
 
     def set_ready(self, pool: PoolId, c: CellId, share: float) -> None:
         """Let a share of a pool's replicas answer; customers notice only where none does."""
-        self.stir(c)
+        self.stir(c, unseen=True)
         self.ready[pool, c] = share
         if pool == SOURCE and share:
             self.dead_since.pop(c, None)
