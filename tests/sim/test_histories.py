@@ -165,7 +165,7 @@ PLANTED: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "a raise that asks nobody": ("P9", lambda m: m.setattr(rules, "_not_ready", lambda *_: None)),
     "a weight's lease that is not renewed": ("P9", lambda m: m.setattr(rules, "_renewal", lambda *_: ())),
     "a freeze window that is not seen": ("P10", lambda m: m.setattr(ticks, "open_window", lambda *_: Freeze())),
-    "a step that is passed over": ("P10", lambda m: m.setattr(rules, "_enter", _next_but_one(rules._enter))),
+    "a step that is passed over": ("P7", lambda m: m.setattr(rules, "_enter", _next_but_one(rules._enter))),
 }
 """Bugs, among them those that public tools have had (an abort that left the canary's weight, a rollback to a canary too small for it, a
 failed analysis that stopped nothing, a canary that could not be tried again, NaN and empty results as the user's own affair)."""
