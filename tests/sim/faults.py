@@ -10,6 +10,7 @@ from fleetctl.domain.evidence import ARMS, Arm
 from fleetctl.domain.fleet import FreezeWindow
 from fleetctl.domain.ids import CellId
 from tests.fakes.router import Target
+from tests.sim.parts import JumpedClock
 from tests.sim.stores import Kept
 from tests.sim.traffic import Behaviour, CountedTraffic
 from tests.sim.world import SOURCE, TARGET, Controller, World
@@ -50,6 +51,20 @@ class Faults:
         for c in world.cells:
             if self.random.random() < 0.4:
                 self._regression(c, self._moment())
+        self.plan.sort(key=lambda h: h.at)
+
+    def add_clock_jumps(self, how_many: int) -> None:
+        """Let a controller's clock jump by up to an hour, forward or back, and come right again."""
+        for _ in range(how_many):
+            at, ahead = self._moment(), timedelta(seconds=self.random.choice([-3_600, -200, -30, 30, 200, 3_600]))
+            k = self.random.choice(self.world.controllers)
+
+            def begin(k: Controller = k, ahead: timedelta = ahead) -> None:
+                self.world.stir()
+                k.clock = JumpedClock(self.world.clock, ahead)
+
+            self._add(at, f"the clock of {k.name} jumps by {ahead.total_seconds():.0f} s", begin)
+            self._add(at + self._span(), f"the clock of {k.name} is right", lambda k=k: setattr(k, "clock", None))  # type: ignore[misc]
         self.plan.sort(key=lambda h: h.at)
 
     def play(self) -> None:

@@ -78,12 +78,14 @@ def history(
     kills_holds: bool = False,
     jumps: bool = True,
     kind: Kind | None = None,
+    clock_jumps: int = 0,
 ) -> tuple[list[Broken], Checks, World]:
     """Live through one seed and return what broke; it ends at the first breach of the promise `wanted`.
 
     Args:
         kills_holds: controllers are also killed in the middle of pinning and giving back the source's minimum.
         jumps: False makes every look, also those of calm stretches.
+        clock_jumps: how often a controller's own clock is wrong for a while.
     """
     kind = kind or kind_of(seed)
     clock, made = FakeClock(), phases(kind.bakes, kind.soak_s)
@@ -93,6 +95,7 @@ def history(
         checks = Checks(world, fenced=fenced, wanted=wanted)
         steps = steps_of(made)
         faults = Faults(world, steps[-1], world.random.randint(2, 4) + 2 * kind.cells, steps)
+        faults.add_clock_jumps(clock_jumps)
         with suppress(Stopped):
             _live(world, checks, faults)
         if tell:

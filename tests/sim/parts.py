@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.split import Applied, Readiness, Split, Stale
+from fleetctl.domain.units import Instant
+from tests.fakes.clock import FakeClock
 from tests.fakes.router import FakeRouter, Target
+
+
+class JumpedClock:
+    """A controller's clock that is wrong; the store's and the router's are not."""
+
+    def __init__(self, of: FakeClock, ahead: timedelta) -> None:
+        self._of, self._ahead = of, ahead
+
+    def now(self) -> Instant:
+        return self._of.now() + self._ahead
+
+    def wait(self, until: Instant, wake: Callable[[], bool]) -> None:
+        self._of.wait(until - self._ahead, wake)
 
 
 class Watched:

@@ -101,6 +101,18 @@ def test_the_sources_minimum_comes_home_in_two_hundred_histories() -> None:
         assert history(seed, kills_holds=True)[0] == [], f"seed {seed}"
 
 
+WRITERS = ("P1", "P2", "P5", "P8", "P10", "P13")
+"""What holds whatever a controller takes for the time: how long it waits for something is another matter."""
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("count", [30, pytest.param(500, marks=pytest.mark.slow)])
+def test_a_controller_whose_clock_jumps_is_never_a_second_writer(count: int) -> None:
+    for seed in range(30_000, 30_000 + count):
+        broken = [b for b in history(seed, clock_jumps=4)[0] if b.promise in WRITERS]
+        assert broken == [], f"seed {seed}: {broken[:3]}"
+
+
 def test_a_router_without_fencing_takes_stale_writes() -> None:
     assert sum(history(seed, fenced=False)[1].stale_accepted() for seed in range(40)) > 0
     assert sum(history(seed)[1].stale_accepted() for seed in range(40)) == 0

@@ -34,7 +34,7 @@ from tests.fakes.shadow import GivenShadow
 from tests.fakes.small import KeptNotices
 from tests.fakes.store import MemoryStore
 from tests.sim.looks import Looks
-from tests.sim.parts import Prober, UnfencedRouter, Watched, WatchedTarget
+from tests.sim.parts import JumpedClock, Prober, UnfencedRouter, Watched, WatchedTarget
 from tests.sim.stores import Kept
 from tests.sim.traffic import CountedTraffic
 
@@ -58,6 +58,7 @@ class Controller:
         stops_for: seconds; 0 kills it.
         after: the call is still carried out before it is killed.
         back_at: when a killed one is started again.
+        clock: its own, where that is wrong.
         hold_trap: calls about pinned minimums until it is killed in one, None where it is let be; swept_at: when it looked for such last.
     """
 
@@ -68,6 +69,7 @@ class Controller:
     stops_for: float = 0.0
     after: bool = False
     back_at: float = 0.0
+    clock: JumpedClock | None = None
     hold_trap: int | None = None
     holds: Any = None
     swept_at: float = 0.0
@@ -251,7 +253,7 @@ class World:
         return TickPorts(
             store=store,
             trail=self.store,
-            clock=self.clock,
+            clock=k.clock or self.clock,
             notifier=self.notices,
             holds=self._holds(k),
             router=lambda _: router,
