@@ -171,8 +171,8 @@ def _read_seen(row: list[Any]) -> ArmSeen:
         misses=misses,
         mismatches=mismatches,
         timed=timed,
-        ladders={**ladders},
-        timed_of={**timed_of},
+        ladders=dict(ladders),
+        timed_of=dict(timed_of),
         shares={name: (n, k) for name, (n, k) in shares.items()},
     )
 
