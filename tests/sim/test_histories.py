@@ -113,9 +113,11 @@ def test_a_controller_whose_clock_jumps_is_never_a_second_writer(count: int) -> 
         assert broken == [], f"seed {seed}: {broken[:3]}"
 
 
+@pytest.mark.timeout(600)
 def test_a_router_without_fencing_takes_stale_writes() -> None:
-    assert sum(history(seed, fenced=False)[1].stale_accepted() for seed in range(40)) > 0
-    assert sum(history(seed)[1].stale_accepted() for seed in range(40)) == 0
+    first = next((seed for seed in range(200) if history(seed, fenced=False)[1].stale_accepted()), None)
+    assert first is not None, "with the fence off nothing stale was taken: then that none is with it on proves nothing"
+    assert history(first)[1].stale_accepted() == 0
 
 
 def _abort_that_leaves_the_weight(before: Callable[..., Rollout]) -> Callable[..., Rollout]:
