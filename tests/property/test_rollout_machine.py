@@ -163,20 +163,23 @@ class RolloutMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Every wait has an exit: where all is well again, a person's abort ends it at once, and their word brings it to its end."""
-        if not hasattr(self, "r") or self.r.ended:
+        if not hasattr(self, "r") or self._is_over():
             return
         stands = (self.r, self.bp, self.now)
         self._tick(1, verdicts=(), orders=["abort"], source_ready=1.0)
         for _ in range(2):
             self._tick(1, verdicts=(), source_ready=1.0)
-        assert self.r.ended, "an abort wins in every state"
+        assert self._is_over(), "an abort wins in every state"
         self.r, self.bp, self.now = stands
         for n in range(60):
             orders = ["resume", "promote", "advance"] if n % 3 == 0 else []
             self._tick(15, verdicts=("PASS", "PASS", "PASS"), orders=orders, source_ready=1.0, target_ready=1.0)
-            if self.r.ended:
+            if self._is_over():
                 return
         raise AssertionError(f"stuck: {self.r}")
+
+    def _is_over(self) -> bool:
+        return bool(self.r.ended)
 
     @invariant()
     def weights_are_possible(self) -> None:
