@@ -9,6 +9,7 @@ from datetime import timedelta
 from fleetctl.domain.evidence import ARMS, Arm
 from fleetctl.domain.fleet import FreezeWindow
 from fleetctl.domain.ids import CellId
+from fleetctl.domain.rollout import OrderKind
 from tests.fakes.router import Target
 from tests.sim.parts import JumpedClock
 from tests.sim.stores import Kept
@@ -16,6 +17,7 @@ from tests.sim.traffic import Behaviour, CountedTraffic
 from tests.sim.world import SOURCE, TARGET, Controller, World
 
 STATES = ("nan", "down", "mislabelled", "same_series", "reset", "stale", "empty")
+HOMEWARD: tuple[OrderKind, ...] = ("abort", "fallback", "rollback")
 ORDERS = ("pause", "resume", "abort", "rollback", "fallback", "promote", "advance", "retry")
 
 
@@ -155,7 +157,7 @@ class Faults:
 
     def _cornered(self, at: float) -> None:
         """The source is gone, and its cell is ordered home."""
-        c, kind = self._cell(), self.random.choice(("abort", "fallback", "rollback"))
+        c, kind = self._cell(), self.random.choice(HOMEWARD)
         self._add(at, f"{c}: nobody answers on {SOURCE}", lambda: self.world.set_ready(SOURCE, c, 0.0))
         self._add(at + 25, f"order {kind} {c}", lambda: None if self.world.store.down else self.world.order(c, kind))
         self._add(at + 25 + self.random.uniform(20, 90), f"{c}: all of {SOURCE} answers", lambda: self.world.set_ready(SOURCE, c, 1.0))
