@@ -25,7 +25,7 @@ from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.rollout import lift
 from fleetctl.rollout.arms import note_arms
 from fleetctl.rollout.checks import unmet
-from fleetctl.rollout.gates import Gate, gate
+from fleetctl.rollout.gates import Gate, gate, lowest_bp
 from fleetctl.rollout.lost import BLIND, lost_evidence
 from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text, percent_text
 from fleetctl.rollout.others import FOREIGN, Against, against, resumed
@@ -224,7 +224,7 @@ def _failure(verdicts: tuple[Verdict, ...]) -> Verdict | None:
 def _go_home(r: Rollout, seen: Observation) -> Decision:
     """Lower to zero as far as ready source capacity allows; end once the router shows zero."""
     kind, cause = home_kind(r), home_cause(r)
-    ready, floor_bp = 1.0 if seen.source_ready is None else seen.source_ready, _floor_bp(seen)
+    floor_bp = lowest_bp(seen)
     r = replace(r, weight_bp=floor_bp, settled_at=None)
     if seen.split.target_bp == 0:
         effects: tuple[Effect, ...] = (
@@ -236,17 +236,12 @@ def _go_home(r: Rollout, seen: Observation) -> Decision:
         done = replace(r, ended=kind, weight_bp=0, hold_reason=cause)
         return Decision(next=done, effects=effects, why=Reason(code=f"home.{kind}", text=f"home: {cause}"), look_again=timedelta(hours=1))
     if floor_bp == seen.split.target_bp:
-        text = f"cannot go home: {ready:.0%} of the source answers real completions ({cause})"
+        text = f"cannot go home: {seen.source_ready or 0:.0%} of the source answers real completions ({cause})"
         why = Reason(code="home.source_not_ready", text=text)
         page = () if r.hold_reason == why.code else (Notify(level="page", text=f"{r.cell} {text}"),)
         return Decision(next=replace(r, hold_reason=why.code), effects=page, why=why, look_again=MOVING)
     why = Reason(code=f"home.{kind}", text=f"going home: {cause}")
     return Decision(next=r, effects=(SetSplit(target_bp=floor_bp),), why=why, look_again=SETTLING)
-
-
-def _floor_bp(seen: Observation) -> int:
-    """Return how far the weight may be lowered now: no more go home than ready replicas of the source can take."""
-    return min(seen.split.target_bp, round((1.0 - (1.0 if seen.source_ready is None else seen.source_ready)) * FULL_BP))
 
 
 def _leave_target(r: Rollout, seen: Observation, ending: Signal, now: Instant) -> Decision:
@@ -258,7 +253,7 @@ def _leave_target(r: Rollout, seen: Observation, ending: Signal, now: Instant) -
 
 def _off_target(r: Rollout, seen: Observation, why: Reason, notice: tuple[Effect, ...], now: Instant) -> Decision:
     """Lower as far as the source can take it, and stand at the first step with customers: whatever overwrites the hold resumes there."""
-    floor_bp = _floor_bp(seen)
+    floor_bp = lowest_bp(seen)
     first = next((i for i, p in enumerate(r.spec.phases[: r.step + 1]) if p.weight_bp > 0), None)
     again = r if first is None else _enter(r, first, now)
     held = replace(again, weight_bp=floor_bp, settled_at=None, lost_since=None, step_done=False, promoted=False, hold_reason=TARGET)
@@ -362,12 +357,15 @@ def _settle(r: Rollout, seen: Observation, now: Instant) -> Decision:
     if not _shows(r, seen):
         if phase.weight_bp > seen.split.target_bp and (held := _may_not_raise(r, seen, now)):
             return held
-        to_bp = max(phase.weight_bp, _floor_bp(seen)) if phase.weight_bp < seen.split.target_bp else phase.weight_bp
+        to_bp = max(phase.weight_bp, lowest_bp(seen)) if phase.weight_bp < seen.split.target_bp else phase.weight_bp
+        r, text = (
+            replace(r, settled_at=None),
+            f"cannot go back to {phase.phase}: {seen.source_ready or 0:.0%} of the source answers completions",
+        )
         if to_bp == seen.split.target_bp:
-            text = f"cannot go back to {phase.phase}: {seen.source_ready or 0:.0%} of the source answers real completions"
-            return _held(replace(r, settled_at=None), seen, Reason(code="source.not_ready", text=text), now, page=True)
+            return _held(r, seen, Reason(code="source.not_ready", text=text), now, page=True)
         why = Reason(code="step.set", text=f"{phase.phase}: setting {to_bp / 100:g} %")
-        return Decision(next=replace(r, settled_at=None), effects=(SetSplit(target_bp=to_bp),), why=why, look_again=SETTLING)
+        return Decision(next=r, effects=(SetSplit(target_bp=to_bp),), why=why, look_again=SETTLING)
     if seen.mark is None:
         return _blind(r, seen, now)
     first = phase.weight_bp > 0 and not any(p.weight_bp > 0 for p in r.spec.phases[: r.step])

@@ -11,7 +11,7 @@ from fleetctl.domain.people import Reason
 from fleetctl.domain.rollout import Decision, Freeze, Observation, Order, Rollout, SetSplit
 from fleetctl.errors import FleetctlError
 from fleetctl.rollout import decide as rules
-from fleetctl.rollout import gates
+from fleetctl.rollout import gates, lost
 from fleetctl.rollout.gates import Gate
 from fleetctl.usecases import migrate
 from fleetctl.usecases import tick as ticks
@@ -153,7 +153,7 @@ def _refused(*_: object) -> int:
 
 
 def _nan_passes(m: pytest.MonkeyPatch) -> None:
-    m.setattr(rules, "BROKEN_STATES", frozenset())
+    m.setattr(lost, "BROKEN_STATES", frozenset())
     m.setattr(gates, "_not_passed", lambda *_: [])
 
 
@@ -173,7 +173,7 @@ PLANTED: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "a minimum that nobody gives back": ("P6", lambda m: m.setattr(KeptHolds, "_drop", lambda *_: iter(()))),
     "a minimum that is given back too early": ("P6", lambda m: m.setattr(KeptHolds, "_is_home", KeptHolds._is_left)),
     "a minimum that is never pinned": ("P6", lambda m: m.setattr(KeptHolds, "pin", lambda *_: ())),
-    "lost evidence that is not noticed": ("P7", lambda m: m.setattr(rules, "_lost", lambda *_: "")),
+    "lost evidence that is not noticed": ("P7", lambda m: m.setattr(rules, "lost_evidence", lambda *_: "")),
     "a NaN that passes": ("P7", _nan_passes),
     "a bake time that is not waited for": ("P7", lambda m: m.setattr(gates, "_bake", lambda _, why: Gate(open=True, why=why))),
     "a raise that asks nobody": ("P9", lambda m: m.setattr(rules, "_not_ready", lambda *_: None)),

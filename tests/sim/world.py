@@ -23,7 +23,7 @@ from fleetctl.domain.people import Actor
 from fleetctl.domain.rollout import Order, OrderKind, Rollout, RolloutSpec
 from fleetctl.domain.split import Split
 from fleetctl.errors import FleetctlError, StoreUnavailable
-from fleetctl.rollout.decide import BROKEN_STATES
+from fleetctl.rollout.lost import BROKEN_STATES
 from fleetctl.usecases import migrate
 from fleetctl.usecases.holds import KeptHolds
 from fleetctl.usecases.tick import TickPorts, TickSettings, tick
