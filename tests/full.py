@@ -26,9 +26,9 @@ CACHE = ROOT / ".cache" / "full"
 FILE_LIMIT_S = 3600.0
 
 PROMISES: Mapping[str, str] = {
-    "P1 kill -9 at any step: same end": r"test_migrate_kill|test_store_kill|test_fleetctl_killed|test_terraform_killed",
+    "P1 kill -9 at any step: same end": r"test_migrate_kill|test_store_kill|test_tick_kill|test_fleetctl_killed|test_terraform_killed",
     "P2 no effect twice, a stale token refused": (
-        r"fenc|stale_writes|racing_writers|lease_holders|refuses_stale|contract/test_router|contract/test_provisioner"
+        r"fenc|stale_writes|stopped_and_revived|racing_writers|lease_holders|refuses_stale|contract/test_router|contract/test_provisioner"
     ),
     "P3 switch in 2 s, nobody cut": r"test_the_switch_costs|test_haproxy_split",
     "P4 regressions found, A/A in peace": (

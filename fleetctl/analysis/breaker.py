@@ -10,6 +10,7 @@ Source: evidence.md 1 (alpha 0.001, 20 % errors within 100 requests).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from math import exp, log, log1p
 
@@ -75,17 +76,32 @@ def note_outcomes(memory: BreakerMemory, e: Evidence) -> None:
     null = null_rate(e)
     failed = [log(_rate(r, null) / null) for r in _RATES]
     good = [log1p(-_rate(r, null)) - log1p(-null) for r in _RATES]
-    capital = memory.capital
-    for outcome in e.canary_outcomes[-fresh:]:
-        if memory.total % RESTART_EVERY == 0:
-            share = _log_share(memory.total // RESTART_EVERY + 1)
+    memory.capital = _walk(memory, e.canary_outcomes[-fresh:], failed, good)
+
+
+def _walk(memory: BreakerMemory, outcomes: str, failed: Sequence[float], good: Sequence[float]) -> list[float]:
+    """Return the capital per alternative after these outcomes, added one by one; a thousand cells do this at every look, so it is flat."""
+    bad0, bad1, bad2, bad3 = failed
+    good0, good1, good2, good3 = good
+    total, capital, bound = memory.total, memory.capital, log(BREAKER_BOUND)
+    at = 0
+    while at < len(outcomes):
+        if total % RESTART_EVERY == 0:
+            share = _log_share(total // RESTART_EVERY + 1)
             capital = [_log_add(c, share) for c in capital] if capital else [share] * len(_RATES)
-        memory.total += 1
-        capital = [c + step for c, step in zip(capital, failed if outcome == "x" else good, strict=True)]
-        if outcome == "x":
-            memory.peak = max(memory.peak, ep.log_mean(capital, _EQUAL))
-            memory.tripped = memory.tripped or memory.peak >= log(BREAKER_BOUND)
-    memory.capital = capital
+        a, b, c, d = capital
+        until = min(len(outcomes), at + RESTART_EVERY - total % RESTART_EVERY)
+        for outcome in outcomes[at:until]:
+            if outcome == "x":
+                a, b, c, d = a + bad0, b + bad1, c + bad2, d + bad3
+                memory.peak = max(memory.peak, ep.log_mean((a, b, c, d), _EQUAL))
+                memory.tripped = memory.tripped or memory.peak >= bound
+            else:
+                a, b, c, d = a + good0, b + good1, c + good2, d + good3
+        capital = [a, b, c, d]
+        total, at = total + until - at, until
+    memory.total = total
+    return capital
 
 
 def _rate(alternative: float, null: float) -> float:

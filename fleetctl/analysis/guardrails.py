@@ -11,8 +11,8 @@ Alternatives are fixed before each block from what was seen before it. Source: e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import log, log1p
+from typing import NamedTuple
 
 from fleetctl.analysis import eprocess as ep
 from fleetctl.analysis.eprocess import Block
@@ -40,16 +40,14 @@ _PRIOR_SLOWED = 300.0
 _LEAST_LOG_SD = 0.02
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
+class Rate(NamedTuple):
     """What was seen of one arm before a block: events k in n."""
 
     n: int
     k: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ladder:
+class Ladder(NamedTuple):
     """One rung's block on both arms with what was seen before it."""
 
     block: Block
@@ -112,8 +110,8 @@ def usable_key(thresholds: Thresholds | None, counts: Counts, scale: float, *, w
     return ladder_key(fit[0] if worse else fit[-1], metric)
 
 
-def _rungs(memory: Memory, e: Evidence, key: str, metric: str) -> list[Ladder]:
-    """Return every rung's block: canary requests over the ladder `key` against baseline requests over the plain one."""
+def _rungs(memory: Memory, e: Evidence, key: str, metric: str, wanted: Sequence[int] = range(len(LADDER))) -> list[Ladder]:
+    """Return the wanted rungs' blocks: canary requests over the ladder `key` against baseline requests over the plain one."""
     plain = ladder_key(1.0, metric)
     base, canary = memory.arm("baseline"), memory.arm("canary")
     before0 = base.ladders.get(plain) or [0] * len(LADDER)
@@ -122,12 +120,7 @@ def _rungs(memory: Memory, e: Evidence, key: str, metric: str) -> list[Ladder]:
     n0, n1 = e.arms["baseline"].timed_for(metric) - seen0, e.arms["canary"].timed_for(metric) - seen1
     now0, now1 = e.arms["baseline"].ladders[plain], e.arms["canary"].ladders[key]
     return [
-        Ladder(
-            block=Block(n0=n0, k0=now0[i] - before0[i], n1=n1, k1=now1[i] - before1[i]),
-            baseline=Rate(n=seen0, k=before0[i]),
-            canary=Rate(n=seen1, k=before1[i]),
-        )
-        for i in range(len(LADDER))
+        Ladder(Block(n0, now0[i] - before0[i], n1, now1[i] - before1[i]), Rate(seen0, before0[i]), Rate(seen1, before1[i])) for i in wanted
     ]
 
 
@@ -186,7 +179,7 @@ def feed_latency(memory: Memory, e: Evidence, spec: GuardrailSpec) -> None:
         slowed = base.ladders.get(key) or [0] * len(LADDER)
         guess = ep.slowed(1 - LADDER[i], -log1p(margin), max(own.log_sd, _LEAST_LOG_SD))
         faster = ep.estimate(slowed[i], base.timed_for(metric), guess, _PRIOR_SLOWED)
-        rung = _rungs(memory, e, key, metric)[i]
+        (rung,) = _rungs(memory, e, key, metric, (i,))
         _feed_pass_rung(memory.pass_bank(f"{metric}/{i}", len(_PASS_WEIGHTS)), rung, 1 - LADDER[i], faster)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from fleetctl.domain.evidence import Counts, JudgeState
@@ -153,7 +154,7 @@ def _breaker(b: BreakerMemory) -> list[Any]:
 
 def _read_breaker(row: list[Any]) -> BreakerMemory:
     capital, total, seen, peak, tripped = row
-    return BreakerMemory(capital=capital, total=total, seen=seen, peak=peak, tripped=tripped)
+    return BreakerMemory(capital=[*capital], total=total, seen=seen, peak=peak, tripped=tripped)
 
 
 def _seen(s: ArmSeen) -> list[Any]:
@@ -170,8 +171,8 @@ def _read_seen(row: list[Any]) -> ArmSeen:
         misses=misses,
         mismatches=mismatches,
         timed=timed,
-        ladders=ladders,
-        timed_of=timed_of,
+        ladders=dict(ladders),
+        timed_of=dict(timed_of),
         shares={name: (n, k) for name, (n, k) in shares.items()},
     )
 
@@ -185,9 +186,15 @@ def unpack(state: JudgeState) -> Memory:
     if state.format_version != JUDGE_FORMAT:
         raise ValueError(f"judge state of format {state.format_version}, this release reads {JUDGE_FORMAT}")
     try:
-        return _memory(json.loads(state.numbers))
+        return _memory(_parsed(state.numbers))
     except (KeyError, TypeError, IndexError, AttributeError) as e:
         raise ValueError(f"judge state cannot be read: {e!r}") from e
+
+
+@lru_cache(maxsize=4)
+def _parsed(numbers: bytes) -> Any:
+    """Read the text once where one tick needs it twice; `_memory` copies every list that is changed in place."""
+    return json.loads(numbers)
 
 
 def _memory(data: Any) -> Memory:
@@ -199,8 +206,8 @@ def _memory(data: Any) -> Memory:
         cursor=data["cursor"],
         failed=data["failed"],
         seen={arm: _read_seen(row) for arm, row in data["seen"].items()},
-        fails={name: FailBank(llr=llr, marks=marks) for name, (llr, marks) in data["fails"].items()},
-        passes={name: PassBank(llr=llr, best=best, reached=reached) for name, (llr, best, reached) in data["passes"].items()},
+        fails={name: FailBank(llr=[*llr], marks=[*marks]) for name, (llr, marks) in data["fails"].items()},
+        passes={name: PassBank(llr=[*llr], best=best, reached=reached) for name, (llr, best, reached) in data["passes"].items()},
         clusters=ClusterMemory(
             spread=spread,
             errors=errors,

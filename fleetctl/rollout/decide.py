@@ -25,7 +25,7 @@ from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.rollout import lift
 from fleetctl.rollout.arms import note_arms
 from fleetctl.rollout.checks import unmet
-from fleetctl.rollout.gates import Gate, gate
+from fleetctl.rollout.gates import Gate, gate, lowest_bp
 from fleetctl.rollout.lost import BLIND, lost_evidence
 from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text, percent_text
 from fleetctl.rollout.others import FOREIGN, Against, against, resumed
@@ -107,7 +107,7 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     if ending is not None:
         why = Reason(code=SOURCE, text=f"source: {notice_text(ending, now)}; nobody more is sent away from it")
         return _held(replace(r, lost_since=None), seen, why, now, page=True)
-    return _at_step(replace(r, lost_since=None), seen, now)
+    return _at_step(r if r.lost_since is None else replace(r, lost_since=None), seen, now)
 
 
 def _against(r: Rollout, seen: Observation, theirs: Against, now: Instant) -> Decision:
@@ -181,7 +181,7 @@ def _told(r: Rollout, seen: Observation, why: Reason, now: Instant, *, mark: str
 def _obey(r: Rollout, now: Instant) -> Rollout:
     for order in r.orders:
         r = _obey_one(replace(r, orders=()), order, now)
-    return replace(r, orders=())
+    return replace(r, orders=()) if r.orders else r
 
 
 def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
@@ -224,8 +224,7 @@ def _failure(verdicts: tuple[Verdict, ...]) -> Verdict | None:
 def _go_home(r: Rollout, seen: Observation) -> Decision:
     """Lower to zero as far as ready source capacity allows; end once the router shows zero."""
     kind, cause = home_kind(r), home_cause(r)
-    ready = 1.0 if seen.source_ready is None else seen.source_ready
-    floor_bp = min(seen.split.target_bp, round((1.0 - ready) * FULL_BP))
+    floor_bp = lowest_bp(seen)
     r = replace(r, weight_bp=floor_bp, settled_at=None)
     if seen.split.target_bp == 0:
         effects: tuple[Effect, ...] = (
@@ -237,7 +236,7 @@ def _go_home(r: Rollout, seen: Observation) -> Decision:
         done = replace(r, ended=kind, weight_bp=0, hold_reason=cause)
         return Decision(next=done, effects=effects, why=Reason(code=f"home.{kind}", text=f"home: {cause}"), look_again=timedelta(hours=1))
     if floor_bp == seen.split.target_bp:
-        text = f"cannot go home: {ready:.0%} of the source answers real completions ({cause})"
+        text = f"cannot go home: {seen.source_ready or 0:.0%} of the source answers real completions ({cause})"
         why = Reason(code="home.source_not_ready", text=text)
         page = () if r.hold_reason == why.code else (Notify(level="page", text=f"{r.cell} {text}"),)
         return Decision(next=replace(r, hold_reason=why.code), effects=page, why=why, look_again=MOVING)
@@ -254,8 +253,7 @@ def _leave_target(r: Rollout, seen: Observation, ending: Signal, now: Instant) -
 
 def _off_target(r: Rollout, seen: Observation, why: Reason, notice: tuple[Effect, ...], now: Instant) -> Decision:
     """Lower as far as the source can take it, and stand at the first step with customers: whatever overwrites the hold resumes there."""
-    ready = 1.0 if seen.source_ready is None else seen.source_ready
-    floor_bp = min(seen.split.target_bp, round((1.0 - ready) * FULL_BP))
+    floor_bp = lowest_bp(seen)
     first = next((i for i, p in enumerate(r.spec.phases[: r.step + 1]) if p.weight_bp > 0), None)
     again = r if first is None else _enter(r, first, now)
     held = replace(again, weight_bp=floor_bp, settled_at=None, lost_since=None, step_done=False, promoted=False, hold_reason=TARGET)
@@ -335,9 +333,8 @@ def _without_evidence(r: Rollout, seen: Observation, lost: str, now: Instant) ->
 
 
 def _held(r: Rollout, seen: Observation, why: Reason, now: Instant, *, page: bool) -> Decision:
-    notice: tuple[Effect, ...] = ()
-    if r.hold_reason != why.code:
-        notice = (Notify(level="page" if page else "warning", text=f"{r.cell}: {why.text}"),)
+    is_new = r.hold_reason != why.code
+    notice = (Notify(level="page" if page else "warning", text=f"{r.cell}: {why.text}"),) if is_new else ()
     return Decision(next=replace(r, hold_reason=why.code), effects=_renewal(r, seen, now) + notice, why=why, look_again=MOVING)
 
 
@@ -360,11 +357,15 @@ def _settle(r: Rollout, seen: Observation, now: Instant) -> Decision:
     if not _shows(r, seen):
         if phase.weight_bp > seen.split.target_bp and (held := _may_not_raise(r, seen, now)):
             return held
-        text = f"{phase.phase}: setting {phase.weight_bp / 100:g} %"
-        moved = replace(r, settled_at=None)
-        return Decision(
-            next=moved, effects=(SetSplit(target_bp=phase.weight_bp),), why=Reason(code="step.set", text=text), look_again=SETTLING
+        to_bp = max(phase.weight_bp, lowest_bp(seen)) if phase.weight_bp < seen.split.target_bp else phase.weight_bp
+        r, text = (
+            replace(r, settled_at=None),
+            f"cannot go back to {phase.phase}: {seen.source_ready or 0:.0%} of the source answers completions",
         )
+        if to_bp == seen.split.target_bp:
+            return _held(r, seen, Reason(code="source.not_ready", text=text), now, page=True)
+        why = Reason(code="step.set", text=f"{phase.phase}: setting {to_bp / 100:g} %")
+        return Decision(next=r, effects=(SetSplit(target_bp=to_bp),), why=why, look_again=SETTLING)
     if seen.mark is None:
         return _blind(r, seen, now)
     first = phase.weight_bp > 0 and not any(p.weight_bp > 0 for p in r.spec.phases[: r.step])
@@ -455,9 +456,8 @@ def _at_step(r: Rollout, seen: Observation, now: Instant) -> Decision:
             why = Reason(code="step.inconclusive", text=f"{phase}: INCONCLUSIVE, {verdict.why}{other}")
             told = _told(r, seen, why, now, mark=f"{r.step} {r.deadline:%Y%m%dT%H%M%S}", page=False)
             return replace(told, look_again=look)  # it may wait for a person for weeks: looks go on as at any step
-        return Decision(
-            next=replace(r, hold_reason=""), effects=effects, why=Reason(code="step.wait", text=f"{phase}: {verdict.why}"), look_again=look
-        )
+        waits = replace(r, hold_reason="") if r.hold_reason else r
+        return Decision(next=waits, effects=effects, why=Reason(code="step.wait", text=f"{phase}: {verdict.why}"), look_again=look)
     if r.step + 1 >= len(r.spec.phases):
         done = replace(r, ended="complete", step_done=True)
         text = f"all of {r.cell}{f' ({r.spec.part})' if r.spec.part else ''} is on {r.spec.target}"

@@ -178,7 +178,7 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
     now = ports.clock.now()
     before = r
     r, wrong = _with_thresholds(r, ports)
-    seen = replace(observe(r, split, ports, settings, now), wrong_series=wrong)
+    seen = observe(r, split, ports, settings, now) if not wrong else replace(observe(r, split, ports, settings, now), wrong_series=wrong)
     decision = decide(r, seen, now)
     if seen.source_ready is None and (_goes_home(decision, split) or _raises(decision, split)):
         proof = seen.evidence if _goes_home(decision, split) else None  # a raise must be able to come home: every replica is asked
@@ -218,7 +218,8 @@ def _look_again(decision: Decision, r: Rollout, ports: TickPorts) -> timedelta:
 
 
 def _goes_home(decision: Decision, split: Split) -> bool:
-    return (decision.next.direction == "home" or decision.why.code == TARGET) and split.target_bp > 0
+    lowers = any(isinstance(e, SetSplit) and e.target_bp < split.target_bp for e in decision.effects)  # also one step
+    return (lowers or decision.next.direction == "home" or decision.why.code == TARGET) and split.target_bp > 0
 
 
 def _raises(decision: Decision, split: Split) -> bool:

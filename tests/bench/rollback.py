@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -29,7 +30,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.router import FakeRouter
 from tests.fakes.store import MemoryStore
 from tests.rollouts import GUARDRAILS
-from tests.sim.histories import history, phases
+from tests.sim.histories import DAY_S, history, phases
 from tests.sim.traffic import Behaviour
 from tests.sim.world import SOURCE, World
 
@@ -46,7 +47,7 @@ PROMISED = ("errors_5pct", "latency_x2")
 LONGEST_S = 1_800.0
 """A fault that is not home by then is told as not found in that time."""
 CELLS = 1_000
-SEEDS = 20
+SEEDS_PER_RUN = 5
 FIELDS = (
     "fault_to_zero_p98_s",
     "fault_to_zero_real_p98_s",
@@ -134,18 +135,29 @@ def guard(runs: int) -> Row:
 
 
 def seeds(runs: int) -> Row:
-    """Made-up histories per second of one core; what broke, and what a router without fencing takes."""
-    count = max(2, min(runs, SEEDS))
-    began = time.process_time()
-    lived = [history(seed) for seed in range(count)]
-    took = time.process_time() - began
-    unfenced = sum(history(seed, fenced=False)[1].stale_accepted() for seed in range(5, 5 + max(2, count // 4)))
+    """Made-up histories per second of one core, in all and by how many cells move; what broke, and what a router without fencing takes."""
+    count = SEEDS_PER_RUN * runs
+    busy, lived = Counter[int](), Counter[int]()
+    violations = stale = ticks = 0
+    days = 0.0
+    for seed in range(count):
+        began = time.process_time()
+        broken, checks, world = history(seed)
+        busy[len(world.cells)] += time.process_time() - began  # type: ignore[assignment]
+        lived[len(world.cells)] += 1
+        violations += len(broken)
+        stale += checks.stale_accepted()
+        ticks += world.ticks
+        days += world.t / DAY_S
     return {
         "seeds": count,
-        "seeds_per_second": round(count / took, 2),
-        "invariant_violations": sum(len(broken) for broken, _, _ in lived),
-        "stale_accepted": sum(checks.stale_accepted() for _, checks, _ in lived),
-        "stale_accepted_unfenced": unfenced,
+        "seeds_per_second": round(count / sum(busy.values()), 2),
+        **{f"seeds_per_second_{n}_cells": round(lived[n] / busy[n], 2) for n in sorted(lived)},
+        "days_per_seed": round(days / count, 2),
+        "ticks_per_seed": round(ticks / count, 1),
+        "invariant_violations": violations,
+        "stale_accepted": stale,
+        "stale_accepted_unfenced": sum(history(seed, fenced=False)[1].stale_accepted() for seed in range(max(40, count // 5))),
     }
 
 

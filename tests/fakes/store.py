@@ -34,13 +34,15 @@ class MemoryStore:
     def __init__(self, now: Callable[[], Instant] = lambda: START, *, copies: bool = True) -> None:
         self._now = now
         self._copy: Callable[[Rollout], Rollout] = _copy if copies else lambda r: r
+        self._encoded: Callable[[object], object] = canonical if copies else lambda v: v
+        self._decoded: Callable[[type[Any], Any], Any] = decode if copies else lambda _, v: v
         self._leases: dict[str, tuple[str, int, Instant]] = {}
         self._rollouts: dict[CellId, list[Rollout]] = {}
         self._look_at: dict[CellId, Instant] = {}
         self._orders: dict[CellId, list[Order]] = {}
         self._chains: dict[CellId | None, list[Event]] = {}
         self._anchored: dict[CellId, int] = {}
-        self._values: dict[tuple[str, str], bytes] = {}
+        self._values: dict[tuple[str, str], object] = {}
         self._looks: list[LookRow] = []
         self.down = False
 
@@ -103,8 +105,11 @@ class MemoryStore:
 
     def load(self, c: CellId) -> Rollout | None:
         self._check()
-        past = self._rollouts.get(c)
-        return dataclasses.replace(self._copy(past[-1]), orders=tuple(self._orders.get(c, ()))) if past else None
+        past, orders = self._rollouts.get(c), tuple(self._orders.get(c, ()))
+        if not past:
+            return None
+        kept = self._copy(past[-1])
+        return dataclasses.replace(kept, orders=orders) if orders else kept
 
     def history(self, c: CellId) -> tuple[Rollout, ...]:
         self._check()
@@ -115,9 +120,9 @@ class MemoryStore:
         if not self._is_writer(lease):
             return self._lost(lease)
         orders = self._orders.setdefault(after.cell, [])
-        for order in (Counter(before.orders) - Counter(after.orders)).elements():
+        for order in (Counter(before.orders) - Counter(after.orders)).elements() if before.orders else ():
             orders.remove(order)
-        self._rollouts[after.cell][-1] = self._copy(dataclasses.replace(after, orders=()))
+        self._rollouts[after.cell][-1] = self._copy(dataclasses.replace(after, orders=()) if after.orders else after)
         wait = timedelta(0) if len(orders) > len(after.orders) else min(look_again, LONGEST)
         self._look_at[after.cell] = self._now() + wait
         self.append(events)
@@ -165,19 +170,19 @@ class MemoryStore:
         self._check()
         key = (type(value).__name__.lower(), id_)
         self._values.pop(key, None)
-        self._values[key] = canonical(value)
+        self._values[key] = self._encoded(value)
 
     def get(self, kind: type[R], id_: str) -> R | None:
         self._check()
         body = self._values.get((kind.__name__.lower(), id_))
-        return None if body is None else decode(kind, body)
+        return None if body is None else self._decoded(kind, body)
 
     def newest(self, kind: type[R]) -> R | None:
         return (self.all(kind) or (None,))[-1]
 
     def all(self, kind: type[R]) -> tuple[R, ...]:
         self._check()
-        return tuple(decode(kind, body) for (name, _), body in self._values.items() if name == kind.__name__.lower())
+        return tuple(self._decoded(kind, body) for (name, _), body in self._values.items() if name == kind.__name__.lower())
 
     def add(self, row: LookRow) -> None:
         self._check()

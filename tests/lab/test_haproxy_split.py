@@ -209,6 +209,22 @@ def test_a_dead_source_keeps_the_cap_and_a_dead_target_is_answered_by_the_source
     assert (served.baseline, served.canary) == (200, 0)
 
 
+@pytest.mark.slow
+def test_a_source_killed_at_any_weight_sends_nobody_more_to_the_target(own: Rig) -> None:
+    keys = [f"k{n}" for n in range(300)]
+    for token, weight_bp in enumerate((100, 500, 1_000, 2_500, 5_000), start=1):
+        own.healthy()
+        put(own.router(), weight_bp, token=token)
+        on_target = {key for key, side in own.split(keys).items() if side == "c"}
+        for name in ("b1", "b2"):
+            own.backends[CELL][name].stop()
+        until(lambda: own.status(CELL)["b1"][0] == own.status(CELL)["b2"][0] == "DOWN", "the source is DOWN")
+        answers = {key: own.ask(key=key).status for key in keys}
+        assert {key for key, status in answers.items() if status == 200} == on_target, f"at {weight_bp} bp"
+        for name in ("b1", "b2"):
+            own.backends[CELL][name].start()
+
+
 def _load(own: Rig, n: int, stop: threading.Event, statuses: list[int]) -> None:
     link = http.client.HTTPConnection("127.0.0.1", own.port, timeout=10)
     i = 0

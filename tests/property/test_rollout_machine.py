@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from fleetctl.domain.canonical import canonical, decode
 from fleetctl.domain.evidence import Verdict
+from fleetctl.domain.identity import ArmsIdentity, Identity
 from fleetctl.domain.people import Signal
 from fleetctl.domain.rollout import Freeze, Rollout, SetSplit
 from fleetctl.domain.workload import Lane
@@ -25,6 +26,7 @@ READY = st.sampled_from([1.0, 1.0, 1.0, None, 0.5, 0.0])
 ORDERS = st.sampled_from(["promote", "pause", "resume", "abort", "rollback", "fallback", "retry", "advance"])
 
 
+SERVED = Identity(model="m", weights="w1")
 RAISES: Counter[str] = Counter()
 """How often the machine saw a raise out of each phase: a machine that never raises proves nothing."""
 
@@ -36,7 +38,7 @@ class RolloutMachine(RuleBasedStateMachine):
     def begin(self, shadow: bool, accepted: bool, until: str) -> None:
         lane = Lane(kind="accepted", reason="test", actor=PERSON) if accepted else Lane()
         self.r: Rollout = rollout(spec(shadow=shadow, lane=lane), until=until)  # type: ignore[arg-type]
-        self.now, self.bp = T0, 0
+        self.now, self.bp, self.weights = T0, 0, "w1"
 
     @rule(looks=st.integers(1, 12), seconds=st.integers(3, 30), source=READY, target_side=READY)
     def calm(self, looks: int, seconds: int, source: float | None, target_side: float | None) -> None:
@@ -68,6 +70,13 @@ class RolloutMachine(RuleBasedStateMachine):
             assert self.bp <= before, "nobody more is sent away from a source, or to a target, that goes"
         if not source_goes and source in (None, 1.0) and not self.r.ended:
             assert self.bp == 0, "customers are off a target before it goes"
+
+    @rule(weights=st.sampled_from(["w1", "w2"]), looks=st.integers(1, 3))
+    def revision_changes(self, weights: str, looks: int) -> None:
+        """An arm serves another revision, or the old one again; both say so."""
+        self.weights = weights
+        for _ in range(looks):
+            self._tick(5, verdicts=("PASS", "PASS", "PASS"), source_ready=1.0, target_ready=1.0)
 
     @rule(seconds=st.integers(1, 90))
     def weight_is_lost(self, seconds: int) -> None:
@@ -103,6 +112,7 @@ class RolloutMachine(RuleBasedStateMachine):
         given = given if self.r.settled_at is not None else ()
         arms = evidence(self.now, canary=self.bp // 10, baseline=(10_000 - self.bp) // 10, state=state, baseline_state=other)  # type: ignore[arg-type]
         world |= {"mark": None} if blind else {}
+        world |= {"identity": ArmsIdentity(baseline=SERVED, canary=replace(SERVED, weights=self.weights), at=self.now)}
         seen = seeing(self.now, self.bp, given, None if gone or self.bp == 0 else arms, **world)
         before = replace(self.r, orders=tuple(order(o, self.now) for o in orders))  # type: ignore[arg-type]
         d = decide(before, seen, self.now)
@@ -114,7 +124,12 @@ class RolloutMachine(RuleBasedStateMachine):
         assert not (blind and self.r.settled_at is None and d.next.settled_at is not None), (
             "no step begins without a place for its evidence"
         )
-        assert d.look_again > timedelta(0)
+        lowered = [e.target_bp for e in sets if e.target_bp < self.bp]
+        if lowered and seen.source_ready is not None:
+            assert lowered[0] >= min(self.bp, round((1 - seen.source_ready) * 10_000)), "no more go home than the source can take"
+        assert timedelta(0) < d.look_again <= timedelta(hours=1), "every wait ends with a look"
+        if d.next.settled_at is not None and not d.next.ended:
+            assert d.next.deadline is not None, "every step has a deadline"
         assert decode(Rollout, canonical(d.next)) == d.next
         self.r = d.next
 
@@ -133,6 +148,8 @@ class RolloutMachine(RuleBasedStateMachine):
             assert before.latched is None
             assert not any(v.kind == "FAIL" for v in verdicts)
             assert sets[0].target_bp <= before.spec.cap_bp
+            if sets[0].target_bp > 9_500:
+                assert before.phase in ("soak", "complete"), "until soak is over 5 % are held back"
         if any(o in ("abort", "fallback") for o in orders) and before.ended in ("", "complete"):
             assert after.direction == "home"
         if before.latched is not None:
@@ -144,13 +161,33 @@ class RolloutMachine(RuleBasedStateMachine):
         for effect in sets:
             self.bp = effect.target_bp
 
+    def teardown(self) -> None:
+        """Every wait has an exit: where all is well again, a person's abort ends it at once, and their word brings it to its end."""
+        if not hasattr(self, "r") or self._is_over():
+            return
+        stands = (self.r, self.bp, self.now)
+        self._tick(1, verdicts=(), orders=["abort"], source_ready=1.0)
+        for _ in range(2):
+            self._tick(1, verdicts=(), source_ready=1.0)
+        assert self._is_over(), "an abort wins in every state"
+        self.r, self.bp, self.now = stands
+        for n in range(60):
+            orders = ["resume", "promote", "advance"] if n % 3 == 0 else []
+            self._tick(15, verdicts=("PASS", "PASS", "PASS"), orders=orders, source_ready=1.0, target_ready=1.0)
+            if self._is_over():
+                return
+        raise AssertionError(f"stuck: {self.r}")
+
+    def _is_over(self) -> bool:
+        return bool(self.r.ended)
+
     @invariant()
     def weights_are_possible(self) -> None:
         if hasattr(self, "r"):
             assert 0 <= self.bp <= self.r.spec.cap_bp
 
 
-RolloutMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+RolloutMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 TestRolloutMachine = RolloutMachine.TestCase
 
 

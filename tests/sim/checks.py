@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fleetctl.domain.ids import CellId
-from fleetctl.rollout.decide import BROKEN_STATES
+from fleetctl.domain.rollout import Rollout
+from fleetctl.rollout.decide import PROVIDER_CELLS
 from tests.sim.faults import Faults
 from tests.sim.world import LEAST, PINNED, World, Written
 
@@ -14,6 +15,12 @@ HOME_WITHIN_S = 30.0
 NOTICED_WITHIN_S = 300.0
 """A target that is twice as slow or fails 8 % is found in that time at half of 60 requests a second, holds and lost evidence included."""
 HALF_BP = 5_000
+ABLE_S = 200.0
+"""A weight's lease is 180 s: whoever could tick for so long has renewed it."""
+LOST_WITHIN_S = 210.0
+"""From the loss of a cell's evidence to weight 0: 120 s by the rule, the rest for a holder that is stopped."""
+STALE_PROOF_S = 15.0
+"""Good answers of the last 10 s prove a source; one that is dead for longer is proven by nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +76,43 @@ class Checks:
             self._say("P2", f"a stale write was taken: {what} after token {w.token_before}")
         if w.split.target_bp > w.split.cap_bp or w.split.target_bp > self.world.spec.cap_bp:
             self._say("P5", f"above the cap: {what}")
-        if w.split.target_bp <= w.was_bp:
-            return
+        if w.split.target_bp > w.was_bp:
+            self._raise(w, what)
+        elif w.by == "guard":
+            if w.world["able_s"] > ABLE_S:
+                self._say(
+                    "P9", f"the guard took {w.cell} home though a controller, store and router were there for {w.world['able_s']:.0f} s"
+                )
+        elif w.by != "fallback" and w.world["dead_s"] > STALE_PROOF_S and not w.world["resumed"]:
+            self._say("P3", f"customers were sent to a source that is dead for {w.world['dead_s']:.0f} s: {what}")
+
+    def _raise(self, w: Written, what: str) -> None:
+        r, phases = w.world["rollout"], self.world.spec.phases
         if w.world["frozen"] and not w.world["resumed"]:
             self._say("P10", f"raised in a freeze window: {what}")
-        if w.world["resumed"]:
+        if w.world["resumed"] or r is None:
             return  # what it had seen before it was stopped is old; that nobody followed it is what the token proves
+        if r.direction == "home" or r.latched is not None:
+            self._say("P3", f"raised on the way home: {what}")
+        if w.split.target_bp > phases[min(r.step + 1, len(phases) - 1)].weight_bp:
+            self._say("P10", f"a step was passed over: {what} from {r.phase}")
         if w.world["source"] < 1.0 or w.world["target"] < 1.0:
-            self._say("P9", f"raised while a replica was away: {what}, {w.world}")
-        if w.was_bp > 0 and (w.world["blind"] or set(w.world["forced"]) & BROKEN_STATES):
-            self._say("P7", f"raised without evidence: {what}, {w.world}")
+            self._say("P9", f"raised while a replica was away: {what}, source {w.world['source']}, target {w.world['target']}")
+        if w.was_bp > 0 and (w.world["blind"] or w.world["forced"]):
+            self._say("P7", f"raised without evidence: {what}, {w.world['forced']}")
+        if w.was_bp > 0 and not any(c == w.cell and kind == "promote" for _, c, kind in self.world.orders):
+            self._earned(w, r, what)
+
+    def _earned(self, w: Written, r: Rollout, what: str) -> None:
+        """Nobody promoted this cell: its step has seen enough customers for long enough."""
+        stood = w.at - (r.settled_at - self.world.began).total_seconds() if r.settled_at is not None else 0.0
+        if stood < self.world.spec.phases[r.step].bake.total_seconds():
+            self._say("P7", f"raised before its bake time is over: {what} after {stood:.0f} s of {r.phase}")
+        if w.world["canary_n"] < r.spec.min_canary_requests:
+            self._say("P7", f"raised on {w.world['canary_n']} canary requests: {what}")
 
     def _cell(self, c: CellId) -> None:
-        r = self.world.store.load(c)
+        r = self.world.rollout(c)
         if r is None:
             return
         shown = self.world.target.splits[c].target_bp
@@ -92,6 +123,9 @@ class Checks:
             return
         if r.ended in ("", "complete") and r.direction == "forward" and shown > 0 and self.world.hands.minimum["asg"] < PINNED:
             self._say("P6", f"{c} has {shown} bp on the target and the source's minimum is {self.world.hands.minimum['asg']}")
+        if not r.ended and len(self.world.cells) < PROVIDER_CELLS and self.world.lost_s[c] > LOST_WITHIN_S:
+            self._say("P7", f"{c} has no evidence for {self.world.lost_s[c]:.0f} s and {shown} bp are on the target")
+            self.world.lost_s[c] = 0.0
         if r.direction == "home" or r.latched is not None:
             since = self._going_home.setdefault(c, self.world.able_s[c])
             if shown > 0 and self.world.able_s[c] - since > HOME_WITHIN_S:
@@ -102,8 +136,10 @@ class Checks:
 
     def at_the_end(self, faults: Faults) -> None:
         """Check that every cell came to an end that its history explains, once all was well again for long."""
+        for at, c in self.world.refused:
+            self._say("P1", f"{c} is home and its retry at {at:.0f} s was refused")
         for c in self.world.cells:
-            r = self.world.store.load(c)
+            r = self.world.rollout(c)
             assert r is not None
             shown = self.world.target.splits[c].target_bp
             if not r.ended:
@@ -112,7 +148,7 @@ class Checks:
                 self._say("P1", f"{c} is complete with {shown} bp on the target")
             elif r.ended == "complete" and c in faults.regressed and self._exposed_s(c, faults.regressed[c][0]) > NOTICED_WITHIN_S:
                 self._say("P4", f"{c} is complete though its target was {faults.regressed[c][1]}")
-            elif r.ended == "rolled_back" and c not in faults.regressed and r.latched is not None:
+            elif r.ended == "rolled_back" and c not in faults.regressed and c not in faults.died and r.latched is not None:
                 self.false_rollbacks.append(f"{c} at {self.world.t:.0f} s: {r.latched.guardrail}")
         if not any(b.promise == "P1" for b in self.broken):
             self._minimum()
@@ -120,7 +156,7 @@ class Checks:
 
     def _minimum(self) -> None:
         """The source's minimum is what it was, or held for a cell that is complete; raised once more than given back only then."""
-        ends = [r.ended for c in self.world.cells if (r := self.world.store.load(c)) is not None]
+        ends = [r.ended for c in self.world.cells if (r := self.world.rollout(c)) is not None]
         is_held = "complete" in ends
         least, wanted = self.world.hands.minimum["asg"], PINNED if is_held else LEAST
         if least != wanted:

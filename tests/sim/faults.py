@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from fleetctl.domain.evidence import ARMS, Arm
 from fleetctl.domain.fleet import FreezeWindow
 from fleetctl.domain.ids import CellId
-from tests.sim.traffic import Behaviour
+from fleetctl.domain.rollout import OrderKind
+from tests.fakes.router import Target
+from tests.sim.parts import JumpedClock
+from tests.sim.stores import Kept
+from tests.sim.traffic import Behaviour, CountedTraffic
 from tests.sim.world import SOURCE, TARGET, Controller, World
 
 STATES = ("nan", "down", "mislabelled", "same_series", "reset", "stale", "empty")
+HOMEWARD: tuple[OrderKind, ...] = ("abort", "fallback", "rollback")
 ORDERS = ("pause", "resume", "abort", "rollback", "fallback", "promote", "advance", "retry")
 
 
@@ -29,22 +34,39 @@ class Faults:
     """The history of one seed: drawn once, played by time.
 
     Args:
-        until: seconds from the beginning in which faults begin; all but regressions have ended 250 s after it.
+        until: seconds from the beginning in which faults begin; all but regressions have ended two hours after it.
+        steps: seconds from the beginning at which steps change if nothing is in their way: most faults come around one of them.
     """
 
-    def __init__(self, world: World, until: float, how_many: int) -> None:
+    def __init__(self, world: World, until: float, how_many: int, steps: Sequence[float]) -> None:
         self.world, self.random = world, world.random
+        self._until, self._steps = until, steps
         self.regressed: dict[CellId, tuple[float, str]] = {}
+        self.died: set[CellId] = set()
         self.ordered: list[tuple[float, CellId, str]] = []
         self.plan: list[Happening] = []
         kinds = [self._router, self._store, self._evidence, self._state, self._replicas, self._kill, self._stop, self._freeze, self._order]
-        weights = [2, 2, 2, 3, 4, 4, 4, 1, 4]
+        kinds += [self._cornered]
+        weights = [2, 2, 2, 3, 4, 4, 4, 1, 4, 1]
         for _ in range(how_many):
-            at = self.random.uniform(0, until)
-            self.random.choices(kinds, weights)[0](at)
+            self.random.choices(kinds, weights)[0](self._moment())
         for c in world.cells:
             if self.random.random() < 0.4:
-                self._regression(c, self.random.uniform(0, until))
+                self._regression(c, self._moment())
+        self.plan.sort(key=lambda h: h.at)
+
+    def add_clock_jumps(self, how_many: int) -> None:
+        """Let a controller's clock jump by up to an hour, forward or back, and come right again."""
+        for _ in range(how_many):
+            at, ahead = self._moment(), timedelta(seconds=self.random.choice([-3_600, -200, -30, 30, 200, 3_600]))
+            k = self.random.choice(self.world.controllers)
+
+            def begin(k: Controller = k, ahead: timedelta = ahead) -> None:
+                self.world.stir()
+                k.clock = JumpedClock(self.world.clock, ahead)
+
+            self._add(at, f"the clock of {k.name} jumps by {ahead.total_seconds():.0f} s", begin)
+            self._add(at + self._span(), f"the clock of {k.name} is right", lambda k=k: setattr(k, "clock", None))  # type: ignore[misc]
         self.plan.sort(key=lambda h: h.at)
 
     def play(self) -> None:
@@ -56,22 +78,32 @@ class Faults:
     def _add(self, at: float, text: str, act: Callable[[], None]) -> None:
         self.plan.append(Happening(at, text, act))
 
+    def _set(self, part: Target | Kept | CountedTraffic, is_down: bool) -> None:
+        self.world.stir()
+        part.down = is_down
+
     def _cell(self) -> CellId:
         return self.random.choice(self.world.cells)
 
+    def _moment(self) -> float:
+        """Return when something begins: around a step, or at any time."""
+        if self.random.random() < 0.75:
+            return max(0.0, self.random.choice(self._steps) + self.random.uniform(-30, 240))
+        return self.random.uniform(0, self._until)
+
     def _span(self) -> float:
-        return self.random.choice([3.0, 12.0, 40.0, 110.0, 250.0])
+        return self.random.choice([3.0, 12.0, 40.0, 40.0, 110.0, 110.0, 250.0, 250.0, 7_200.0])
 
     def _router(self, at: float) -> None:
         def down(is_: bool) -> Callable[[], None]:
-            return lambda: setattr(self.world.target, "down", is_)
+            return lambda: self._set(self.world.target, is_)
 
         self._add(at, "router down", down(True))
         self._add(at + self._span(), "router up", down(False))
 
     def _store(self, at: float) -> None:
         def down(is_: bool) -> Callable[[], None]:
-            return lambda: setattr(self.world.store, "down", is_)
+            return lambda: self._set(self.world.store, is_)
 
         self._add(at, "store down", down(True))
         if self.random.random() < 0.3:
@@ -91,7 +123,7 @@ class Faults:
 
     def _evidence(self, at: float) -> None:
         def down(is_: bool) -> Callable[[], None]:
-            return lambda: setattr(self.world.traffic, "down", is_)
+            return lambda: self._set(self.world.traffic, is_)
 
         self._add(at, "evidence down", down(True))
         self._add(at + self._span(), "evidence up", down(False))
@@ -101,9 +133,11 @@ class Faults:
         arms: tuple[Arm, ...] = self.random.choice([ARMS, ("canary",), ("baseline",)])
 
         def begin() -> None:
+            self.world.stir(c)
             self.world.traffic.forced.update({(c, a): state for a in arms})  # type: ignore[misc]
 
         def end() -> None:
+            self.world.stir(c)
             for a in arms:
                 self.world.traffic.forced.pop((c, a), None)
 
@@ -112,10 +146,24 @@ class Faults:
 
     def _replicas(self, at: float) -> None:
         c, pool, share = self._cell(), self.random.choice([SOURCE, TARGET]), self.random.choice([0.0, 0.5, 0.75])
-        self._add(at, f"{c}: {share:.0%} of {pool} answers", lambda: self.world.ready.__setitem__((pool, c), share))
-        self._add(at + self._span(), f"{c}: all of {pool} answers", lambda: self.world.ready.__setitem__((pool, c), 1.0))
+
+        def begin() -> None:
+            if pool == TARGET and not share:
+                self.died.add(c)
+            self.world.set_ready(pool, c, share)
+
+        self._add(at, f"{c}: {share:.0%} of {pool} answers", begin)
+        self._add(at + self._span(), f"{c}: all of {pool} answers", lambda: self.world.set_ready(pool, c, 1.0))
+
+    def _cornered(self, at: float) -> None:
+        """The source is gone, and its cell is ordered home."""
+        c, kind = self._cell(), self.random.choice(HOMEWARD)
+        self._add(at, f"{c}: nobody answers on {SOURCE}", lambda: self.world.set_ready(SOURCE, c, 0.0))
+        self._add(at + 25, f"order {kind} {c}", lambda: None if self.world.store.down else self.world.order(c, kind))
+        self._add(at + 25 + self.random.uniform(20, 90), f"{c}: all of {SOURCE} answers", lambda: self.world.set_ready(SOURCE, c, 1.0))
 
     def _trap(self, stops_for: float) -> None:
+        self.world.stir()
         k: Controller = self.random.choice(self.world.controllers)
         k.stops_for, k.after = stops_for, self.random.random() < 0.5
         k.trap_on = self.random.choice(["", "set", "set", "record", "fence"])
@@ -153,6 +201,7 @@ class Faults:
         )
 
         def begin() -> None:
+            self.world.stir(c, unseen=True)
             self.world.traffic.behaviour[c, "canary"] = worse
             self.regressed[c] = (self.world.t, text)
 

@@ -4,48 +4,102 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import accumulate
+from random import Random
 
 from fleetctl.domain.fleet import PhaseSpec
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.rollout import RolloutSpec
+from tests.fakes.clock import FakeClock
 from tests.rollouts import GUARDRAILS, spec
 from tests.sim.checks import Broken, Checks, Stopped
 from tests.sim.faults import Faults
+from tests.sim.stores import in_a_file, in_memory
 from tests.sim.world import SOURCE, TARGET, World
 
-FAULTS_S = 900.0
-QUIET_S = 3_600.0
-"""How long all is well at the end, with a person who resumes, promotes and reconciles every ten minutes."""
+DAY_S = 86_400.0
+QUIET_S = 14 * DAY_S
+"""How long all is well at the end at most, with a person who comes by, resumes, promotes and reconciles."""
+WEIGHTED = ("canary", "ramp", "full", "soak")
+BAKES = {"quick": (120.0, 120.0, 180.0), "slow": (1_800.0, 7_200.0, 21_600.0)}
+"""Seconds of canary, ramp and full. Soak takes one to three days."""
 
 
-def phases() -> RolloutSpec:
-    """Return preflight, 10 %, 50 %, 95 %, soak, 100 %, with bakes of minutes."""
-    bakes = {"canary": 120, "ramp": 120, "full": 180, "soak": 600}
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What sort of history a seed is: how many cells move side by side, and how long steps bake."""
+
+    cells: int
+    bakes: str
+    soak_s: float
+    in_a_file: bool = False
+
+    def __str__(self) -> str:
+        where = "file" if self.in_a_file else "memory"
+        return f"{self.cells} cell(s), {self.bakes} steps, soak of {self.soak_s / DAY_S:.1f} days, store in {where}"
+
+
+def kind_of(seed: int) -> Kind:
+    """Return the sort of a seed."""
+    chance = Random(f"kind {seed}")
+    return Kind(
+        cells=chance.choices((1, 2, 3), (0.8, 0.1, 0.1))[0],
+        bakes=chance.choice(tuple(BAKES)),
+        soak_s=chance.uniform(1, 3) * DAY_S,
+    )
+
+
+def phases(bakes: str = "quick", soak_s: float = 600.0) -> RolloutSpec:
+    """Return preflight, 10 %, 50 %, 95 %, soak, 100 %, with bakes of minutes or hours."""
+    times = dict(zip(WEIGHTED, (*BAKES[bakes], soak_s), strict=True))
     made = spec()
     steps: tuple[PhaseSpec, ...] = tuple(
-        replace(p, bake=timedelta(seconds=bakes.get(p.phase, 0)), guardrails=GUARDRAILS if p.weight_bp else ()) for p in made.phases
+        replace(p, bake=timedelta(seconds=times.get(p.phase, 0)), guardrails=GUARDRAILS if p.weight_bp else ()) for p in made.phases
     )
-    return replace(made, source=SOURCE, target=TARGET, phases=steps, step_deadline=timedelta(minutes=20), warm_up=timedelta(seconds=10))
+    deadline = timedelta(minutes=20) if bakes == "quick" else timedelta(hours=4)
+    return replace(made, source=SOURCE, target=TARGET, phases=steps, step_deadline=deadline, warm_up=timedelta(seconds=10))
+
+
+def steps_of(made: RolloutSpec) -> tuple[float, ...]:
+    """Return the seconds from the beginning at which steps change if nothing is in their way."""
+    at = 32.0 + made.warm_up.total_seconds()
+    return tuple(accumulate((p.bake.total_seconds() + 1 for p in made.phases if p.weight_bp), initial=at))
 
 
 def history(
-    seed: int, *, fenced: bool = True, wanted: str = "", tell: bool = False, kills_holds: bool = False
+    seed: int,
+    *,
+    fenced: bool = True,
+    wanted: str = "",
+    tell: bool = False,
+    kills_holds: bool = False,
+    jumps: bool = True,
+    kind: Kind | None = None,
+    clock_jumps: int = 0,
 ) -> tuple[list[Broken], Checks, World]:
     """Live through one seed and return what broke; it ends at the first breach of the promise `wanted`.
 
     Args:
         kills_holds: controllers are also killed in the middle of pinning and giving back the source's minimum.
+        jumps: False makes every look, also those of calm stretches.
+        clock_jumps: how often a controller's own clock is wrong for a while.
     """
-    world = World(seed, phases(), fenced=fenced)
-    world.kills_holds = kills_holds
-    checks = Checks(world, fenced=fenced, wanted=wanted)
-    faults = Faults(world, FAULTS_S, how_many=world.random.randint(3, 14))
-    with suppress(Stopped):
-        _live(world, checks, faults)
-    if tell:
-        _tell(world, faults)
+    kind = kind or kind_of(seed)
+    clock, made = FakeClock(), phases(kind.bakes, kind.soak_s)
+    with (in_a_file if kind.in_a_file else in_memory)(clock.now) as store:
+        world = World(seed, made, kind.cells, fenced=fenced, jumps=jumps, clock=clock, store=store)
+        world.kills_holds = kills_holds
+        checks = Checks(world, fenced=fenced, wanted=wanted)
+        steps = steps_of(made)
+        faults = Faults(world, steps[-1], world.random.randint(2, 4) + 2 * kind.cells, steps)
+        faults.add_clock_jumps(clock_jumps)
+        with suppress(Stopped):
+            _live(world, checks, faults)
+        if tell:
+            print(f"seed {seed}: {kind}")
+            _tell(world, faults)
     return checks.broken, checks, world
 
 
@@ -57,19 +111,21 @@ def _live(world: World, checks: Checks, faults: Faults) -> None:
     for k in world.controllers:
         k.trap = None
     world.freeze = ()
-    while world.t < end + QUIET_S and any(not r.ended for c in world.cells if (r := world.store.load(c)) is not None):
-        world.run_until(world.t + 600)
+    rounds = 0
+    while world.t < end + QUIET_S and any(not r.ended for c in world.cells if (r := world.rollout(c)) is not None):
+        rounds += 1
+        world.run_until(world.t + 600 if rounds <= 3 else world.t + DAY_S / 4)
         world.reconcile()
         for c in world.cells:
             _help(world, c, is_bad=c in faults.regressed)
-    world.run_until(world.t + 5)
+    world.run_until(world.t + 15)
     checks.look()
     checks.at_the_end(faults)
 
 
 def _help(world: World, c: CellId, *, is_bad: bool) -> None:
     """What a person does who comes by: resume what is paused or held, decide what stays inconclusive, let it go on."""
-    r = world.store.load(c)
+    r = world.rollout(c)
     if r is None or r.ended:
         return
     if r.paused or r.hold_reason in ("foreign_write", "stale"):

@@ -8,41 +8,87 @@ from dataclasses import replace
 import pytest
 
 from fleetctl.domain.people import Reason
-from fleetctl.domain.rollout import Decision, Freeze, Observation, Order, Rollout
+from fleetctl.domain.rollout import Decision, Freeze, Observation, Order, Rollout, SetSplit
+from fleetctl.errors import FleetctlError
 from fleetctl.rollout import decide as rules
+from fleetctl.rollout import gates, lost
+from fleetctl.rollout.gates import Gate
+from fleetctl.usecases import migrate
 from fleetctl.usecases import tick as ticks
 from fleetctl.usecases.holds import KeptHolds
 from tests.fakes.clock import START
-from tests.sim.histories import history
+from tests.sim.histories import DAY_S, history, kind_of, phases
+from tests.sim.traffic import Behaviour
+from tests.sim.world import World
 
 pytestmark = pytest.mark.crash  # controllers are killed in their middle, if only made-up ones
-SEEDS = 12
+SEEDS = 1_000
+CHUNK = 125
+DAYS = 1.0
 
 
 def unbroken(first: int, count: int) -> None:
-    writes, false = 0, 0
+    """Live through seeds and hold that no promise broke, that they were about days, and that hardly any migration failed for nothing."""
+    writes, false, seconds, moved = 0, [], 0.0, 0
     for seed in range(first, first + count):
         broken, checks, world = history(seed)
         assert broken == [], f"seed {seed}: {broken[:3]}; its story: python -m tests.sim.histories {seed}"
         writes += len(world.written)
-        false += len(checks.false_rollbacks)
-    assert false <= max(1, round(0.01 * 3 * count)), "P4: at most one migration in a hundred is rolled back though its target is as good"
-    assert writes > 5 * count, "histories in which hardly anything moves prove nothing"
+        seconds += world.t
+        moved += len(world.cells)
+        false += [f"seed {seed}: {text}" for text in checks.false_rollbacks]
+    assert len(false) <= max(2, round(0.01 * moved)), f"P4: at most one migration in a hundred is rolled back for nothing: {false}"
+    assert writes > 4 * count, "histories in which hardly anything moves prove nothing"
+    assert seconds / count > DAYS * DAY_S, "a history is days of migration"
 
 
-def test_no_promise_breaks_in_any_history() -> None:
-    unbroken(0, SEEDS)
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_no_promise_breaks_in_a_thousand_histories(first: int) -> None:
+    unbroken(first, CHUNK)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("first", range(1_000, 2_000, 250))
-def test_no_promise_breaks_in_a_thousand_histories(first: int) -> None:
-    unbroken(first, 250)
+@pytest.mark.parametrize("first", range(SEEDS, 10 * SEEDS, 2 * CHUNK))
+def test_no_promise_breaks_in_ten_thousand_histories(first: int) -> None:
+    unbroken(first, 2 * CHUNK)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("count", [4, pytest.param(100, marks=pytest.mark.slow)])
+def test_no_promise_breaks_in_the_real_store(count: int) -> None:
+    for seed in range(20_000, 20_000 + count):
+        broken, _, _ = history(seed, kind=replace(kind_of(seed), in_a_file=True))
+        assert broken == [], f"seed {seed}: {broken[:3]}"
+
+
+def _stood(*, jumps: bool, regresses_at: float | None) -> World:
+    """Live through one cell's migration without a fault, but perhaps a regression."""
+    world = World(3, phases("quick", 3_700.0), cells=1, jumps=jumps)
+    world.begin()
+    if regresses_at is not None:
+        world.run_until(regresses_at)
+        world.stir(unseen=True)
+        world.traffic.behaviour[world.cells[0], "canary"] = Behaviour(slower=2.0)
+    world.run_until(6_000.0)
+    return world
+
+
+@pytest.mark.parametrize("regresses_at", [None, 100.0, 2_000.0])
+def test_looks_that_are_left_out_change_nothing(regresses_at: float | None) -> None:
+    """The same world with every look of production: the same weights and end, each no later than a look of soak after the other."""
+    jumped, every = (_stood(jumps=jumps, regresses_at=regresses_at) for jumps in (True, False))
+    stories = [[(w.split.target_bp, w.by) for w in world.written] for world in (jumped, every)]
+    assert stories[0] == stories[1]
+    ends = {r.ended for world in (jumped, every) if (r := world.rollout(world.cells[0])) is not None}
+    assert ends == {"complete" if regresses_at is None else "rolled_back"}
+    assert [w.at for w in jumped.written] == pytest.approx([w.at for w in every.written], abs=61.0)
+    assert jumped.ticks < every.ticks / (3 if regresses_at is None else 1)
 
 
 def test_the_sources_minimum_is_held_and_given_back_once_whoever_is_killed() -> None:
-    for seed in range(2_000, 2_004):
+    for seed in range(2_000, 2_020):
         broken, _, world = history(seed, kills_holds=True)
         assert broken == [], f"seed {seed}: {broken[:3]}"
         assert len(world.hands.writes) >= 1
@@ -55,9 +101,23 @@ def test_the_sources_minimum_comes_home_in_two_hundred_histories() -> None:
         assert history(seed, kills_holds=True)[0] == [], f"seed {seed}"
 
 
+WRITERS = ("P1", "P2", "P5", "P8", "P10", "P13")
+"""What holds whatever a controller takes for the time: how long it waits for something is another matter."""
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("count", [30, pytest.param(500, marks=pytest.mark.slow)])
+def test_a_controller_whose_clock_jumps_is_never_a_second_writer(count: int) -> None:
+    for seed in range(30_000, 30_000 + count):
+        broken = [b for b in history(seed, clock_jumps=4)[0] if b.promise in WRITERS]
+        assert broken == [], f"seed {seed}: {broken[:3]}"
+
+
+@pytest.mark.timeout(600)
 def test_a_router_without_fencing_takes_stale_writes() -> None:
-    assert sum(history(seed, fenced=False)[1].stale_accepted() for seed in (5, 6)) > 0
-    assert sum(history(seed)[1].stale_accepted() for seed in (5, 6)) == 0
+    first = next((seed for seed in range(200) if history(seed, fenced=False)[1].stale_accepted()), None)
+    assert first is not None, "with the fence off nothing stale was taken: then that none is with it on proves nothing"
+    assert history(first)[1].stale_accepted() == 0
 
 
 def _abort_that_leaves_the_weight(before: Callable[..., Rollout]) -> Callable[..., Rollout]:
@@ -73,31 +133,69 @@ def _stays(r: Rollout, seen: Observation) -> Decision:
     return rules._held(r, seen, why, seen.evidence.at if seen.evidence else START, page=False)
 
 
+def _most_to_the_target(before: Callable[..., Decision]) -> Callable[..., Decision]:
+    def go_home(r: Rollout, seen: Observation) -> Decision:
+        d = before(r, seen)
+        return replace(d, effects=tuple(SetSplit(target_bp=7_000) if isinstance(e, SetSplit) else e for e in d.effects))
+
+    return go_home
+
+
+def _next_but_one(before: Callable[..., Rollout]) -> Callable[..., Rollout]:
+    def enter(r: Rollout, step: int, now: object) -> Rollout:
+        return before(r, step + 1 if step > r.step and step + 1 < len(r.spec.phases) else step, now)
+
+    return enter
+
+
+def _refused(*_: object) -> int:
+    raise FleetctlError("rollout.not_ended", "planted")
+
+
+def _nan_passes(m: pytest.MonkeyPatch) -> None:
+    m.setattr(lost, "BROKEN_STATES", frozenset())
+    m.setattr(gates, "_not_passed", lambda *_: [])
+
+
 PLANTED: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "an abort that leaves the weight": (
         "P1",
         lambda m: m.setattr(rules, "_obey_one", _abort_that_leaves_the_weight(rules._obey_one)),
     ),
+    "a cell that went home and cannot be tried again": ("P1", lambda m: m.setattr(migrate, "retryable", _refused)),
+    "a rollout that never goes home": ("P3", lambda m: m.setattr(rules, "_go_home", _stays)),
+    "a rollback that sends most customers to the target": (
+        "P3",
+        lambda m: m.setattr(rules, "_go_home", _most_to_the_target(rules._go_home)),
+    ),
+    "a way home to a source without a replica": ("P3", lambda m: m.setattr(ticks, "_source_ready", lambda *_: 1.0)),
     "a FAIL that is not heard": ("P4", lambda m: m.setattr(rules, "_failure", lambda _: None)),
-    "a freeze window that is not seen": ("P10", lambda m: m.setattr(ticks, "open_window", lambda *_: Freeze())),
-    "a raise that asks nobody": ("P9", lambda m: m.setattr(rules, "_not_ready", lambda *_: None)),
-    "lost evidence that is not noticed": ("P7", lambda m: m.setattr(rules, "_lost", lambda *_: "")),
     "a minimum that nobody gives back": ("P6", lambda m: m.setattr(KeptHolds, "_drop", lambda *_: iter(()))),
     "a minimum that is given back too early": ("P6", lambda m: m.setattr(KeptHolds, "_is_home", KeptHolds._is_left)),
     "a minimum that is never pinned": ("P6", lambda m: m.setattr(KeptHolds, "pin", lambda *_: ())),
-    "a rollout that never goes home": ("P3", lambda m: m.setattr(rules, "_go_home", _stays)),
+    "lost evidence that is not noticed": ("P7", lambda m: m.setattr(rules, "lost_evidence", lambda *_: "")),
+    "a NaN that passes": ("P7", _nan_passes),
+    "a bake time that is not waited for": ("P7", lambda m: m.setattr(gates, "_bake", lambda _, why: Gate(open=True, why=why))),
+    "a raise that asks nobody": ("P9", lambda m: m.setattr(rules, "_not_ready", lambda *_: None)),
+    "a weight's lease that is not renewed": ("P9", lambda m: m.setattr(rules, "_renewal", lambda *_: ())),
+    "a freeze window that is not seen": ("P10", lambda m: m.setattr(ticks, "open_window", lambda *_: Freeze())),
+    "a step that is passed over": ("P7", lambda m: m.setattr(rules, "_enter", _next_but_one(rules._enter))),
 }
+"""Bugs, among them those that public tools have had (an abort that left the canary's weight, a rollback to a canary too small for it, a
+failed analysis that stopped nothing, a canary that could not be tried again, NaN and empty results as the user's own affair)."""
 
-
-CAUGHT_FROM = {"a FAIL that is not heard": 8, "lost evidence that is not noticed": 48}
+CAUGHT_FROM: dict[str, int] = {}
 """The first seed that notices a bug, where that is not an early one: the others are left out here."""
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_noticed(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     promise, plant = PLANTED[bug]
     plant(monkeypatch)
-    for seed in range(CAUGHT_FROM.get(bug, 0), 100):
-        if any(b.promise == promise for b in history(seed, wanted=promise)[0]):
+    for seed in range(CAUGHT_FROM.get(bug, 0), 400):
+        found = [b for b in history(seed, wanted=promise)[0] if b.promise == promise]
+        if found:
+            print(f"{bug}: seed {seed}: {found[0].promise}: {found[0].text}")
             return
     raise AssertionError(f"{bug} was not noticed in any history")

@@ -1,40 +1,46 @@
 """Simulator: days of migration of a few cells in a made-up world that breaks; the real tick, judge and rules, clock and network made up.
 
-One seed is one history. Controllers tick as the resident ticker and `migrate` do: one at a time by the cell's lease, killed or stopped
-in the middle of any call. The router keeps weights, tokens and leases, and its guard takes home what nobody renews.
+One seed is one history; time jumps over calm stretches (tests/sim/looks.py). Controllers tick as the resident ticker and `migrate` do: one
+at a time by the cell's lease, killed or stopped in the middle of any call. The router keeps weights, tokens and leases, and its guard takes
+home what nobody renews.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
 import numpy as np
 
 from fleetctl.analysis.judge import fresh
+from fleetctl.domain.evidence import Arm
 from fleetctl.domain.fleet import FreezeWindow
 from fleetctl.domain.ids import CellId, PlanId, PoolId, Token
 from fleetctl.domain.people import Actor
 from fleetctl.domain.rollout import Order, OrderKind, Rollout, RolloutSpec
-from fleetctl.domain.split import Applied, Readiness, Split, Stale
+from fleetctl.domain.split import Split
 from fleetctl.errors import FleetctlError, StoreUnavailable
+from fleetctl.rollout.lost import BROKEN_STATES
+from fleetctl.usecases import migrate
 from fleetctl.usecases.holds import KeptHolds
 from fleetctl.usecases.tick import TickPorts, TickSettings, tick
 from tests.fakes.clock import FakeClock
 from tests.fakes.hands import FakeHands
-from tests.fakes.router import FakeRouter, Target
+from tests.fakes.router import FakeRouter
 from tests.fakes.shadow import GivenShadow
 from tests.fakes.small import KeptNotices
 from tests.fakes.store import MemoryStore
+from tests.sim.looks import Looks
+from tests.sim.parts import JumpedClock, Prober, UnfencedRouter, Watched, WatchedTarget
+from tests.sim.stores import Kept
 from tests.sim.traffic import CountedTraffic
 
 SOURCE, TARGET = PoolId("nvidia"), PoolId("mi300x")
 PERSON = Actor(kind="person", name="ada")
 TTL = timedelta(seconds=15)
-LONGEST_STEP = 10.0
 LEAST, PINNED = 1, 4
 """The source's autoscaler keeps at least one machine; four are there when a migration begins."""
 
@@ -52,6 +58,7 @@ class Controller:
         stops_for: seconds; 0 kills it.
         after: the call is still carried out before it is killed.
         back_at: when a killed one is started again.
+        clock: its own, where that is wrong.
         hold_trap: calls about pinned minimums until it is killed in one, None where it is let be; swept_at: when it looked for such last.
     """
 
@@ -62,34 +69,12 @@ class Controller:
     stops_for: float = 0.0
     after: bool = False
     back_at: float = 0.0
+    clock: JumpedClock | None = None
     hold_trap: int | None = None
     holds: Any = None
     swept_at: float = 0.0
     is_stopped: bool = False
     was_stopped: bool = False
-
-
-class Watched:
-    """A port of one controller, through which every call may be its last."""
-
-    def __init__(self, of: Any, on_call: Callable[[str, Callable[[], Any]], Any]) -> None:
-        self._of, self._on_call = of, on_call
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._of, name)
-        if not callable(found):
-            return found
-        return lambda *a, **k: self._on_call(name, lambda: found(*a, **k))
-
-
-class Prober:
-    """Answers what the world says of each pool."""
-
-    def __init__(self, share: dict[tuple[PoolId, CellId], float]) -> None:
-        self.share = share
-
-    def ready(self, pool: PoolId, c: CellId) -> Readiness:
-        return Readiness(pool=pool, cell=c, ready=round(self.share.get((pool, c), 1.0) * 4), total=4, age_s=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,53 +90,36 @@ class Written:
     world: dict[str, Any] = field(default_factory=dict)
 
 
-class WatchedTarget(Target):
-    """The router's own state; every write goes by the monitor."""
-
-    def __init__(self, cells: tuple[CellId, ...], on_write: Callable[[Split, Split], None]) -> None:
-        super().__init__(cells)
-        standing = dict(self.splits)
-
-        class Splits(dict[CellId, Split]):
-            def __setitem__(self, c: CellId, s: Split) -> None:
-                before = self.get(c)
-                super().__setitem__(c, s)
-                if before is not None and before.target_bp != s.target_bp:
-                    on_write(before, s)
-
-        self.splits = Splits(standing)
-
-
-class UnfencedRouter(FakeRouter):
-    """The same router with fencing switched off: it takes whatever anybody writes. Only to prove that the checks can fail."""
-
-    def fence(self, c: CellId, token: Token) -> Split | Stale:
-        standing = self.read(c)
-        self.target.splits[c] = replace(standing, token=max(token, standing.token))
-        return self.target.splits[c]
-
-    def set(self, s: Split) -> Applied | Stale:
-        self.read(s.cell)
-        self.target.splits[s.cell] = s
-        return Applied(split=s)
-
-
 class World:
     """Cells, router, store, evidence and controllers of one seed.
 
     Args:
         cells: how many move side by side; of: their phases; fenced: False takes the router's token check away.
+        store: of record, by the world's clock, a new one in memory by default; jumps: leave out looks of calm stretches.
     """
 
-    def __init__(self, seed: int, of: RolloutSpec, cells: int = 3, *, fenced: bool = True, per_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        seed: int,
+        of: RolloutSpec,
+        cells: int = 3,
+        *,
+        fenced: bool = True,
+        per_s: float = 60.0,
+        jumps: bool = False,
+        clock: FakeClock | None = None,
+        store: Kept | None = None,
+    ) -> None:
         self.random, self.spec = Random(seed), of
         self.cells = tuple(CellId(f"cell-{n}") for n in range(cells))
-        self.clock = FakeClock()
+        self.clock = clock or FakeClock()
         self.began = self.clock.now()
-        self.store = MemoryStore(self.clock.now, copies=False)
+        self.store: Kept = store if store is not None else MemoryStore(self.clock.now, copies=False)
+        self.looks = Looks(self.cells, self.began, jumps=jumps)
         self.written: list[Written] = []
-        self.target = WatchedTarget(self.cells, self._wrote)
-        self.traffic = CountedTraffic(self.cells, self.clock.now(), np.random.default_rng(seed), per_s)
+        self.ticks = 0
+        self.target = WatchedTarget(self.cells, self._before_write, self._wrote)
+        self.traffic = CountedTraffic(self.cells, self.clock.now, self._weight_bp, np.random.default_rng(seed), per_s)
         self.ready: dict[tuple[PoolId, CellId], float] = {}
         self.prober = Prober(self.ready)
         self.shadow, self.notices = GivenShadow(), KeptNotices()
@@ -164,7 +132,11 @@ class World:
         self.by = ""
         self.at_work: Controller | None = None
         self.able_s: dict[CellId, float] = dict.fromkeys(self.cells, 0.0)
+        self.unable_at: dict[CellId, float] = dict.fromkeys(self.cells, 0.0)
+        self.lost_s: dict[CellId, float] = dict.fromkeys(self.cells, 0.0)
+        self.dead_since: dict[CellId, float] = {}
         self.marks: set[CellId] = set()
+        self.refused: list[tuple[float, CellId]] = []
         self.orders: list[tuple[float, CellId, OrderKind]] = []
         self.on_step: list[Callable[[], None]] = []
 
@@ -181,16 +153,24 @@ class World:
 
     def pass_time(self, seconds: float) -> None:
         """Let customers send requests and leases run out for so long; nobody ticks."""
-        while seconds > 1e-5:
-            step = min(seconds, LONGEST_STEP)
-            for c in self.cells:
-                if not self.target.down:
-                    self.traffic.serve(c, self.target.splits[c].target_bp, step)
-            self.clock.advance(timedelta(seconds=step))
-            self.traffic.at = self.clock.now()
+        end = self.clock.now() + timedelta(seconds=seconds)
+        while (now := self.clock.now()) < end:
+            self._renew_left_out(end)
+            lapses = (s.lease_until for s in self.target.splits.values() if s.target_bp and s.lease_until > now)
+            until = min(end, min(lapses, default=end))
+            self.clock.advance(until - now)
             self._guard()
-            self._count_able(step)
-            seconds -= step
+            self._count_able((until - now).total_seconds())
+
+    def _renew_left_out(self, end: datetime) -> None:
+        """Renew weights' leases as the looks would that are left out until then."""
+        if not self.looks.jumps or self.target.down or self.store.down or not any(self._is_alive(k) for k in self.controllers):
+            return
+        for c, s in self.target.splits.items():
+            look = self.looks.of[c]
+            least = end + self.spec.weight_lease / 2
+            if s.target_bp and s.lease_until < least and look.is_put_off(self.clock.now()):
+                self.target.splits[c] = replace(s, lease_until=least)
 
     def _guard(self) -> None:
         """The router's guard: a weight whose lease has lapsed goes home where the source is proven."""
@@ -200,12 +180,43 @@ class World:
             if s.target_bp and s.lease_until <= self.clock.now() and self.ready.get((SOURCE, c), 1.0) > 0:
                 self.by = "guard"
                 self.target.splits[c] = replace(s, target_bp=0)
+                self.looks.stir(c, self.clock.now(), unseen=False)
 
     def _count_able(self, seconds: float) -> None:
         alive = any(self._is_alive(k) for k in self.controllers)
         for c in self.cells:
             if alive and not self.target.down and not self.store.down and self.ready.get((SOURCE, c), 1.0) >= 1.0:
                 self.able_s[c] += seconds
+                self.lost_s[c] = self.lost_s[c] + seconds if self._is_lost(c) else 0.0
+            else:
+                self.unable_at[c] = self.t
+
+    def _is_lost(self, c: CellId) -> bool:
+        """Tell whether a cell has customers on the target and no evidence."""
+        broken = any(cell == c and state in BROKEN_STATES for (cell, _), state in self.traffic.forced.items())
+        return self.target.splits[c].target_bp > 0 and (self.traffic.down or broken)
+
+    # what happens -------------------------------------------------------------------------------------------------------
+
+    def stir(self, c: CellId | None = None, *, unseen: bool = False) -> None:
+        """Something happens to one cell, or to all: what customers sent until now is counted, and the next look comes soon."""
+        for cell in self.cells if c is None else (c,):
+            self.traffic.settle(cell)
+            self.looks.stir(cell, self.clock.now(), unseen=unseen)
+
+    def set_ready(self, pool: PoolId, c: CellId, share: float) -> None:
+        """Let a share of a pool's replicas answer; customers notice only where none does."""
+        self.stir(c, unseen=True)
+        self.ready[pool, c] = share
+        if pool == SOURCE and share:
+            self.dead_since.pop(c, None)
+        elif pool == SOURCE:
+            self.dead_since.setdefault(c, self.t)
+        arm: Arm = "canary" if pool == TARGET else "baseline"
+        (self.traffic.dead.discard if share else self.traffic.dead.add)((c, arm))
+
+    def _weight_bp(self, c: CellId) -> int | None:
+        return None if self.target.down else self.target.splits[c].target_bp
 
     # controllers --------------------------------------------------------------------------------------------------------
 
@@ -242,7 +253,7 @@ class World:
         return TickPorts(
             store=store,
             trail=self.store,
-            clock=self.clock,
+            clock=k.clock or self.clock,
             notifier=self.notices,
             holds=self._holds(k),
             router=lambda _: router,
@@ -289,21 +300,37 @@ class World:
             self._sweep(k)
             due = self.store.due(100)
         except StoreUnavailable:
+            self._no_store()
             return
         except Killed:
             self._kill(k)
             return
         for c in due:
+            if not self.looks.is_due(c, self.clock.now()):
+                continue
             self.at_work, k.was_stopped = k, False
+            self.ticks += 1
             try:
-                tick(c, self._ports(k), TickSettings(holder=k.name, ttl=TTL, freeze=self.freeze))
+                before = self.target.splits[c]
+                result = tick(c, self._ports(k), TickSettings(holder=k.name, ttl=TTL, freeze=self.freeze))
+                after, now = self.target.splits[c], self.clock.now()
+                renewed = after.target_bp == before.target_bp > 0 and after.lease_until > before.lease_until
+                lapses = after.lease_until if after.target_bp else now
+                self.looks.ticked(c, result, now, self.freeze, renewed=renewed, lapses=lapses)
             except StoreUnavailable:
+                self._no_store()
                 return
             except Killed:
                 self._kill(k)
+                self.stir(c)
                 return
             finally:
                 self.at_work = None
+
+    def _no_store(self) -> None:
+        for c in self.cells:
+            if self.looks.is_due(c, self.clock.now()):
+                self.looks.failed(c, self.clock.now())
 
     def run_until(self, t: float) -> None:
         """Let time pass and controllers tick, until so many seconds from the beginning."""
@@ -317,11 +344,22 @@ class World:
             self.pass_time(min(self._next_look(), t - self.t))
 
     def _next_look(self) -> float:
-        looks = [(at - self.clock.now()).total_seconds() for c, at in self.store._look_at.items() if self._moves(c)]
-        return min(max(0.25, min(looks, default=5.0)), 60.0)
+        """Return the seconds until anybody can do anything."""
+        now = self.clock.now()
+        for c in self.cells:
+            if self.looks.is_due(c, now):
+                self.looks.later(c, now)
+        alive = [k for k in self.controllers if self._is_alive(k)]
+        back = [k.back_at - self.t for k in self.controllers if not k.is_stopped and k.back_at > self.t]
+        look = (self.looks.next_at() - now).total_seconds() if alive else float("inf")
+        return max(0.1, min([look, *back]))
 
-    def _moves(self, c: CellId) -> bool:
-        return not self.store._rollouts[c][-1].ended or bool(self.store._orders.get(c))
+    def rollout(self, c: CellId) -> Rollout | None:
+        """Return what is on record, also while the store is out of reach."""
+        if isinstance(self.store, MemoryStore):
+            past = self.store._rollouts.get(c)
+            return past[-1] if past else None
+        return None if self.store.down else self.store.load(c)
 
     # what people do -----------------------------------------------------------------------------------------------------
 
@@ -329,6 +367,7 @@ class World:
         """Start every cell's rollout."""
         self.pass_time(30)
         for c in self.cells:
+            self.looks.at_once(c, self.clock.now())
             self.store.start(Rollout(cell=c, plan=PlanId("p0123456789a"), spec=self.spec, judge=fresh(), until="complete"), ())
 
     def order(self, c: CellId, kind: OrderKind) -> None:
@@ -337,12 +376,25 @@ class World:
         if r is None:
             return
         if kind == "retry":
-            if r.ended and r.ended != "complete":
-                again = replace(r, judge=fresh(), ended="", attempt=r.attempt + 1, step=0, weight_bp=0, orders=())
-                self.store.start(Rollout(cell=c, plan=r.plan, spec=self.spec, judge=fresh(), until="complete", attempt=again.attempt), ())
+            self._retry(c, r)
             return
-        self.store.order(c, Order(kind=kind, actor=PERSON, at=self.clock.now()))
+        self._give(c, kind)
         self.orders.append((self.t, c, kind))
+
+    def _retry(self, c: CellId, r: Rollout) -> None:
+        """What `fleetctl retry` does: a new rollout where the last one went home."""
+        try:
+            attempt = migrate.retryable(c, self.store)
+        except FleetctlError:
+            if r.ended not in ("", "complete"):
+                self.refused.append((self.t, c))
+            return
+        self.store.start(Rollout(cell=c, plan=r.plan, spec=self.spec, judge=fresh(), until="complete", attempt=attempt), ())
+        self.looks.at_once(c, self.clock.now())
+
+    def _give(self, c: CellId, kind: OrderKind) -> None:
+        self.store.order(c, Order(kind=kind, actor=PERSON, at=self.clock.now()))
+        self.looks.at_once(c, self.clock.now())
 
     def go_home_without_store(self, c: CellId) -> None:
         """What `fleetctl fallback` does while the store is gone: fence far ahead, weight 0."""
@@ -363,14 +415,21 @@ class World:
             r, shown = self.store.load(c), self.target.splits[c]
             if c in self.marks and r is not None and r.ended in ("", "complete"):
                 self.store.raise_token(c, shown.token)
-                self.store.order(c, Order(kind="fallback", actor=PERSON, at=self.clock.now()))
+                self._give(c, "fallback")
             elif r is not None and not r.ended and r.hold_reason == "stale":
                 self.store.raise_token(c, shown.token)
-                kind: OrderKind = "fallback" if shown.target_bp == 0 else "resume"
-                self.store.order(c, Order(kind=kind, actor=PERSON, at=self.clock.now()))
+                self._give(c, "fallback" if shown.target_bp == 0 else "resume")
         self.marks.clear()
 
     # what is seen -------------------------------------------------------------------------------------------------------
+
+    def _judged(self, c: CellId) -> int:
+        """Return the canary requests since this step's evidence began."""
+        r = self.rollout(c)
+        return 0 if r is None or r.since is None else self.traffic.attempts(c, "canary", r.since.since)
+
+    def _before_write(self, c: CellId) -> None:
+        self.traffic.settle(c)
 
     def _wrote(self, before: Split, after: Split) -> None:
         k = self.at_work
@@ -381,5 +440,9 @@ class World:
             "blind": self.traffic.down,
             "forced": [s for (c, _), s in self.traffic.forced.items() if c == after.cell],
             "resumed": k is not None and k.was_stopped,
+            "able_s": self.t - self.unable_at[after.cell],
+            "dead_s": self.t - self.dead_since.get(after.cell, self.t),
+            "canary_n": self._judged(after.cell),
+            "rollout": self.rollout(after.cell),
         }
         self.written.append(Written(self.t, after.cell, before.target_bp, after, self.by, before.token, seen))

@@ -123,6 +123,18 @@ def test_rollback_goes_one_step_lower_and_restarts_the_evidence() -> None:
     assert (w.bp, w.r.ended) == (0, "aborted")
 
 
+@pytest.mark.parametrize(("ready", "stands_bp"), [(0.0, 9500), (0.25, 7500), (0.75, 5000)])
+def test_one_step_lower_goes_only_as_far_as_ready_source_capacity(ready: float, stands_bp: int) -> None:
+    w = World(rollout()).until("full")
+    w.r = replace(w.r, orders=(order("rollback"),))
+    for _ in range(3):
+        w.tick(source_ready=ready)
+    assert (w.bp, w.r.weight_bp) == (stands_bp, 5000)
+    assert w.r.hold_reason == ("source.not_ready" if stands_bp > 5000 else "")
+    w.tick(source_ready=1.0)
+    assert w.bp == 5000
+
+
 def test_pause_freezes_advance_but_not_a_rollback() -> None:
     w = World(rollout()).until("canary")
     w.r = replace(w.r, orders=(order("pause"),))
