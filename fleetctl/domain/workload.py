@@ -215,15 +215,21 @@ class AffinityKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cohort:
-    """Requests of another cell that go by this one: those whose header has one of these values.
+    """Requests of another cell that go by this one: those whose header, or cookie, has one of these values.
 
     Args:
-        of: the cell that they belong to else; header: set by the users' gateway; values: without spaces or quotes.
+        of: the cell that they belong to else; header, cookie: one of the two, set by the users' gateway; values: without spaces or quotes.
     """
 
     of: CellId
-    header: str
     values: tuple[str, ...]
+    header: str = ""
+    cookie: str = field(default="", metadata=LATER)
+
+    @property
+    def key(self) -> str:
+        """Return what tells its requests, for people."""
+        return self.header or f"cookie {self.cookie}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from fleetctl.planning.release_gate import release_checks, role_of, strays
 from fleetctl.ports.state import Clock, Lease, Records, Store
 from fleetctl.usecases import drills as drills_of
 from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, still_held, take
+from fleetctl.usecases.home_time import note_home_time
 from fleetctl.usecases.leftovers import beside, in_use, remove
 from fleetctl.usecases.proof import HOLDS_FOR, Given, Proof, claim, given, refuse_own, signed_by_me, told
 
@@ -386,6 +387,8 @@ def _name(f: Facts) -> str:
 def rehearsed(results: Iterable[Returned], records: Records, store: Store, clock: Clock, actor: Actor) -> None:
     """Keep each return from customers on the target as a rehearsal: what was measured then is what the release gate asks for."""
     for r in results:
+        if r.router:
+            note_home_time(records, r.router, r.router_ms, clock.now())
         if r.was_bp > 0:
             text = "" if r.source_proven else "the source was not proven healthy"
             drill = Drill(at=clock.now(), actor=actor, ms_to_zero=r.ms_to_zero, ok=r.source_proven, detail=text, cell=r.cell)
