@@ -30,7 +30,8 @@ from fleetctl.errors import StoreUnavailable
 from fleetctl.formats.fleet_file import parse_fleet
 from fleetctl.planning.release_gate import release_checks
 from fleetctl.ports.state import Lease
-from fleetctl.rollout.decide import BROKEN_STATES, decide
+from fleetctl.rollout.decide import decide
+from fleetctl.rollout.lost import BROKEN_STATES
 from fleetctl.usecases.proof import given
 from fleetctl.usecases.tick import open_window
 from tests.cases.planning_fleet import plan_of

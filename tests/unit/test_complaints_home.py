@@ -81,7 +81,7 @@ def test_t14_every_verdict_and_every_human_action_leave_a_step_that_can_go_on_or
     kinds, actions = get_args(VerdictKind), ("", "promote", "pause", "resume", "rollback", "abort", "fallback")
     found = {}
     for kind, action in product(kinds, actions):
-        orders = (Order(kind=action, actor=PERSON, at=LATE),) if action else ()
+        orders = (Order(kind=action, actor=PERSON, at=LATE),) if action else ()  # type: ignore[arg-type]
         verdicts = (verdict(kind, "errors", LATE), verdict(kind, "latency", LATE))
         r = at("ramp", orders=orders)
         d = decide(r, seeing(LATE, 5000, verdicts, evidence(LATE, baseline=500, canary=500)), LATE)
@@ -125,7 +125,7 @@ def test_t16_a_step_that_is_taken_again_and_again_begins_once() -> None:
 def test_t17_a_rollout_that_went_home_can_be_tried_again_from_every_end() -> None:
     for ended in ENDED:
         s = Simulation(of=tiny())
-        s.store.start(replace(rollout(), ended=ended), ())  # type: ignore[arg-type]
+        s.store.start(replace(rollout(), ended=ended), ())
         if ended == "complete":
             with pytest.raises(FleetctlError, match="nothing to retry"):
                 retryable(CELL, s.store)
@@ -148,7 +148,7 @@ def test_t18_an_abort_wins_over_a_promotion_in_every_phase_and_whatever_else_is_
         [(abort,), (promote, abort), (abort, promote)],
         [{}, {"paused": True}, {"step_done": True, "promoted": True}, {"hold_reason": "evidence.lost"}, {"hold_reason": "stale"}],
     ):
-        r = at(phase, orders=orders, **changes)
+        r = at(phase, orders=orders, **changes)  # type: ignore[arg-type]
         d = decide(r, seeing(LATE, r.weight_bp, all_pass(LATE), evidence(LATE)), LATE)
         assert d.next.direction == "home" or d.next.ended == "aborted", (phase, orders, changes)
         assert [e.target_bp for e in d.effects if isinstance(e, SetSplit)] == ([0] if r.weight_bp else [])
@@ -204,7 +204,7 @@ def test_t22_nothing_is_written_after_an_end(ended: str) -> None:
     s.store.start(replace(s.rollout(), ended=ended), ())  # type: ignore[arg-type]
     sets = len(moved(s))
     for kind in ("promote", "resume", "advance", "pause", "rollback", "abort", "fallback"):
-        give(s, kind)  # type: ignore[arg-type]
+        give(s, kind)
         s.run(3)
     assert (s.rollout().ended, s.bp(), len(moved(s))) == (ended, 0, sets)
 
@@ -249,7 +249,7 @@ def test_t36_home_by_one_order_at_any_time_also_after_the_promotion_to_all(phase
 def test_t39_status_has_the_values_and_people_are_told_of_every_end() -> None:
     ways = {"rolled_back": {"latched": verdict("FAIL")}, "lost_evidence": {"home_for": "lost_evidence"}}
     ways |= {"aborted": {"home_for": "abort"}, "fell_back": {"home_for": "fallback"}}
-    ends = {name: driven(at("ramp", direction="home", **more)) for name, more in ways.items()}
+    ends = {name: driven(at("ramp", direction="home", **more)) for name, more in ways.items()}  # type: ignore[arg-type]
     ends["complete"] = driven(at("complete"))
     assert set(ends) == set(ENDED)
     for name, (end, told) in ends.items():

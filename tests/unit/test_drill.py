@@ -135,11 +135,11 @@ def test_what_is_mended_in_place_is_green_once_noticed_and_verified_and_proves_n
     assert "Mended in place" in "\n".join(game_day_lines([done], 90))
 
 
-def test_a_weight_that_rose_meanwhile_is_not_green(tmp_path: Path) -> None:
+def test_a_weight_that_rose_meanwhile_is_not_green(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     bound = world.bound("metrics-down")
     place = Place(world, judge=True)
-    mend, place.mend = place.mend, lambda c: (mend(c), world.weight(9_000))  # type: ignore[method-assign]
+    monkeypatch.setattr(place, "mend", lambda c: world.weight(9_000))
     run = rehearsal(world, bound, place, tmp_path, Answers(bound))
     done = drill.rehearse(bound, find_cell(CELL, world.look), run, goal_s=90, watch_s=60)
     assert (done.timing.is_ok, done.timing.detail) == (False, "the weight rose from 50 to 90 %")

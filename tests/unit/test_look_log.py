@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 
@@ -148,3 +150,9 @@ def test_a_person_can_have_every_verdict_computed_again() -> None:
     assert "say too little" in render_looks(check_looks(s.cells[0], older))
     with pytest.raises(UsageError, match="nothing was ever judged"):
         check_looks(s.cells[0], [])
+
+
+def test_a_number_that_is_none_is_a_value_error_as_any_other_rot() -> None:
+    for rot in ('"1.0x"', '""', '"--"'):
+        with pytest.raises(ValueError, match="is no number"):
+            decode(Decimal, json.loads(rot))
