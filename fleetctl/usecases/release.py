@@ -386,10 +386,9 @@ def rehearsed(results: Iterable[Returned], records: Records, clock: Clock, actor
     """Keep each return from customers on the target as a rehearsal: what was measured then is what the release gate asks for."""
     for r in results:
         if r.was_bp > 0:
-            text = "" if r.source_proven else "the source was not proven healthy"
-            records.put(
-                f"{r.cell}", Drill(at=clock.now(), actor=actor, ms_to_zero=r.ms_to_zero, ok=r.source_proven, detail=text, cell=r.cell)
-            )
+            is_whole = r.source_proven and r.left_bp == 0
+            text = "" if is_whole else "the source was not proven healthy" if r.left_bp == 0 else "the source could not take all of it"
+            records.put(f"{r.cell}", Drill(at=clock.now(), actor=actor, ms_to_zero=r.ms_to_zero, ok=is_whole, detail=text, cell=r.cell))
 
 
 def machines_only(seen: Sequence[Facts | Gap]) -> tuple[Facts | Gap, ...]:
