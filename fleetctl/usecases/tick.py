@@ -409,7 +409,7 @@ def _apply(r: Rollout, d: Decision, lease: Lease, ports: TickPorts, settings: Ti
             case StopShadow() | Drain():
                 _after_care(r, effect, lease, ports, events)
             case Notify():
-                ports.notifier.send(_event(r, now, f"notify.{effect.level}", effect.text))
+                ports.notifier.send(_event(r, now, f"notify.{effect.level}", effect.text, cause=d.why.code, ended=d.next.ended))
             case _:
                 assert_never(effect)
     return None
@@ -420,7 +420,7 @@ def _say(r: Rollout, said: Sequence[Said], ports: TickPorts, events: list[Event]
     events.extend(_event(r, ports.clock.now(), s.kind, s.text) for s in said)
     gaps = [s.text for s in said if s.is_gap]
     if gaps:
-        ports.notifier.send(_event(r, ports.clock.now(), "notify.warning", f"{r.cell}: {'; '.join(gaps)}"))
+        ports.notifier.send(_event(r, ports.clock.now(), "notify.warning", f"{r.cell}: {'; '.join(gaps)}", cause="hands"))
 
 
 def _after_care(r: Rollout, effect: StopShadow | Drain, lease: Lease, ports: TickPorts, events: list[Event]) -> None:
@@ -494,6 +494,6 @@ def _park(r: Rollout, lease: Lease, ports: TickPorts, code: str, text: str) -> T
     if ports.store.record(lease, replace(r, orders=()), parked, events, timedelta(seconds=1)) is not None:
         text = f"{text}; another writer took over"
     elif is_new:
-        ports.notifier.send(_event(r, now, "notify.page", f"{r.cell}: {text}"))
+        ports.notifier.send(_event(r, now, "notify.page", f"{r.cell}: {text}", cause=code))
         ports.trail.add(LookRow(cell=r.cell, at=now, phase=r.phase, target_bp=r.weight_bp, served_bp=None, arms={}, verdicts=(), why=text))
     return TickResult(cell=r.cell, kind="stale" if code == STALE else "failed", why=text, rollout=parked)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fleetctl.domain.pool import Host
     from fleetctl.domain.records import Attempt, Scrape
     from fleetctl.domain.workload import Cell
+    from fleetctl.ports.state import Notifier
     from fleetctl.ports.traffic import EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
     from fleetctl.usecases.home import HomePorts
     from fleetctl.usecases.tick import TickPorts, TickSettings
@@ -226,14 +227,13 @@ class Traffic(Base):
 
     def tick_ports(self) -> TickPorts:
         """Return all that a tick touches."""
-        from fleetctl.adapters.notify.log import LogNotifier
         from fleetctl.usecases.tick import TickPorts
 
         return TickPorts(
             store=self.store,
             trail=self.store,
             clock=self.clock,
-            notifier=LogNotifier(),
+            notifier=self.notifier,
             holds=self.holds,
             router=self.router_of,
             evidence=self.evidence_of,
@@ -242,6 +242,31 @@ class Traffic(Base):
             identity=self.identity_of,
             notices=self.notices,
         )
+
+    @cached_property
+    def notifier(self) -> Notifier:
+        """Return what tells people: the log, and the channels that the fleet file names; what waits is sent at the end of the process."""
+        import atexit
+
+        from fleetctl.adapters.notify.channels import Channel
+        from fleetctl.adapters.notify.log import LogNotifier
+        from fleetctl.adapters.notify.spool import SpooledNotifier
+        from fleetctl.adapters.secrets.files import FileSecrets
+        from fleetctl.adapters.store.sqlite import SqliteStore
+        from fleetctl.domain.event import Event
+
+        if not self.fleet.notify:
+            return LogNotifier()
+        secrets, store = FileSecrets(self.workspace), self._store
+
+        def record(e: Event) -> None:
+            SqliteStore(store).append((e,))  # a connection of the thread's own
+
+        channels = [Channel(c, self.fleet.name, secrets.resolve) for c in self.fleet.notify]
+        made = SpooledNotifier(channels, self.state_folder / "notify", LogNotifier(), self.clock, record)
+        made.start()
+        atexit.register(made.close)
+        return made
 
     @cached_property
     def holds(self) -> Holds:
