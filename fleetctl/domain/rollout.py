@@ -19,7 +19,7 @@ from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.domain.workload import CheckSpec, Lane, ShadowSpec
 
 ROLLOUT_FORMAT = 1
-OrderKind = Literal["promote", "pause", "resume", "abort", "rollback", "fallback", "retry", "advance"]
+OrderKind = Literal["promote", "pause", "resume", "abort", "rollback", "fallback", "retry", "advance", "lift"]
 Ended = Literal["", "complete", "rolled_back", "aborted", "fell_back", "lost_evidence"]
 
 
@@ -107,6 +107,7 @@ class Rollout:
         identity: what both arms were when this step's evidence began; "" where it is not known; arms: what they said lately.
         first_settled_at: when this step was settled first: evidence that begins anew does not move its deadline.
         foreign: what somebody else wrote; it holds the cell until a person resumes; foreign_writes: of ours against it, at most 3.
+        lifted_at: since when two people have lifted its cap for a dead source.
         hold_reason: code of what holds it here, or (once ended) why it ended; home_for: what sent it home, if no verdict did.
     """
 
@@ -138,6 +139,7 @@ class Rollout:
     first_settled_at: Instant | None = field(default=None, metadata=LATER)
     foreign: str = field(default="", metadata=LATER)
     foreign_writes: int = field(default=0, metadata=LATER)
+    lifted_at: Instant | None = field(default=None, metadata=LATER)
     format_version: int = ROLLOUT_FORMAT
 
     @property

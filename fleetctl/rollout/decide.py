@@ -25,7 +25,8 @@ from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.rollout.arms import note_arms
 from fleetctl.rollout.checks import unmet
 from fleetctl.rollout.gates import Gate, gate
-from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text
+from fleetctl.rollout.lift import lifted
+from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text, percent_text
 from fleetctl.rollout.others import FOREIGN, Against, against, resumed
 from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL, ROUTER, home_cause, home_kind, router_fault
 
@@ -85,6 +86,8 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     if r.hold_reason == STALE:
         why = Reason(code=STALE, text="a newer writer was at the router. Run: fleetctl fallback --reconcile")
         return _held(r, seen, why, now, page=False)
+    if (done := lifted(r, seen, now)) is not None:
+        return done
     ending = leaving(seen.signals, r.spec.target)
     if ending is not None:
         return _leave_target(r, seen, ending, now)
@@ -175,8 +178,11 @@ def _obey(r: Rollout, now: Instant) -> Rollout:
 def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
     match order.kind:
         case "abort" | "fallback":
-            return replace(r, direction="home", home_for=order.kind)
+            return replace(r, direction="home", home_for=order.kind, lifted_at=None)
+        case "lift":
+            return replace(r, lifted_at=now) if r.direction == "forward" and r.weight_bp > 0 else r
         case "rollback":
+            r = replace(r, lifted_at=None)
             lower = [i for i in range(r.step) if 0 < r.spec.phases[i].weight_bp < r.weight_bp]
             if not lower:
                 return replace(r, direction="home", home_for="abort")
@@ -274,11 +280,6 @@ def _return_to_target(r: Rollout, seen: Observation, now: Instant) -> Decision:
     again = _enter(r, weighted[0], now) if weighted else replace(r, settled_at=None, hold_reason="")
     why = Reason(code="notice.over", text=f"target is whole again; beginning again at {again.phase}")
     return Decision(next=again, effects=(), why=why, look_again=SETTLING)
-
-
-def percent_text(bp: int) -> str:
-    """Return what happens to customers, for a page."""
-    return f"taking {bp / 100:g} % home" if bp else "nobody is there"
 
 
 def _trouble(r: Rollout, seen: Observation, now: Instant) -> Decision | None:

@@ -60,7 +60,7 @@ THRESHOLD_LEAST = 1_000
 WITHOUT_EVIDENCE = ("evidence.lost", PROVIDER)
 """Hold reasons of a cell that has no evidence."""
 
-PERSONS_WORD = ("abort", "fallback", "rollback", "promote")
+PERSONS_WORD = ("abort", "fallback", "rollback", "promote", "lift")
 """Orders that are obeyed whatever the arms serve, at once."""
 
 JUDGE = Actor(kind="judge", name="judge", via="timer")
@@ -163,8 +163,7 @@ def _is_told(r: Rollout, ports: TickPorts) -> bool:
 
 
 def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, settings: TickSettings) -> TickResult:
-    now = ports.clock.now()
-    before = r
+    now, before = ports.clock.now(), r
     r, wrong = _with_thresholds(r, ports)
     seen = replace(observe(r, split, ports, settings, now), wrong_series=wrong)
     decision = decide(r, seen, now)
@@ -214,13 +213,15 @@ def _raises(decision: Decision, split: Split) -> bool:
 
 
 def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, now: Instant) -> Observation:
-    """Gather what one decision may look at; a source that fails becomes a missing value, never an exception."""
+    """Gather what one decision may look at; a source that fails becomes a missing value."""
     phase = r.spec.phases[r.step]
     judged = r.judge
     verdicts: tuple[Verdict, ...] = ()
     pairs: tuple[Pair, ...] = ()
     evidence, calm, mark, source, target = None, None, None, None, None
     identity = _arms(r, ports)
+    if r.lifted_at is not None or any(o.kind == "lift" for o in r.orders):
+        source, target = (ports.prober(r.cell).ready(p, r.cell).share for p in (r.spec.source, r.spec.target))
     if r.settled_at is None:
         judged, mark = start_step(r.judge), _mark(r, ports)
     elif r.ended:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fleetctl.ports.state import Notifier
     from fleetctl.ports.traffic import EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
     from fleetctl.usecases.home import HomePorts
+    from fleetctl.usecases.lift import LiftPorts
     from fleetctl.usecases.tick import TickPorts, TickSettings
     from fleetctl.wiring.evidence import EvidenceMaker
 
@@ -378,6 +379,12 @@ class Traffic(Base):
             part_of=() if cell.cohort is None else (cell.cohort.of, self.fleet.cell(cell.cohort.of).workload),
             wave=wave,
         )
+
+    def lift_ports(self) -> LiftPorts:
+        """Return all that lifting a cap touches. Raises ConfigInvalid."""
+        from fleetctl.usecases.lift import LiftPorts
+
+        return LiftPorts(store=self.store, records=self.store, clock=self.clock, actor=self.actor, prober=self.prober_of, proof=self.proof)
 
     def home_ports(self) -> HomePorts:
         """Return all that a return home touches; reads neither the store nor the fleet file."""
