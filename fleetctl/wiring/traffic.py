@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fleetctl.domain.workload import Cell
     from fleetctl.ports.state import Notifier
     from fleetctl.ports.traffic import EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
+    from fleetctl.usecases.budget import BudgetGate
     from fleetctl.usecases.home import HomePorts
     from fleetctl.usecases.lift import LiftPorts
     from fleetctl.usecases.tick import TickPorts, TickSettings
@@ -268,6 +269,13 @@ class Traffic(Base):
         made.start()
         atexit.register(made.close)
         return made
+
+    @cached_property
+    def budget(self) -> BudgetGate | None:
+        """Return what is asked of the SLO budget before a cell starts; None where the fleet file names nothing. Raises ConfigInvalid."""
+        from fleetctl.wiring.budget import budget_gate
+
+        return budget_gate(self.fleet)
 
     @cached_property
     def holds(self) -> Holds:

@@ -23,8 +23,8 @@ from fleetctl.usecases.proof import Proof, check_signatures
 from fleetctl.usecases.tick import tick
 from tests.cases.planning_fleet import cell, lab_fleet, lab_policy, pool, workload
 from tests.lab.haproxy_lab import CELL as EDGE
-from tests.lab.haproxy_lab import SOURCE as EDGE_SOURCE
 from tests.lab.haproxy_lab import PIN_KEY, put, rig, until
+from tests.lab.haproxy_lab import SOURCE as EDGE_SOURCE
 from tests.rollouts import CELL, PERSON
 from tests.simulator import SOURCE, TARGET, Simulation, quick
 from tests.unit.test_tick import SETTINGS

@@ -1,0 +1,198 @@
+"""The printed page brings customers home: its lines are run as they stand, against real routers and the doubles of clouds and clusters."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetctl.adapters.routers.alb.router import TOKEN_TAG
+from fleetctl.adapters.routers.paper import paper_commands
+from fleetctl.adapters.routers.route import Backends, backends_of
+from fleetctl.adapters.routers.work.board import WorkSplit
+from fleetctl.adapters.routers.work.ledger import Ledger
+from fleetctl.domain.fleet import Connection, SecretRef
+from fleetctl.domain.home import HOME_TOKEN_STEP
+from fleetctl.domain.ids import CellId, Token
+from fleetctl.domain.split import Stale
+from tests.contract.test_router_clouds import actions_of, alb, plane, route, split, token_above
+from tests.fakes.alb_plane import AlbPlane, client
+from tests.fakes.gateway_api import NAMESPACE, GatewayApi, gateway_api
+from tests.fakes.paper import on_paper
+from tests.lab.envoy_lab import EnvoyRig, envoy_rig
+from tests.lab.haproxy_lab import CELL, SOURCE, STREAM, put, rig
+
+pytestmark = pytest.mark.lab
+__all__ = ["plane"]
+KEYS = [f"user-{i}" for i in range(200)]
+ALIVE = {"AWS_ACCESS_KEY_ID": "emulated", "AWS_SECRET_ACCESS_KEY": "emulated", "AWS_MAX_ATTEMPTS": "1", "AWS_PAGER": ""}
+
+
+def needs(*programs: str) -> None:
+    missing = [p for p in programs if shutil.which(p) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+
+
+@pytest.mark.parametrize("lua", [True, False])
+def test_haproxy_traffic_goes_home_by_the_paper_and_a_restart_keeps_it(lua: bool) -> None:
+    needs("socat", "cut", "sed")
+    with rig(lua=lua) as own:
+        own.healthy()
+        router = own.router()
+        put(router, 5_000, token=7)
+        assert "c" in own.split(KEYS).values()
+        said = on_paper(own.connection, CELL)
+        assert set(own.split(KEYS).values()) == {"b"}, "every customer is answered by the source"
+        assert any("UP,L7OK" in text for text in said.values()), said
+        if lua:
+            assert router.read(CELL).token == 7 + HOME_TOKEN_STEP
+            assert isinstance(router.set(replace(split(5_000, 7), token=Token(7))), Stale), "a live controller is stale"
+        own.process.restart()
+        own.healthy()
+        assert set(own.split(KEYS).values()) == {"b"}
+
+
+@pytest.fixture
+def envoy() -> Iterator[EnvoyRig]:
+    with envoy_rig() as found:
+        yield found
+
+
+def test_envoy_traffic_goes_home_by_the_paper_and_a_restart_keeps_it(envoy: EnvoyRig) -> None:
+    needs("curl", "sed", "grep")
+    router = envoy.router()
+    put(router, 5_000, token=7)
+    assert "c" in envoy.split(KEYS).values()
+    said = on_paper(envoy.connection, CELL)
+    assert "OK" in said.values()
+    assert any("health_flags" in text for text in said.values()), said
+    assert set(envoy.split(KEYS).values()) == {"b"}
+    assert router.read(CELL).token == 7 + HOME_TOKEN_STEP
+    assert isinstance(router.set(split(5_000, 7)), Stale), "a live controller is stale"
+    envoy.process.restart()
+    assert set(envoy.split(KEYS).values()) == {"b"}
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_the_alb_of_moto_goes_home_by_the_aws_command_line_as_the_adapter_would(plane: AlbPlane, named: bool) -> None:
+    needs("aws")
+    router = alb(plane)
+    token = token_above(router)
+    router.set(split(5_000, token))
+    names = Backends(baseline=f"{CELL}-baseline", canary=f"{CELL}-canary") if named else backends_of({}, CELL)
+    connection = Connection(name="edge", kind="alb", settings={f"rule.{CELL}": plane.rules[CELL], "region": "us-east-1"})
+    on_paper(connection, CELL, names=names, env={**ALIVE, "AWS_ENDPOINT_URL": plane.url})
+    by_paper = actions_of(plane)
+    shown = router.read(CELL)
+    assert (shown.target_bp, shown.token) == (0, token + HOME_TOKEN_STEP)
+    assert isinstance(router.set(split(5_000, token)), Stale), "a live controller is stale"
+    again = alb(plane)
+    high = token_above(again)
+    again.set(split(5_000, high))
+    again.set(split(0, high))
+    assert _plain(by_paper) == _plain(actions_of(plane)), "argument by argument what the adapter sends"
+    tags = client(plane.url, "elbv2").describe_tags(ResourceArns=[plane.rules[CELL]])["TagDescriptions"][0]["Tags"]
+    assert {"Key": TOKEN_TAG, "Value": str(high)} in tags
+
+
+def _plain(actions: list[dict[str, Any]]) -> list[Any]:
+    return [
+        (
+            a["Type"],
+            sorted((g["TargetGroupArn"], g["Weight"]) for g in a["ForwardConfig"]["TargetGroups"]),
+            a["ForwardConfig"].get("TargetGroupStickinessConfig", {}).get("Enabled", False),
+        )
+        for a in actions
+    ]
+
+
+@pytest.fixture
+def api() -> Iterator[GatewayApi]:
+    pytest.importorskip("kubernetes", reason="the client for Kubernetes is not installed: pip install 'fleetctl[kubernetes]'")
+    with gateway_api((CELL, STREAM)) as found:
+        yield found
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_the_kubectl_patch_is_what_the_adapter_writes_and_refuses_other_backends(api: GatewayApi, swapped: bool) -> None:
+    """kubectl itself is not run: its patch is applied here to the double's object, as RFC 6902 says."""
+    if swapped:
+        api.routes[CELL]["spec"]["rules"][0]["backendRefs"].reverse()
+    router = route(api)
+    token = router.read(CELL).token + 1
+    router.fence(CELL, Token(token))
+    router.set(split(5_000, token))
+    standing = deepcopy(api.routes[CELL])
+    connection = Connection(name="edge", kind="httproute", settings={f"route.{CELL}": f"{NAMESPACE}/{CELL}"})
+    line = next(x for x in paper_commands(connection, CELL, backends_of({}, CELL)) if " patch " in x)
+    tries = [shlex.split(part) for part in line.split(" || ")]
+    applied = []
+    for words in tries:
+        assert words[:6] == ["kubectl", "-n", NAMESPACE, "patch", "httproute", CELL]
+        assert words[6:8] == ["--type=json", "-p"]
+        done = patched(standing, json.loads(words[8]))
+        if done is not None:
+            applied.append(done)
+    assert len(applied) == 1, "exactly one of both fits the order of the backends"
+    router.set(split(0, token))
+    assert applied[0]["spec"] == api.routes[CELL]["spec"]
+    stranger = deepcopy(standing)
+    stranger["spec"]["rules"][0]["backendRefs"][0]["name"] = "somebody-else"
+    assert [patched(stranger, json.loads(words[8])) for words in tries] == [None, None]
+
+
+def patched(whole: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Apply a JSON patch of tests and adds; None where a test fails, which leaves everything as it was."""
+    found = deepcopy(whole)
+    for step in steps:
+        *path, last = step["path"].strip("/").split("/")
+        at: Any = found
+        for part in path:
+            at = at[int(part)] if isinstance(at, list) else at[part]
+        if step["op"] == "test" and at.get(last) != step["value"]:
+            return None
+        if step["op"] == "add":
+            at[last] = step["value"]
+    return found
+
+
+def test_a_queue_goes_home_by_the_paper(tmp_path: Path) -> None:
+    needs("sqlite3")
+    ledger = Ledger(tmp_path / "it's work.db")
+    ledger.add_cell(CELL)
+    work = WorkSplit("q", ledger, sources={CELL: SOURCE})
+    work.fence(CELL, Token(3))
+    work.set(split(5_000, 3))
+    connection = Connection(name="q", kind="queue", settings={"path": str(tmp_path / "it's work.db")})
+    said = on_paper(connection, CELL)
+    assert f"{CELL}|0|{3 + HOME_TOKEN_STEP}" in said.values()
+    assert isinstance(work.set(split(5_000, 3)), Stale)
+    with sqlite3.connect(tmp_path / "it's work.db") as db:
+        assert db.execute("SELECT count(*) FROM splits").fetchone() == (1,)
+
+
+HOSTILE = "'; touch /tmp/pwned; echo '$(id)`id`"
+
+
+@pytest.mark.parametrize("kind", ["alb", "envoy", "haproxy", "httproute", "queue", "sqs"])
+def test_hostile_settings_stay_one_word_and_no_secret_is_printed(kind: str) -> None:
+    keys = ("socket", "map_folder", "admin", "runtime_folder", "rule", "route", "path", "queue", "region", "profile", "context")
+    secrets = {"pin_key": SecretRef(kind="env", name="PIN_KEY")}
+    connection = Connection(name="edge", kind=kind, settings=dict.fromkeys(keys, HOSTILE), secrets=secrets)
+    for line in paper_commands(connection, CELL, Backends(baseline="b", canary="c"), ["h:1"]):
+        assert "PIN_KEY" not in line
+        if not line.startswith("#"):
+            plain = line.replace(shlex.quote(HOSTILE), "").replace("'\"'\"'", "")
+            assert "touch" not in shlex.split(plain), line
+            assert "touch" not in [w for w in shlex.split(line) if w == "touch"], line
+    creds = replace(connection, kind="envoy", settings={"admin": "http://root:hunter2@edge:9901"})
+    assert "hunter2" not in "".join(paper_commands(creds, CellId("chat"), Backends(baseline="b", canary="c")))
