@@ -21,7 +21,7 @@ from fleetctl.domain.fleet import FreezeWindow
 from fleetctl.domain.holds import Said
 from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import CellId, PoolId
-from fleetctl.domain.people import Actor, Signal
+from fleetctl.domain.people import Actor
 from fleetctl.domain.rollout import (
     Decision,
     Drain,
@@ -43,10 +43,12 @@ from fleetctl.domain.units import Instant, Scalar
 from fleetctl.errors import ConfigInvalid, EvidenceUnavailable, FleetctlError, LeaseHeld, StoreUnavailable, TrafficNotApplied
 from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store, Trail
 from fleetctl.ports.traffic import Checks, EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
+from fleetctl.rollout.deadlines import with_deadlines
 from fleetctl.rollout.decide import PROVIDER, STALE, decide
 from fleetctl.rollout.notices import LOOK, TARGET, leaving
 from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL
 from fleetctl.usecases.holds import give_back, hold, theirs
+from fleetctl.usecases.no_notices import NoNotices
 
 FOR_GOOD = timedelta(days=36_500)
 """Lease of a weight whose migration is complete: nobody needs to tick it any more."""
@@ -65,18 +67,6 @@ PERSONS_WORD = ("abort", "fallback", "rollback", "promote", "lift")
 
 JUDGE = Actor(kind="judge", name="judge", via="timer")
 BREAKER = Actor(kind="breaker", name="breaker", via="timer")
-
-
-class NoNotices:
-    """`Notices` of pools that tell of nothing."""
-
-    def watches(self, pool: PoolId) -> bool:
-        """Return no."""
-        return False
-
-    def read(self, pool: PoolId) -> tuple[Signal, ...]:
-        """Return nothing."""
-        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +164,7 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
     if seen.target_ready is None and _raises(decision, split):  # what has gone since preflight gets no more customers
         seen = replace(seen, target_ready=ports.prober(r.cell).ready(r.spec.target, r.cell).share)
         decision = decide(r, seen, now)
+    decision = with_deadlines(decision, seen, now)
     events = list(_events(r, decision, seen, now))
     failed = _apply(r, decision, lease, ports, settings, events)
     if failed is not None:

@@ -104,7 +104,7 @@ def test_a_router_without_its_settings_is_refused() -> None:
 def test_paper_commands_bring_a_cell_home_by_hand() -> None:
     connection = Connection(name="r", kind="haproxy", settings={"socket": "/tmp/fl-x/haproxy.sock", "map_folder": "/tmp/fl-x"})
     names = backends_of({}, CellId("chat"))
-    *_, home, show = paper_commands(connection, CellId("chat"), names)
+    *_, home, show, _, _, _, _ = paper_commands(connection, CellId("chat"), names)
     assert home == "echo 'fleetctl home chat' | socat stdio unix-connect:/tmp/fl-x/haproxy.sock"
     assert "show map /tmp/fl-x/weight.map" in show
     bare = replace(connection, settings={**connection.settings, "fence": "single_writer"})

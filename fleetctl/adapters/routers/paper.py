@@ -49,17 +49,13 @@ def _haproxy(connection: Connection, cell: CellId, names: Backends, endpoints: S
         "# What stands: the last number of the cell's line, out of 10000.",
         look,
     ]
-    if connection.settings.get("fence") != "single_writer":
-        return (*lines, "# Home. It answers: ok 0 ...; a restart of HAProxy keeps it.", ask(f"fleetctl home {cell}"), look)
     there = f"sed -i {quote(f's/^{cell} .*/{cell} 0/')} {quote(str(weights))}"
-    return (
-        STOP,
-        *lines,
-        "# Home: the file first, so that a restart keeps it; then HAProxy itself.",
-        there,
-        ask(f"set map {weights} {cell} 0"),
-        look,
-    )
+    by_hand = (there, ask(f"set map {weights} {cell} 0"), look)
+    if connection.settings.get("fence") == "single_writer":
+        return (STOP, *lines, "# Home: the file first, so that a restart keeps it; then HAProxy itself.", *by_hand)
+    home = ask(f"fleetctl home {cell}")
+    by_lua = "# Home. It answers: ok 0 ...; a restart of HAProxy keeps it, and a controller that lives finds itself stale."
+    return (*lines, by_lua, home, look, "# Only where that said Unknown command: stop every ticker, then by hand.", *by_hand)
 
 
 def _envoy(connection: Connection, cell: CellId, names: Backends, endpoints: Sequence[str]) -> Lines:
