@@ -22,7 +22,7 @@ class WayHome:
         baseline_backend, canary_backend: names in the router, "" for the usual ones.
         endpoints: of the source's replicas, where the router lets no probe choose a side.
         part_of: of a cohort: cell and workload whose requests it takes, so that their name brings it home too.
-        wave: of the plan that wrote it, 0 where that plan does not move the cell.
+        wave: of the plan that wrote it, 0 where that plan does not move the cell; released: its source was given back since.
     """
 
     fleet: str
@@ -42,6 +42,7 @@ class WayHome:
     endpoints: tuple[str, ...] = field(default=(), metadata=LATER)
     part_of: tuple[str, ...] = field(default=(), metadata=LATER)
     wave: int = field(default=0, metadata=LATER)
+    released: bool = field(default=False, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

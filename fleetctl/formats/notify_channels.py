@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 NEEDS = {"slack": ("url",), "webhook": ("url", "key"), "pagerduty": ("key",)}
 LEVELS = ("info", "warning", "page")
 
 
-def check_notify(kind: str, settings: Mapping[str, object], secrets: Iterable[str]) -> Iterator[str]:
+def check_notify(kind: str, settings: Mapping[Any, object], secrets: Iterable[str]) -> Iterator[str]:
     """Yield what a channel of the fleet file lacks or says wrongly."""
     given = set(secrets)
     for name in NEEDS.get(kind, ()):

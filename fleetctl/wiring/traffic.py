@@ -337,6 +337,18 @@ class Traffic(Base):
         for c in self.old_ways_home():
             self.ways_home.write(self._way_home(self.fleet.cell(c), self._wave_of(c)))
 
+    def note_released(self, pool: PoolId) -> None:
+        """Say in the ways home of the cells that a pool served that it was given back."""
+        from fleetctl.errors import FleetctlError
+
+        for c in self.ways_home.cells():
+            try:
+                way = self.ways_home.read(c)
+            except FleetctlError:
+                continue
+            if way.source == pool:
+                self.ways_home.write(replace(way, released=True))
+
     def old_ways_home(self) -> tuple[CellId, ...]:
         """Return the fleet's cells whose way home cannot be read, or says another thing than the fleet file does now."""
         kept = set(self.ways_home.cells())
@@ -359,7 +371,7 @@ class Traffic(Base):
             found = self.ways_home.read(way.cell)
         except FleetctlError:
             return False
-        return replace(found, made_at=way.made_at, wave=way.wave if whatever_wave else found.wave) == way
+        return replace(found, made_at=way.made_at, wave=way.wave if whatever_wave else found.wave, released=False) == way
 
     def _way_home(self, cell: Cell, wave: int) -> WayHome:
         from fleetctl.adapters.routers.paper import paper_commands

@@ -12,11 +12,19 @@ from click.testing import CliRunner
 from fleetctl.adapters.home.files import WayHomeFiles, make_key
 from fleetctl.cli.main import cli
 from fleetctl.domain.canonical import canonical, decode
+from fleetctl.domain.event import Event
 from fleetctl.domain.fleet import Connection
 from fleetctl.domain.home import Wanted, WayHome
-from fleetctl.domain.ids import CellId, PoolId, WorkloadId
+from fleetctl.domain.ids import CellId, HostId, PoolId, WorkloadId
+from fleetctl.domain.people import Actor
+from fleetctl.domain.pool import Host
 from fleetctl.errors import FleetctlError, UnsafeFallback
+from fleetctl.usecases.capacity import PoolHosts
 from fleetctl.usecases.home_choice import choose
+from fleetctl.usecases.ready_time import TimeToReady
+from fleetctl.usecases.ways_back import refuse_released
+from tests.cases.planning_fleet import lab_fleet, pool
+from tests.fakes.store import MemoryStore
 from tests.rollouts import T0
 
 
@@ -183,3 +191,40 @@ def test_the_page_for_the_wall_holds_every_cell_that_was_asked_for(workspace: Pa
     assert page.count("<section>") == 2
     assert "<script" not in page
     assert "default-src 'none'" in page
+
+
+def test_after_a_release_nothing_moves_not_even_unproven_and_what_is_left_is_ranked(workspace: Path) -> None:
+    files = WayHomeFiles(workspace / ".fleetctl/home", workspace / ".fleetctl/key")
+    for w in WAYS:
+        files.write(replace(w, released=True))
+    before = tree(workspace)
+    done = run("chat", "--unproven")
+    assert done.exit_code == 1
+    assert done.stdout.count("error[fallback.released]") == 2
+    assert "0 of 2 home" in done.stdout
+    assert {k: v for k, v in tree(workspace).items() if "home" in k} == {k: v for k, v in before.items() if "home" in k}
+
+
+def test_ways_back_rank_what_stands_first_then_what_was_not_refused() -> None:
+    store = MemoryStore()
+    fleet = lab_fleet(
+        pools=(
+            pool("h100", "nvidia", "p5.48xlarge", count=0),
+            pool("h200", "nvidia", "p5en.48xlarge", count=2),
+            pool("a100", "nvidia", "p4d.24xlarge", count=0),
+            pool("amd", "amd", "lab-mi300x"),
+        )
+    )
+    store.put("h100", TimeToReady(pool=PoolId("h100"), hosts=2, seconds=900.0, models_seconds=1.0, at=T0))
+    data = {"pool": "h100", "code": "capacity.none"}
+    actor = Actor(kind="person", name="ada")
+    store.append((Event(at=T0, kind="provision.failed", actor=actor, text="h100 at us-east-1: InsufficientInstanceCapacity", data=data),))
+    (refused,) = refuse_released((replace(WAYS[0], released=True), WAYS[1]), fleet, store, store)
+    one, two, three = refused.error.details
+    assert one == "1. move it to pool h200: its machines stand"
+    assert two == "2. make pool a100 anew: time never measured; never refused that we know of"
+    assert "3. make pool h100 anew: 15 min to ready; last refused: " in three
+    assert "InsufficientInstanceCapacity" in three
+    host = Host(id=HostId("h-1"), pool=PoolId("h100"), address="10.0.0.1")
+    store.put("h100", PoolHosts(pool=PoolId("h100"), hosts=(host,)))
+    assert refuse_released((replace(WAYS[0], released=True),), fleet, store, store) == (), "made anew since"

@@ -96,6 +96,8 @@ def command(
     if paper or dry_run:
         _say(app, ways, refused, output, paper=paper)
         return
+    gone = _released(app, ways)
+    ways, refused = tuple(x for x in ways if x.cell not in {f.cell for f in gone}), (*refused, *gone)
     app.note(f"Going home: {_some([x.cell for x in ways])}")
     ports = w.home_ports()
     results = (*fallback(ways, ports, w.actor, unproven=unproven), *refused)
@@ -105,6 +107,19 @@ def command(
     _reconcile(app, ports)
     _rehearsed(app, results)
     sys.exit(_code(results) or streams)
+
+
+def _released(app: App, ways: Sequence[WayHome]) -> tuple[Failure, ...]:
+    """Return those whose source was given back; where fleet file and store answer, with what is left to do."""
+    from fleetctl.usecases.ways_back import refuse_released
+
+    if not any(way.released for way in ways):
+        return ()
+    w = app.wiring
+    try:
+        return refuse_released(ways, w.fleet, w.store, w.store)
+    except FleetctlError:
+        return refuse_released(ways, None, None, None)
 
 
 def _only_reconcile(app: App) -> None:
@@ -245,7 +260,8 @@ def _row(r: object) -> dict[str, object]:
         found = {"cell": r.cell, "ms_to_zero": round(r.ms_to_zero, 1), "was_bp": r.was_bp, "source_proven": r.source_proven}
         return {**found, "left_bp": r.left_bp, "ready": r.ready, "total": r.total}
     failure: Failure = r  # type: ignore[assignment]
-    return {"cell": failure.cell, "error": failure.error.code, "message": failure.error.message}
+    found = {"cell": failure.cell, "error": failure.error.code, "message": failure.error.message}
+    return {**found, "ways": list(failure.error.details)} if failure.error.details else found
 
 
 def _line(r: object) -> str:
@@ -253,7 +269,8 @@ def _line(r: object) -> str:
 
     if not isinstance(r, Returned):
         error: FleetctlError = r.error  # type: ignore[attr-defined]
-        return f"cell/{r.cell} NOT HOME {error}"  # type: ignore[attr-defined]
+        details = "".join(f"\n    {d}" for d in error.details)
+        return f"cell/{r.cell} NOT HOME {error}{details}"  # type: ignore[attr-defined]
     if r.was_bp == 0:
         return f"cell/{r.cell} {r.reported or 'was home already'}"
     more = f" ({r.reported})" if r.reported else ""
