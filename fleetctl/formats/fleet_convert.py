@@ -132,7 +132,7 @@ def _hosts(pool: str, p: PoolShape) -> tuple[Host, ...]:
 
 def _router(name: str, r: RouterShape | SourceShape | EvidenceShape | NotifyShape) -> Connection:
     secrets = {key: SecretRef(kind=s.kind, name=s.name) for key, s in r.secrets.items()}
-    return Connection(name=name, kind=r.kind, settings=dict(r.settings), secrets=secrets)
+    return Connection(name=name, kind=r.kind, settings={str(k): v for k, v in r.settings.items()}, secrets=secrets)
 
 
 def _cohorts(shape: FleetShape) -> dict[str, list[str]]:

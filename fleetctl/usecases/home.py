@@ -139,9 +139,18 @@ def _lower(router: Router, way: WayHome, may_stay_bp: int, clock: Clock, token: 
         wanted = Split(cell=way.cell, target_bp=stays, cap_bp=max(stands.cap_bp, stays), token=token, lease_until=lease)
         done = router.set(wanted)
         if not isinstance(done, Stale):
+            _require_shown(router, way, stays)
             return done.split, done.reported
         token = None
     raise TrafficNotApplied("traffic.contended", f"another writer keeps moving {way.cell}", hint="Stop it, then run the same command again")
+
+
+def _require_shown(router: Router, way: WayHome, most_bp: int) -> None:
+    """Believe no router that took the order and shows another weight."""
+    shown = router.read(way.cell).target_bp
+    if shown > most_bp:
+        text = f"router {way.router.name} took the order for {way.cell} and still shows {shown / 100:g} % on the target."
+        raise TrafficNotApplied("traffic.not_shown", text, hint=f"By hand: fleetctl fallback {way.cell} --paper")
 
 
 Results = tuple[Returned | Failure, ...]

@@ -8,6 +8,7 @@ from datetime import timedelta
 from fleetctl.cli.commands import status
 from fleetctl.domain.ids import HostId, PoolId
 from fleetctl.domain.people import Signal
+from fleetctl.domain.rollout import Notify
 from fleetctl.rollout import deadlines
 from fleetctl.rollout.deadlines import ENDS, with_deadlines
 from fleetctl.rollout.decide import decide
@@ -26,7 +27,7 @@ def pages(left_h: float, told: tuple[str, ...] = (), severity: str = "warning") 
     seen = replace(seeing(T0, 0), signals=(signal(r.spec.source, left_h * H, severity),))
     plain = decide(r, replace(seen, signals=()), T0)
     done = with_deadlines(plain, seen, T0)
-    more = [e.text for e in done.effects if e not in plain.effects and hasattr(e, "level") and e.level == "page"]
+    more = [e.text for e in done.effects if e not in plain.effects and isinstance(e, Notify) and e.level == "page"]
     return more, done.next.ends_told, done.why.text
 
 

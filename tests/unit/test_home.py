@@ -319,3 +319,19 @@ def test_streams_are_ended_only_of_cells_that_are_home_and_a_router_that_cannot_
     refused = cut_streams(ways, results, home.ports)[CELLS[0]]
     assert isinstance(refused, TrafficNotApplied)
     assert refused.code == "traffic.cannot_cut"
+
+
+def test_a_router_that_accepts_and_does_not_act_is_not_home() -> None:
+    home = Home()
+
+    class Lying(FakeRouter):
+        def set(self, s: Split) -> Applied | Stale:
+            return Applied(split=s)
+
+    ports = replace(home.ports, router=lambda w: Lying({w.cell: w.source}, target=home.target))
+    (failed,) = fallback((way(CELLS[0]),), ports, PERSON)
+    assert isinstance(failed, Failure)
+    assert failed.error.code == "traffic.not_shown"
+    assert "still shows 50 %" in failed.error.message
+    assert "--paper" in failed.error.hint
+    assert home.ways.marks() == (), "nothing is told to the store as done"

@@ -22,7 +22,7 @@ from fleetctl.domain.event import Event
 from fleetctl.domain.fleet import Connection, SecretRef
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.rollout import Order
-from fleetctl.errors import CredentialsMissing
+from fleetctl.errors import CredentialsMissing, StoreUnavailable
 from fleetctl.formats.notify_channels import check_notify, is_safe_url
 from fleetctl.usecases.tick import JUDGE
 from tests.fakes.clock import FakeClock
@@ -219,8 +219,12 @@ def test_a_secret_that_is_missing_a_full_spool_and_an_audit_that_is_down_reach_n
     assert "credentials.missing" in told.events[0].text
     (tmp_path / "b").write_text("no folder")
     Told(tmp_path / "b", channel(receiver)).notifier.send(notice())
+
+    def fails(_: Event) -> None:
+        raise StoreUnavailable("store.unreachable", "the disk is gone.")
+
     broken = Told(tmp_path / "c", channel(receiver))
-    broken.notifier._record = broken.events.clear  # type: ignore[assignment] - it takes no argument, so it raises
+    broken.notifier._record = fails
     broken.notifier.send(notice())
     broken.until(lambda: len(receiver.got) == 1)
 

@@ -156,7 +156,9 @@ def _say(app: App, ways: Sequence[WayHome], refused: Sequence[Failure], output: 
     if output == "html":
         app.out(page(ways))
     elif output == "json":
-        rows = [{"cell": w.cell, "workload": w.workload, "region": w.region, "tenant": w.tenant, "class": w.klass} for w in ways]
+        rows: list[dict[str, object]] = [
+            {"cell": w.cell, "workload": w.workload, "region": w.region, "tenant": w.tenant, "class": w.klass} for w in ways
+        ]
         if paper:
             rows = [{**row, "commands": list(way.paper)} for row, way in zip(rows, ways, strict=True)]
         app.line("fallback.cells", {"cells": rows, "refused": [f.cell for f in refused]})
@@ -204,7 +206,9 @@ def _told(app: App, results: Results, output: str) -> None:
 
 
 def _home(results: Results) -> int:
-    return sum(1 for r in results if not _is_failure(r) and r.left_bp == 0)  # type: ignore[union-attr]
+    from fleetctl.domain.home import Returned
+
+    return sum(1 for r in results if isinstance(r, Returned) and r.left_bp == 0)
 
 
 def _code(results: Results) -> int:
