@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.adapters.routers.alb.router import TOKEN_TAG
+from fleetctl.adapters.routers.alb.router import TOKEN_TAG, AlbRouter
+from fleetctl.adapters.routers.alb.wire import Elb
 from fleetctl.adapters.routers.paper import paper_commands
 from fleetctl.adapters.routers.route import Backends, backends_of
 from fleetctl.adapters.routers.work.board import WorkSplit
@@ -23,17 +26,15 @@ from fleetctl.domain.fleet import Connection, SecretRef
 from fleetctl.domain.home import HOME_TOKEN_STEP
 from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.split import Stale
-from tests.contract.test_router_clouds import actions_of, alb, moto, plane, route, split, token_above
-from tests.fakes.alb_plane import AlbPlane, client
+from fleetctl.errors import TrafficNotApplied
+from tests.contract.test_router_clouds import route, split
 from tests.fakes.gateway_api import NAMESPACE, GatewayApi, gateway_api
 from tests.fakes.paper import on_paper
 from tests.lab.envoy_lab import EnvoyRig, envoy_rig
 from tests.lab.haproxy_lab import CELL, SOURCE, STREAM, put, rig
 
 pytestmark = pytest.mark.lab
-__all__ = ["moto", "plane"]
 KEYS = [f"user-{i}" for i in range(200)]
-ALIVE = {"AWS_ACCESS_KEY_ID": "emulated", "AWS_SECRET_ACCESS_KEY": "emulated", "AWS_MAX_ATTEMPTS": "1", "AWS_PAGER": ""}
 
 
 def needs(*programs: str) -> None:
@@ -84,37 +85,69 @@ def test_envoy_traffic_goes_home_by_the_paper_and_a_restart_keeps_it(envoy: Envo
     assert set(envoy.split(KEYS).values()) == {"b"}
 
 
+ARN = "arn:aws:elasticloadbalancing:us-east-1:1:listener-rule/app/edge/a/b/c"
+GROUPS = {arm: f"arn:aws:elasticloadbalancing:us-east-1:1:targetgroup/{CELL}-{arm}/0" for arm in ("baseline", "canary")}
+
+
+class Elbv2:
+    """The client of the adapter: answers for one rule at one half, and keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.weights = {"canary": 500, "baseline": 500}
+        self.sent: list[dict[str, Any]] = []
+
+    def describe_rules(self, RuleArns: list[str]) -> dict[str, Any]:  # noqa: N803 - boto3's names
+        groups = [{"TargetGroupArn": GROUPS[arm], "Weight": w} for arm, w in self.weights.items()]
+        return {"Rules": [{"RuleArn": RuleArns[0], "Actions": [{"Type": "forward", "ForwardConfig": {"TargetGroups": groups}}]}]}
+
+    def describe_tags(self, ResourceArns: list[str]) -> dict[str, Any]:  # noqa: N803
+        return {"TagDescriptions": [{"ResourceArn": ResourceArns[0], "Tags": [{"Key": TOKEN_TAG, "Value": "7"}]}]}
+
+    def modify_rule(self, **sent: Any) -> None:
+        self.sent.append(sent)
+        self.weights = {
+            arm: g["Weight"]
+            for g in sent["Actions"][0]["ForwardConfig"]["TargetGroups"]
+            for arm in GROUPS
+            if GROUPS[arm] == g["TargetGroupArn"]
+        }
+
+    def add_tags(self, **sent: Any) -> None:
+        pass
+
+
 @pytest.mark.parametrize("named", [False, True])
-def test_the_alb_of_moto_goes_home_by_the_aws_command_line_as_the_adapter_would(plane: AlbPlane, named: bool) -> None:
-    needs("aws")
-    router = alb(plane)
-    token = token_above(router)
-    router.set(split(5_000, token))
+def test_the_aws_lines_send_what_the_adapter_sends_argument_by_argument(named: bool, tmp_path: Path) -> None:
+    """The lines are run in a real shell; `aws` is a double that keeps its arguments, and its queries are asked of the adapter's answers."""
+    import jmespath
+
+    double = tmp_path / "aws"
+    answers = "\n".join(f"*{arm}/*) echo {GROUPS[arm]};;" for arm in GROUPS)
+    double.write_text(
+        f'#!/bin/sh\nfor a in "$@"; do printf "%s\\037" "$a"; done >> {tmp_path}/calls; echo >> {tmp_path}/calls\n'
+        f'case "$*" in\n{answers}\n*fleetctl:token*describe*|*describe-tags*) echo 7;;\nesac\n'
+    )
+    double.chmod(0o700)
     names = Backends(baseline=f"{CELL}-baseline", canary=f"{CELL}-canary") if named else backends_of({}, CELL)
-    connection = Connection(name="edge", kind="alb", settings={f"rule.{CELL}": plane.rules[CELL], "region": "us-east-1"})
-    on_paper(connection, CELL, names=names, env={**ALIVE, "AWS_ENDPOINT_URL": plane.url})
-    by_paper = actions_of(plane)
-    shown = router.read(CELL)
-    assert (shown.target_bp, shown.token) == (0, token + HOME_TOKEN_STEP)
-    assert isinstance(router.set(split(5_000, token)), Stale), "a live controller is stale"
-    again = alb(plane)
-    high = token_above(again)
-    again.set(split(5_000, high))
-    again.set(split(0, high))
-    assert _plain(by_paper) == _plain(actions_of(plane)), "argument by argument what the adapter sends"
-    tags = client(plane.url, "elbv2").describe_tags(ResourceArns=[plane.rules[CELL]])["TagDescriptions"][0]["Tags"]
-    assert {"Key": TOKEN_TAG, "Value": str(high)} in tags
-
-
-def _plain(actions: list[dict[str, Any]]) -> list[Any]:
-    return [
-        (
-            a["Type"],
-            sorted((g["TargetGroupArn"], g["Weight"]) for g in a["ForwardConfig"]["TargetGroups"]),
-            a["ForwardConfig"].get("TargetGroupStickinessConfig", {}).get("Enabled", False),
-        )
-        for a in actions
-    ]
+    connection = Connection(name="edge", kind="alb", settings={f"rule.{CELL}": ARN})
+    on_paper(connection, CELL, names=names, env={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    calls = [line.split("\x1f")[:-1] for line in (tmp_path / "calls").read_text().splitlines()]
+    assert {tuple(c[:3]) for c in calls} == {("--region", "us-east-1", "elbv2")}
+    by_verb = {c[3]: dict(zip(c[4::2], c[5::2], strict=True)) for c in calls}
+    elb = Elbv2()
+    router = AlbRouter(connection, elb=Elb(lambda _: elb, "edge"), sources={CELL: SOURCE}, backends={CELL: names} if named else None)
+    with suppress(TrafficNotApplied):  # this double keeps no tag, so the mark is never read back
+        router.set(split(0, 7))
+    assert by_verb["modify-rule"]["--rule-arn"] == elb.sent[0]["RuleArn"] == ARN
+    assert json.loads(by_verb["modify-rule"]["--actions"]) == elb.sent[0]["Actions"]
+    assert by_verb["add-tags"] == {"--resource-arns": ARN, "--tags": f"Key={TOKEN_TAG},Value={7 + HOME_TOKEN_STEP}"}
+    rules, tags = Elbv2().describe_rules([ARN]), elb.describe_tags([ARN])
+    found = {
+        jmespath.search(c[c.index("--query") + 1], tags if "describe-tags" in c else rules) if "text" in c else ""
+        for c in calls
+        if "--query" in c
+    }
+    assert found == {"", "7", *GROUPS.values()}, "its queries find both groups and the token"
 
 
 @pytest.fixture
