@@ -72,6 +72,20 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HomeTime:
+    """What one router took from the order to go home to showing 0, read back, milliseconds; newest last."""
+
+    router: str
+    took_ms: tuple[float, ...]
+    at: Instant
+
+    @property
+    def slowest_ms(self) -> float:
+        """Return the slowest of them."""
+        return max(self.took_ms, default=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Returned:
     """One cell is home, or as far as its source can take it.
 
@@ -79,6 +93,7 @@ class Returned:
         ms_to_zero: from the order to the router showing what it was set to, milliseconds.
         was_bp: weight before; left_bp: what is still on the target, since no more of the source answers.
         ready, total: replicas of the source that answered a real completion, and how many there are; 0 where they were not asked.
+        router: its name, "" where none was asked to lower; router_ms: from the first word to it to its showing that: without the probes.
     """
 
     cell: CellId
@@ -90,3 +105,5 @@ class Returned:
     left_bp: int = 0
     ready: int = 0
     total: int = 0
+    router: str = ""
+    router_ms: float = 0.0

@@ -27,6 +27,7 @@ from fleetctl.formats.fleet_schema import (
 )
 from fleetctl.formats.guardrail_names import FINISH_REASONS
 from fleetctl.formats.notify_channels import check_notify
+from fleetctl.formats.pool_words import check_pool_words
 from fleetctl.formats.sources import check_source
 from fleetctl.formats.yaml_source import Path
 
@@ -57,6 +58,7 @@ class Parts:
     sources: Mapping[str, SourceShape]
     evidence: Mapping[str, EvidenceShape]
     notify: Mapping[str, NotifyShape]
+    settings: Mapping[str, str]
 
 
 _TELLS_REASONS = frozenset({"probes", "replay", "recording"})
@@ -73,6 +75,9 @@ def check(parts: Parts) -> Iterator[Finding]:
     yield from _pools(parts)
     for name, cell in parts.cells.items():
         yield from _cell(name, cell, parts)
+        if cell.on_source_loss == "shed_by_class":
+            text = "shed_by_class is not built: declare hold_cap or lift_after_two_signatures, and what is declared is done"
+            yield ("cells", name, "on_source_loss"), text
     for name, source in parts.sources.items():
         for place, text in check_source(source.kind, source.settings, source.secrets):
             yield ("sources", name, *place), text
@@ -84,8 +89,10 @@ def check(parts: Parts) -> Iterator[Finding]:
     for name, told in parts.notify.items():
         for text in check_notify(told.kind, told.settings, told.secrets):
             yield ("notify", name), text
+    existing = {name for name, p in parts.pools.items() if p.provisioned_by == EXISTING}
+    yield from check_pool_words(parts.settings, parts.names["pools"], parts.sources, existing)
     yield from _same_place(parts)
-    yield from check_cohorts(parts.cells, parts.workloads)
+    yield from check_cohorts(parts.cells, parts.workloads, parts.routers)
     yield from _after_each_other(parts)
     required = parts.policy.checks.required if parts.policy is not None else ()
     for name, workload in parts.workloads.items():
@@ -371,6 +378,8 @@ def _policy(policy: PolicyShape) -> Iterator[Finding]:
     for key in ("weight_lease", "step_deadline", "lost_evidence_home", "horizon"):
         if getattr(policy, key).total_seconds() < 1:
             yield ("policy", key), "must be at least 1s"
+    if policy.home_within is not None and policy.home_within.total_seconds() <= 0:
+        yield ("policy", "home_within"), "must be above 0"
     for i, window in enumerate(policy.freeze):
         if window.end <= window.start:
             yield ("policy", "freeze", i, "end"), f"the window {window.name!r} ends before it starts"

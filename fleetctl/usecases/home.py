@@ -85,8 +85,10 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
         )
     is_whole = 0 < total <= ready
     may_stay = 0 if unproven or is_whole else round((1 - ready / total) * FULL_BP)
+    asked = ports.clock.now()
     done, reported = _lower(router, way, may_stay, ports.clock, first.token if first is not None else None)
-    took = (ports.clock.now() - began) / timedelta(milliseconds=1) + (first.ms_to_zero if first is not None else 0.0)
+    ended = ports.clock.now()
+    took = (ended - began) / timedelta(milliseconds=1) + (first.ms_to_zero if first is not None else 0.0)
     reported = "; ".join(filter(None, (reported, _mark(way, done.token, ports, actor))))
     return Returned(
         cell=way.cell,
@@ -98,6 +100,8 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
         left_bp=done.target_bp,
         ready=ready,
         total=total,
+        router="" if done.target_bp else way.router.name,
+        router_ms=(ended - asked) / timedelta(milliseconds=1),
     )
 
 

@@ -1,6 +1,6 @@
 """Coming home, use-case layer: lift a cell's cap while its source is dead; two people besides whoever asked sign. Imports no adapter.
 
-The order that comes of it is obeyed by the next tick, which looks itself that no replica of the source answers, and ends it once one does.
+The order that comes of it is obeyed by the next tick, which looks itself that no replica of the source answers.
 """
 
 from __future__ import annotations
@@ -85,8 +85,9 @@ def sign_lift(id_: str, fleet: Fleet, ports: LiftPorts, note: str = "") -> tuple
     ports.store.append((told(own, "lift.signed", f"{wish.cell}", lift=wish.id),))
     found = given_for(wish, fleet, ports)
     if not found.missing:
-        by = ", ".join(found.people)
-        ports.store.order(wish.cell, Order(kind="lift", actor=own.actor, at=ports.clock.now(), note=f"lift {wish.id}, signed by {by}"))
+        for name in found.people:  # the rollout counts people by the name that their key proves
+            person = replace(own.actor, name=name)
+            ports.store.order(wish.cell, Order(kind="lift", actor=person, at=ports.clock.now(), note=f"lift {wish.id}, signed by {name}"))
     return wish, found.missing
 
 

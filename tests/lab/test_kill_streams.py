@@ -9,7 +9,7 @@ from http.client import HTTPConnection, HTTPException
 
 import pytest
 
-from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.haproxy.router import cut_streams
 from fleetctl.adapters.routers.haproxy.wire import AdminSocket
 from fleetctl.errors import TrafficNotApplied

@@ -246,7 +246,7 @@ def _rehearsed(app: App, results: Results) -> None:
 
     w = app.wiring
     try:
-        rehearsed([r for r in results if isinstance(r, Returned)], w.store, w.clock, w.actor)
+        rehearsed([r for r in results if isinstance(r, Returned)], w.store, w.store, w.clock, w.actor)
     except FleetctlError:
         return
 
