@@ -24,7 +24,7 @@ from fleetctl.domain.ids import CellId
 from fleetctl.domain.rollout import Order
 from fleetctl.errors import CredentialsMissing, StoreUnavailable
 from fleetctl.formats.notify_channels import check_notify, is_safe_url
-from fleetctl.usecases.tick import JUDGE
+from fleetctl.usecases.tick_events import JUDGE
 from tests.fakes.clock import FakeClock
 from tests.fakes.small import KeptNotices
 from tests.rollouts import CELL, PERSON, T0
