@@ -169,6 +169,7 @@ class Fleet:
     sources: tuple[Connection, ...] = ()
     paths: tuple[NetworkPath, ...] = field(default=(), metadata=LATER)
     evidence: tuple[Connection, ...] = field(default=(), metadata=LATER)
+    notify: tuple[Connection, ...] = field(default=(), metadata=LATER)
 
     def pool(self, id_: PoolId) -> Pool:
         """Return the pool of that name. Raises KeyError."""

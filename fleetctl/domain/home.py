@@ -22,6 +22,7 @@ class WayHome:
         baseline_backend, canary_backend: names in the router, "" for the usual ones.
         endpoints: of the source's replicas, where the router lets no probe choose a side.
         part_of: of a cohort: cell and workload whose requests it takes, so that their name brings it home too.
+        wave: of the plan that wrote it, 0 where that plan does not move the cell; released: its source was given back since.
     """
 
     fleet: str
@@ -40,6 +41,34 @@ class WayHome:
     format_version: int = 1
     endpoints: tuple[str, ...] = field(default=(), metadata=LATER)
     part_of: tuple[str, ...] = field(default=(), metadata=LATER)
+    wave: int = field(default=0, metadata=LATER)
+    released: bool = field(default=False, metadata=LATER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which cells a person wants home: those that fit every part that is not empty; within a part, any of its values.
+
+    Args:
+        names: of workloads and cells; everything: all cells, narrowed by the other parts.
+    """
+
+    names: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    waves: tuple[int, ...] = ()
+    everything: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether nothing was asked for."""
+        return not (self.everything or self.names or self.narrows)
+
+    @property
+    def narrows(self) -> bool:
+        """Tell whether it asks for more than names: then a file that cannot be read may be of a cell that is meant."""
+        return bool(self.regions or self.tenants or self.classes or self.waves)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +87,13 @@ class HomeTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Returned:
-    """One cell is home.
+    """One cell is home, or as far as its source can take it.
 
     Args:
-        ms_to_zero: from the order to the router showing 0, milliseconds.
-        was_bp: weight before; reconciled: the store knows already; router: its name, "" where none was asked to lower.
-        router_ms: from the first word to the router to its showing 0: without the probes before.
+        ms_to_zero: from the order to the router showing what it was set to, milliseconds.
+        was_bp: weight before; left_bp: what is still on the target, since no more of the source answers.
+        ready, total: replicas of the source that answered a real completion, and how many there are; 0 where they were not asked.
+        router: its name, "" where none was asked to lower; router_ms: from the first word to it to its showing that: without the probes.
     """
 
     cell: CellId
@@ -72,5 +102,8 @@ class Returned:
     token: Token
     source_proven: bool
     reported: str = ""
+    left_bp: int = 0
+    ready: int = 0
+    total: int = 0
     router: str = ""
     router_ms: float = 0.0

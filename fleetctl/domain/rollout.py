@@ -109,6 +109,7 @@ class Rollout:
         identity: what both arms were when this step's evidence began; "" where it is not known; arms: what they said lately.
         first_settled_at: when this step was settled first: evidence that begins anew does not move its deadline.
         foreign: what somebody else wrote; it holds the cell until a person resumes; foreign_writes: of ours against it, at most 3.
+        ends_told: of which ends of pools people were paged already, and how long before.
         lifted_by: people who want the cap lifted because the source is lost; two of them lift it.
         hold_reason: code of what holds it here, or (once ended) why it ended; home_for: what sent it home, if no verdict did.
     """
@@ -141,6 +142,7 @@ class Rollout:
     first_settled_at: Instant | None = field(default=None, metadata=LATER)
     foreign: str = field(default="", metadata=LATER)
     foreign_writes: int = field(default=0, metadata=LATER)
+    ends_told: tuple[str, ...] = field(default=(), metadata=LATER)
     lifted_by: tuple[str, ...] = field(default=(), metadata=LATER)
     format_version: int = ROLLOUT_FORMAT
 

@@ -16,6 +16,7 @@ from fleetctl.formats.fleet_schema import (
     CellShape,
     CommitmentShape,
     EvidenceShape,
+    NotifyShape,
     PathShape,
     PolicyShape,
     PoolShape,
@@ -25,6 +26,7 @@ from fleetctl.formats.fleet_schema import (
     WorkloadShape,
 )
 from fleetctl.formats.guardrail_names import FINISH_REASONS
+from fleetctl.formats.notify_channels import check_notify
 from fleetctl.formats.pool_words import check_pool_words
 from fleetctl.formats.sources import check_source
 from fleetctl.formats.yaml_source import Path
@@ -55,6 +57,7 @@ class Parts:
     names: Mapping[str, frozenset[str]]
     sources: Mapping[str, SourceShape]
     evidence: Mapping[str, EvidenceShape]
+    notify: Mapping[str, NotifyShape]
     settings: Mapping[str, str]
 
 
@@ -83,6 +86,9 @@ def check(parts: Parts) -> Iterator[Finding]:
             yield ("evidence", name), "log is the routers' own: choose another name"
         for place, text in check_evidence(evidence.kind, evidence.settings, evidence.secrets):
             yield ("evidence", name, *place), text
+    for name, told in parts.notify.items():
+        for text in check_notify(told.kind, told.settings, told.secrets):
+            yield ("notify", name), text
     existing = {name for name, p in parts.pools.items() if p.provisioned_by == EXISTING}
     yield from check_pool_words(parts.settings, parts.names["pools"], parts.sources, existing)
     yield from _same_place(parts)

@@ -34,6 +34,7 @@ from fleetctl.formats.fleet_schema import (
     EvidenceShape,
     FleetShape,
     MarginShape,
+    NotifyShape,
     PolicyShape,
     PoolShape,
     RouterShape,
@@ -61,6 +62,7 @@ def to_fleet(shape: FleetShape, serial: int) -> Fleet:
         routers=tuple(_router(name, router) for name, router in shape.routers.items()),
         sources=tuple(_router(name, source) for name, source in shape.sources.items()),
         evidence=tuple(_router(name, source) for name, source in shape.evidence.items()),
+        notify=tuple(_router(name, told) for name, told in shape.notify.items()),
         hosts=tuple(host for name, pool in shape.pools.items() for host in _hosts(name, pool)),
         commitments=tuple(_commitment(c) for c in shape.commitments),
         settings=dict(shape.settings),
@@ -130,9 +132,9 @@ def _hosts(pool: str, p: PoolShape) -> tuple[Host, ...]:
     )
 
 
-def _router(name: str, r: RouterShape | SourceShape | EvidenceShape) -> Connection:
+def _router(name: str, r: RouterShape | SourceShape | EvidenceShape | NotifyShape) -> Connection:
     secrets = {key: SecretRef(kind=s.kind, name=s.name) for key, s in r.secrets.items()}
-    return Connection(name=name, kind=r.kind, settings=dict(r.settings), secrets=secrets)
+    return Connection(name=name, kind=r.kind, settings={str(k): v for k, v in r.settings.items()}, secrets=secrets)
 
 
 def _cohort(c: CohortShape) -> Cohort:

@@ -22,6 +22,7 @@ from fleetctl.formats.fleet_schema import (
     CommitmentShape,
     EvidenceShape,
     FleetShape,
+    NotifyShape,
     PathShape,
     PolicyShape,
     PoolShape,
@@ -36,7 +37,7 @@ from fleetctl.formats.presets import DEFAULT_PRESET, expand_steps
 from fleetctl.formats.yaml_source import Document, Mistake, Path, read_yaml
 
 M = TypeVar("M", bound=BaseModel)
-_SECTIONS = ("pools", "workloads", "cells", "routers", "sources", "evidence")
+_SECTIONS = ("pools", "workloads", "cells", "routers", "sources", "evidence", "notify")
 
 
 def read_fleet(path: FilePath, *, serial: int = 1, shown_as: str = "") -> Fleet:
@@ -117,6 +118,7 @@ def _parts(value: Mapping[str, Any], shape: FleetShape | None) -> Parts:
         routers=_each(RouterShape, sections["routers"]),
         sources=_each(SourceShape, sections["sources"]),
         evidence=_each(EvidenceShape, sections["evidence"]),
+        notify=_each(NotifyShape, sections["notify"]),
         commitments=_listed(CommitmentShape, value.get("commitments")),
         paths=_listed(PathShape, value.get("paths")),
         policy=shape.policy if shape else _salvaged(PolicyShape, _mapping(value.get("policy"))),

@@ -109,6 +109,18 @@ class EvidenceShape(Shape):
     secrets: dict[str, SecretShape] = Field(default_factory=dict, description="Secrets by reference: token or key.")
 
 
+class NotifyShape(Shape):
+    """Whom to tell of what happens: every terminal state, holds and pages."""
+
+    kind: Literal["slack", "webhook", "pagerduty"] = Field(description="slack: a Slack-compatible webhook. webhook: signed by HMAC.")
+    settings: dict[Literal["least", "url"], ScalarText] = Field(
+        default_factory=dict, description="least: info (default), warning or page. url: of PagerDuty's events API, where it is another."
+    )
+    secrets: dict[Literal["url", "key"], SecretShape] = Field(
+        default_factory=dict, description="slack: url. webhook: url and key, which signs. pagerduty: key, the integration's."
+    )
+
+
 class HostShape(Shape):
     """One machine that exists already."""
 
@@ -460,6 +472,7 @@ class FleetShape(Shape):
     routers: dict[Id, RouterShape] = Field(default_factory=dict)
     sources: dict[Id, SourceShape] = Field(default_factory=dict, description="What `fleetctl inventory scan` asks.")
     evidence: dict[Id, EvidenceShape] = Field(default_factory=dict, description="Sources of evidence beside the routers' logs.")
+    notify: dict[Id, NotifyShape] = Field(default_factory=dict, description="Who is told: docs/how-to/be-told.md.")
     pools: dict[Id, PoolShape]
     workloads: dict[Id, WorkloadShape]
     cells: dict[Id, CellShape]

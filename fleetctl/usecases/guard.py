@@ -13,7 +13,8 @@ from fleetctl.domain.ids import CellId
 from fleetctl.domain.split import Split, Stale
 from fleetctl.domain.units import Instant
 from fleetctl.errors import FleetctlError
-from fleetctl.usecases.home import HomePorts, readable
+from fleetctl.usecases.home import HomePorts
+from fleetctl.usecases.home_choice import readable
 
 Seen = Literal["quiet", "watched", "home", "held", "lost", "foreign"]
 

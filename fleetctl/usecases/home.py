@@ -16,10 +16,12 @@ from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.people import Actor
 from fleetctl.domain.rollout import Order, OrderKind
 from fleetctl.domain.split import Split, Stale
+from fleetctl.domain.units import FULL_BP
 from fleetctl.errors import FleetctlError, StoreUnavailable, TrafficNotApplied, UnsafeFallback
 from fleetctl.ports.home import Mark, WaysHome
 from fleetctl.ports.state import Clock, Store
 from fleetctl.ports.traffic import Prober, Router
+from fleetctl.usecases.home_choice import Failure
 
 PARALLEL = 16
 """Cells brought home side by side."""
@@ -27,32 +29,41 @@ PARALLEL = 16
 TRIES = 3
 """A live controller may fence between our read and our fence; then we read again."""
 
+PROOF_LASTS_S = 60.0
+"""Age from which a real completion proves nothing any more. Source: design section 6."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """A cell that could not be brought home, and why."""
+WEIGHT_LEASE = timedelta(seconds=180)
+"""Lease of what stays on the target while the source warms up. Source: design section 6."""
 
-    cell: CellId
-    error: FleetctlError
+
+def _cuts_nothing(way: WayHome) -> int:
+    text = f"nothing here can end the target's open streams of {way.cell}; they finish by themselves."
+    raise TrafficNotApplied("traffic.cannot_cut", text, hint="To end them all the same, stop the target's servers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomePorts:
-    """All that a return touches."""
+    """All that a return touches.
+
+    Args:
+        cut: ends the target's open streams of a cell at its router, and returns how many there were; raises TrafficNotApplied.
+    """
 
     router: Callable[[WayHome], Router]
     prober: Callable[[WayHome], Prober]
     ways: WaysHome
     clock: Clock
     store: Callable[[], Store]
+    cut: Callable[[WayHome], int] = _cuts_nothing
 
 
-def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool = False) -> Returned:
-    """Bring one cell home without the store.
+def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool = False, first: Returned | None = None) -> Returned:
+    """Bring one cell home without the store, as far as the replicas of its source that answer real completions can take it.
 
     Args:
         way: its verified way home.
-        unproven: a person's choice to go to a source that answered no real completion.
+        unproven: a person's choice to go all the way though some or all replicas of the source answered no real completion.
+        first: what was reached before, where this goes on with it.
 
     Raises:
         UnsafeFallback: fallback.unproven, no replica of the source answers.
@@ -62,27 +73,35 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
     router = ports.router(way)
     shown = router.read(way.cell)
     if shown.target_bp == 0:
+        if first is not None:
+            return replace(first, left_bp=0)
         return Returned(cell=way.cell, ms_to_zero=0.0, was_bp=0, token=shown.token, source_proven=True, reported="was home already")
-    proven = _prove(way, ports)
-    if not proven and not unproven:
+    ready, total = _prove(way, ports)
+    if not ready and not unproven:
         raise UnsafeFallback(
             "fallback.unproven",
             f"no replica of {way.source} answers a real completion for {way.cell}; it keeps {shown.target_bp / 100:g} % on the target.",
             hint=f"If the target fails as well: fleetctl fallback {way.cell} --unproven",
         )
+    is_whole = 0 < total <= ready
+    may_stay = 0 if unproven or is_whole else round((1 - ready / total) * FULL_BP)
     asked = ports.clock.now()
-    token, reported = _set_zero(router, way)
-    done = ports.clock.now()
-    reported = "; ".join(filter(None, (reported, _mark(way, token, ports, actor))))
+    done, reported = _lower(router, way, may_stay, ports.clock, first.token if first is not None else None)
+    ended = ports.clock.now()
+    took = (ended - began) / timedelta(milliseconds=1) + (first.ms_to_zero if first is not None else 0.0)
+    reported = "; ".join(filter(None, (reported, _mark(way, done.token, ports, actor))))
     return Returned(
         cell=way.cell,
-        ms_to_zero=(done - began) / timedelta(milliseconds=1),
-        was_bp=shown.target_bp,
-        token=token,
-        source_proven=proven,
+        ms_to_zero=took,
+        was_bp=first.was_bp if first is not None else shown.target_bp,
+        token=done.token,
+        source_proven=is_whole if unproven else ready > 0,
         reported=reported,
-        router=way.router.name,
-        router_ms=(done - asked) / timedelta(milliseconds=1),
+        left_bp=done.target_bp,
+        ready=ready,
+        total=total,
+        router="" if done.target_bp else way.router.name,
+        router_ms=(ended - asked) / timedelta(milliseconds=1),
     )
 
 
@@ -95,31 +114,92 @@ def _mark(way: WayHome, token: Token, ports: HomePorts, actor: Actor) -> str:
     return ""
 
 
-def _prove(way: WayHome, ports: HomePorts) -> bool:
+def _prove(way: WayHome, ports: HomePorts) -> tuple[int, int]:
+    """Return how many replicas of the source answered a real completion lately, and how many there are."""
     try:
-        return ports.prober(way).ready(way.source, way.cell).ready > 0
+        found = ports.prober(way).ready(way.source, way.cell)
     except FleetctlError:
-        return False
+        return 0, 0
+    return (found.ready, found.total) if found.age_s <= PROOF_LASTS_S else (0, found.total)
 
 
-def _set_zero(router: Router, way: WayHome) -> tuple[Token, str]:
+def _lower(router: Router, way: WayHome, may_stay_bp: int, clock: Clock, token: Token | None = None) -> tuple[Split, str]:
+    """Leave at most so much on the target; by a token far above the router's, or by ours of before.
+
+    Returns:
+        What stands now, and what the router reported.
+    """
     for _ in range(TRIES):
-        token = Token(router.read(way.cell).token + HOME_TOKEN_STEP)
-        fenced = router.fence(way.cell, token)
-        if isinstance(fenced, Stale):
-            continue
-        done = router.set(Split(cell=way.cell, target_bp=0, cap_bp=fenced.cap_bp, token=token, lease_until=fenced.lease_until))
+        if token is None:
+            token = Token(router.read(way.cell).token + HOME_TOKEN_STEP)
+            stands = router.fence(way.cell, token)
+            if isinstance(stands, Stale):
+                token = None
+                continue
+        else:
+            stands = router.read(way.cell)
+        stays = min(stands.target_bp, may_stay_bp)
+        lease = clock.now() + WEIGHT_LEASE if stays else stands.lease_until
+        wanted = Split(cell=way.cell, target_bp=stays, cap_bp=max(stands.cap_bp, stays), token=token, lease_until=lease)
+        done = router.set(wanted)
         if not isinstance(done, Stale):
-            return token, done.reported
+            _require_shown(router, way, stays)
+            return done.split, done.reported
+        token = None
     raise TrafficNotApplied("traffic.contended", f"another writer keeps moving {way.cell}", hint="Stop it, then run the same command again")
 
 
-def fallback(ways: Sequence[WayHome], ports: HomePorts, actor: Actor, *, unproven: bool = False) -> tuple[Returned | Failure, ...]:
-    """Bring cells home side by side; one that fails does not hold up the others."""
+def _require_shown(router: Router, way: WayHome, most_bp: int) -> None:
+    """Believe no router that took the order and shows another weight."""
+    shown = router.read(way.cell).target_bp
+    if shown > most_bp:
+        text = f"router {way.router.name} took the order for {way.cell} and still shows {shown / 100:g} % on the target."
+        raise TrafficNotApplied("traffic.not_shown", text, hint=f"By hand: fleetctl fallback {way.cell} --paper")
 
+
+Results = tuple[Returned | Failure, ...]
+
+
+def fallback(ways: Sequence[WayHome], ports: HomePorts, actor: Actor, *, unproven: bool = False) -> Results:
+    """Bring cells home side by side; one that fails does not hold up the others."""
+    results = _side_by_side(ways, lambda way: return_home(way, ports, actor, unproven=unproven))
+    was_home = [isinstance(r, Returned) and r.was_bp == 0 for r in results]
+    return tuple(_keep_home(w, r, ports, actor) if zero else r for w, r, zero in zip(ways, results, was_home, strict=True))
+
+
+def go_on(ways: Sequence[WayHome], results: Results, ports: HomePorts, actor: Actor, *, patient: bool = False) -> Results:
+    """Go on with the cells that are home in part, now that more of their source may answer.
+
+    Args:
+        results: of the same cells, so far; patient: also with those whose source did not answer at all.
+    """
+    so_far = {r.cell: r for r in results}
+    open_ = [w for w in ways if is_open(so_far[w.cell], patient=patient)]
+
+    def again(way: WayHome) -> Returned:
+        before = so_far[way.cell]
+        first = before if isinstance(before, Returned) else None
+        try:
+            return return_home(way, ports, actor, first=first)
+        except UnsafeFallback:
+            if first is None:
+                raise
+            return first  # the source answers no more: what was reached stands
+
+    return tuple({**so_far, **{r.cell: r for r in _side_by_side(open_, again)}}.values())
+
+
+def is_open(r: Returned | Failure, *, patient: bool = False) -> bool:
+    """Tell whether waiting for the source may bring a cell further home."""
+    if isinstance(r, Returned):
+        return r.left_bp > 0
+    return patient and r.error.code == "fallback.unproven"
+
+
+def _side_by_side(ways: Sequence[WayHome], go: Callable[[WayHome], Returned]) -> Results:
     def one(way: WayHome) -> Returned | Failure:
         try:
-            return return_home(way, ports, actor, unproven=unproven)
+            return go(way)
         except FleetctlError as e:
             return Failure(cell=way.cell, error=e)
         except Exception as e:  # what nobody expected of one router keeps no other cell from home
@@ -127,9 +207,7 @@ def fallback(ways: Sequence[WayHome], ports: HomePorts, actor: Actor, *, unprove
             return Failure(cell=way.cell, error=FleetctlError("fallback.unexpected", text, hint="Run: fleetctl fallback CELL --paper"))
 
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
-        results = tuple(pool.map(one, ways))
-    was_home = [isinstance(r, Returned) and r.was_bp == 0 for r in results]
-    return tuple(_keep_home(w, r, ports, actor) if zero else r for w, r, zero in zip(ways, results, was_home, strict=True))
+        return tuple(pool.map(one, ways))
 
 
 def _keep_home(way: WayHome, found: Returned | Failure, ports: HomePorts, actor: Actor) -> Returned | Failure:
@@ -143,11 +221,24 @@ def _keep_home(way: WayHome, found: Returned | Failure, ports: HomePorts, actor:
     except StoreUnavailable:
         pass
     try:
-        token, reported = _set_zero(ports.router(way), way)
+        done, reported = _lower(ports.router(way), way, 0, ports.clock)
     except FleetctlError as e:
         return Failure(cell=way.cell, error=e)
-    reported = "; ".join(filter(None, (reported, _mark(way, token, ports, actor))))
-    return replace(found, token=token, reported=reported or "was home already; its rollout ends")
+    reported = "; ".join(filter(None, (reported, _mark(way, done.token, ports, actor))))
+    return replace(found, token=done.token, reported=reported or "was home already; its rollout ends")
+
+
+def cut_streams(ways: Sequence[WayHome], results: Results, ports: HomePorts) -> dict[CellId, int | FleetctlError]:
+    """End what the target still answers of cells that are home; a router that cannot is told by its error."""
+    home = {r.cell for r in results if isinstance(r, Returned) and r.left_bp == 0}
+    found: dict[CellId, int | FleetctlError] = {}
+    for way in ways:
+        if way.cell in home:
+            try:
+                found[way.cell] = ports.cut(way)
+            except FleetctlError as e:
+                found[way.cell] = e
+    return found
 
 
 def reconcile(ports: HomePorts) -> tuple[tuple[CellId, ...], str]:
@@ -210,33 +301,3 @@ def catch_up(ways: Sequence[WayHome], ports: HomePorts, actor: Actor) -> tuple[C
         store.order(way.cell, Order(kind=kind, actor=actor, at=ports.clock.now(), note="reconciled"))
         done.append(way.cell)
     return tuple(done)
-
-
-def readable(ways: WaysHome) -> tuple[tuple[WayHome, ...], tuple[Failure, ...]]:
-    """Read every way home; one that is refused does not stand in the way of the others."""
-    good: list[WayHome] = []
-    bad: list[Failure] = []
-    for c in ways.cells():
-        try:
-            good.append(ways.read(c))
-        except FleetctlError as e:
-            bad.append(Failure(cell=c, error=e))
-    return tuple(good), tuple(bad)
-
-
-def choose(ways: Sequence[WayHome], names: Sequence[str], *, everything: bool = False) -> tuple[WayHome, ...]:
-    """Pick cells by cell or workload name; a cohort also by those whose requests it takes.
-
-    Raises:
-        UnsafeFallback: fallback.unknown, a name that no way home has; fallback.none, no way home at all.
-    """
-    if not ways:
-        raise UnsafeFallback("fallback.none", "no way home is saved here, so no plan was ever made.", hint="Run: fleetctl plan")
-    if everything:
-        return tuple(ways)
-    chosen = [w for w in ways if set(names) & {w.cell, w.workload, *w.part_of}]
-    unknown = [n for n in names if not any(n in (w.cell, w.workload, *w.part_of) for w in ways)]
-    if unknown:
-        known = ", ".join(sorted({w.workload for w in ways}))
-        raise UnsafeFallback("fallback.unknown", f"no workload or cell {', '.join(unknown)}; there are {known}.")
-    return tuple(chosen)

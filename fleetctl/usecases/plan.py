@@ -27,6 +27,7 @@ from fleetctl.ports.capacity import Capacity
 from fleetctl.ports.state import Clock, Records, Store
 from fleetctl.rollout.decide import BAKING, MOVING, SOAKING
 from fleetctl.usecases.assess import current
+from fleetctl.usecases.budget import BudgetGate
 from fleetctl.usecases.calibrate import measured_baselines
 from fleetctl.usecases.home_time import home_times
 from fleetctl.usecases.proof import Proof, claim
@@ -40,7 +41,7 @@ class PlanPorts:
     Args:
         shown: what the router of a cell sends to its target, basis points; None: the record of a completed move is enough.
         catalog: by the price book that counts here; None: the shipped one.
-        proof: signs as the plan's author where the policy asks for signatures.
+        proof: signs as the plan's author where the policy asks for signatures; budget: asked before a schedule starts cells.
     """
 
     store: Store
@@ -51,6 +52,7 @@ class PlanPorts:
     shown: Callable[[CellId], int] | None = None
     catalog: Catalog | None = None
     proof: Proof | None = None
+    budget: BudgetGate | None = None
 
 
 MOST_QUESTIONS = 4

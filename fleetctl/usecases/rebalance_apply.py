@@ -18,6 +18,7 @@ from fleetctl.domain.units import Instant, Scalar
 from fleetctl.errors import LeaseHeld, PlanStale
 from fleetctl.ports.state import Held, Lease, Lost, Records, Store
 from fleetctl.rebalance.hold import refused
+from fleetctl.usecases.budget import ask_budget
 from fleetctl.usecases.migrate import approved_plan, begin, chosen_cells
 from fleetctl.usecases.plan import PlanPorts
 from fleetctl.usecases.proof import Proof, bare, of_standing, signed_by_me, told
@@ -207,6 +208,8 @@ def begin_run(proposal: Proposal, fleet: Fleet, ports: PlanPorts, approval: Stan
     standing_approval(ports.records, fleet, approval.id, ports.clock.now(), ports.proof)
     cells = chosen_cells(approved_plan(ports.records, fleet, plan.id, ports.proof), store, ()) if plan is not None and plan.waves else ()
     home = tuple(c for c in proposal.home if (r := store.load(c)) is not None and r.ended == "complete")  # nobody has begun it anew since
+    if plan is not None:
+        ask_budget(plan.id, cells, store, ports.budget)
     run = replace(proposal.run, begun=(*cells, *home), standing=approval.id, open=True)
     ports.records.put(run.id, run)
     if plan is not None and cells:

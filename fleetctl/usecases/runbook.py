@@ -13,14 +13,15 @@ from datetime import timedelta
 from typing import Literal
 
 from fleetctl.domain.event import Event
-from fleetctl.domain.home import WayHome
+from fleetctl.domain.home import Wanted, WayHome
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.people import Actor
 from fleetctl.domain.runbook import LIST_PLACE, Bound, JournalLine, LiveName, LiveValue, Runbook, Step, StepState, filled
 from fleetctl.errors import FleetctlError, RunbookFailed
 from fleetctl.ports.runbook import Commands, Ended, Journal
 from fleetctl.ports.state import Clock
-from fleetctl.usecases.home import HomePorts, choose, readable
+from fleetctl.usecases.home import HomePorts
+from fleetctl.usecases.home_choice import choose, readable
 
 END = "end"
 """Name of the journal's line that closes a run; no step may have it."""
@@ -48,7 +49,7 @@ def find_cell(name: str, ports: LookPorts) -> WayHome | FleetctlError:
         if failure.cell == name:
             return failure.error
     exact = tuple(w for w in good if w.cell == name)
-    found = exact or choose(good, (name,))
+    found = exact or choose(good, Wanted(names=(name,)))
     if len(found) > 1:
         names = ", ".join(w.cell for w in found)
         raise RunbookFailed("runbook.many_cells", f"{name} has {len(found)} cells: {names}.", hint="Name one of them")

@@ -21,7 +21,6 @@ from fleetctl.domain.fleet import FreezeWindow
 from fleetctl.domain.holds import Said
 from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import CellId, PoolId
-from fleetctl.domain.people import Signal
 from fleetctl.domain.rollout import (
     Decision,
     Drain,
@@ -43,10 +42,12 @@ from fleetctl.domain.units import Instant
 from fleetctl.errors import ConfigInvalid, EvidenceUnavailable, FleetctlError, LeaseHeld, StoreUnavailable, TrafficNotApplied
 from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store, Trail
 from fleetctl.ports.traffic import Checks, EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
+from fleetctl.rollout.deadlines import with_deadlines
 from fleetctl.rollout.decide import FINISHED, PROVIDER, STALE, decide
 from fleetctl.rollout.notices import LOOK, TARGET, leaving
 from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL
 from fleetctl.usecases.holds import give_back, hold, theirs
+from fleetctl.usecases.no_notices import NoNotices
 from fleetctl.usecases.tick_events import event_of, events_of
 
 FOR_GOOD = timedelta(days=36_500)
@@ -61,20 +62,8 @@ THRESHOLD_LEAST = 1_000
 WITHOUT_EVIDENCE = ("evidence.lost", PROVIDER)
 """Hold reasons of a cell that has no evidence."""
 
-PERSONS_WORD = ("abort", "fallback", "rollback", "promote")
+PERSONS_WORD = ("abort", "fallback", "rollback", "promote", "lift")
 """Orders that are obeyed whatever the arms serve, at once."""
-
-
-class NoNotices:
-    """`Notices` of pools that tell of nothing."""
-
-    def watches(self, pool: PoolId) -> bool:
-        """Return no."""
-        return False
-
-    def read(self, pool: PoolId) -> tuple[Signal, ...]:
-        """Return nothing."""
-        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,8 +164,7 @@ def _is_foreign(r: Rollout, ports: TickPorts) -> bool:
 
 
 def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, settings: TickSettings) -> TickResult:
-    now = ports.clock.now()
-    before = r
+    now, before = ports.clock.now(), r
     r, wrong = _with_thresholds(r, ports)
     seen = observe(r, split, ports, settings, now) if not wrong else replace(observe(r, split, ports, settings, now), wrong_series=wrong)
     decision = decide(r, seen, now)
@@ -187,6 +175,7 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
     if seen.target_ready is None and _raises(decision, split):  # what has gone since preflight gets no more customers
         seen = replace(seen, target_ready=ports.prober(r.cell).ready(r.spec.target, r.cell).share)
         decision = decide(r, seen, now)
+    decision = with_deadlines(decision, seen, now)
     events = list(events_of(r, decision, seen, now))
     failed = _apply(r, decision, lease, ports, settings, events)
     if failed is not None:
@@ -227,7 +216,7 @@ def _raises(decision: Decision, split: Split) -> bool:
 
 
 def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, now: Instant) -> Observation:
-    """Gather what one decision may look at; a source that fails becomes a missing value, never an exception."""
+    """Gather what one decision may look at; a source that fails becomes a missing value."""
     phase = r.spec.phases[r.step]
     judged = r.judge
     verdicts: tuple[Verdict, ...] = ()
@@ -424,7 +413,7 @@ def _apply(r: Rollout, d: Decision, lease: Lease, ports: TickPorts, settings: Ti
             case StopShadow() | Drain():
                 _after_care(r, effect, lease, ports, events)
             case Notify():
-                ports.notifier.send(event_of(r, now, f"notify.{effect.level}", effect.text))
+                ports.notifier.send(event_of(r, now, f"notify.{effect.level}", effect.text, cause=d.why.code, ended=d.next.ended))
             case _:
                 assert_never(effect)
     return None
@@ -435,7 +424,7 @@ def _say(r: Rollout, said: Sequence[Said], ports: TickPorts, events: list[Event]
     events.extend(event_of(r, ports.clock.now(), s.kind, s.text) for s in said)
     gaps = [s.text for s in said if s.is_gap]
     if gaps:
-        ports.notifier.send(event_of(r, ports.clock.now(), "notify.warning", f"{r.cell}: {'; '.join(gaps)}"))
+        ports.notifier.send(event_of(r, ports.clock.now(), "notify.warning", f"{r.cell}: {'; '.join(gaps)}", cause="hands"))
 
 
 def _after_care(r: Rollout, effect: StopShadow | Drain, lease: Lease, ports: TickPorts, events: list[Event]) -> None:
@@ -470,6 +459,6 @@ def _park(r: Rollout, lease: Lease, ports: TickPorts, code: str, text: str) -> T
     if ports.store.record(lease, replace(r, orders=()), parked, events, timedelta(seconds=1)) is not None:
         text = f"{text}; another writer took over"
     elif is_new:
-        ports.notifier.send(event_of(r, now, "notify.page", f"{r.cell}: {text}"))
+        ports.notifier.send(event_of(r, now, "notify.page", f"{r.cell}: {text}", cause=code))
         ports.trail.add(LookRow(cell=r.cell, at=now, phase=r.phase, target_bp=r.weight_bp, served_bp=None, arms={}, verdicts=(), why=text))
     return TickResult(cell=r.cell, kind="stale" if code == STALE else "failed", why=text, rollout=parked)

@@ -42,6 +42,7 @@ def render_audit(chains: Iterable[ChainResult], *, wide: bool = False) -> str:
             number, what = c.broken or (0, "")
             lines.append(f"  {_name(c)}: link {number} {clean(what)}")
         lines.append("Events up to a broken link are proven, later ones are not.")
+        lines.append("Next: leave the store as it is, and keep what there is: fleetctl doctor --bundle FILE")
     else:
         lines.append(f"ok: {counted(total, 'event')} in {counted(len(listed), 'chain')}, every link holds")
     if wide and listed:

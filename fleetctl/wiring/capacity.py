@@ -309,4 +309,5 @@ class Capacity(See, Traffic):
             shown=shown,
             catalog=self.catalog,
             proof=self.proof,
+            budget=self.budget,
         )

@@ -55,7 +55,7 @@ def _joined(
     now: Callable[[], Instant],
     first_s: float,
 ) -> Notices:
-    from fleetctl.usecases.tick import NoNotices
+    from fleetctl.usecases.no_notices import NoNotices
 
     if not urls and not reads:
         return NoNotices()

@@ -1,4 +1,4 @@
-"""Composition root, routers by kind: the adapter of a connection, its prober, its commands on paper. Never decides."""
+"""Composition root, routers by kind: the adapter of a connection, its prober. Never decides."""
 
 from __future__ import annotations
 
@@ -169,25 +169,20 @@ def _replicas(connection: Connection, backends: Names) -> Replicas:
     return haproxy.replicas_of(connection, backends)
 
 
-def paper_commands(connection: Connection, c: CellId, backends: Backends) -> tuple[str, ...]:
-    """Return the raw commands that bring a cell home without fleetctl; none where the kind is unknown."""
-    if connection.kind == "envoy":
-        from fleetctl.adapters.routers.envoy import router as envoy
+def cut_streams(connection: Connection, c: CellId, backends: Names) -> int:
+    """End what the target of a cell still answers, and return how many streams there were.
 
-        return envoy.paper_commands(connection, c, backends)
+    Raises:
+        TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.cannot_cut where this kind of router has no word for it.
+    """
     if connection.kind == "haproxy":
         from fleetctl.adapters.routers.haproxy import router as haproxy
 
-        return haproxy.paper_commands(connection, c)
-    if connection.kind == "alb":
-        from fleetctl.adapters.routers.alb import router as alb
+        return haproxy.cut_streams(connection, c, backends)
+    from fleetctl.errors import TrafficNotApplied
 
-        return alb.paper_commands(connection, c)
-    if connection.kind == "httproute":
-        from fleetctl.adapters.routers.httproute import router as httproute
-
-        return httproute.paper_commands(connection, c)
-    return ()
+    text = f"router {connection.name} ({connection.kind}) cannot end the target's open streams of {c}; they finish by themselves."
+    raise TrafficNotApplied("traffic.cannot_cut", text, hint="To end them all the same, stop the target's servers")
 
 
 def needed_setting(connection: Connection, key: str, what: str) -> str:

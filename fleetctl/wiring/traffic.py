@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from fleetctl.domain.pool import Host
     from fleetctl.domain.records import Attempt, Scrape
     from fleetctl.domain.workload import Cell
-    from fleetctl.ports.home import WaysHome
+    from fleetctl.ports.state import Notifier
     from fleetctl.ports.traffic import EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
+    from fleetctl.usecases.budget import BudgetGate
     from fleetctl.usecases.home import HomePorts
+    from fleetctl.usecases.lift import LiftPorts
     from fleetctl.usecases.tick import TickPorts, TickSettings
     from fleetctl.wiring.evidence import EvidenceMaker
 
@@ -227,14 +229,13 @@ class Traffic(Base):
 
     def tick_ports(self) -> TickPorts:
         """Return all that a tick touches."""
-        from fleetctl.adapters.notify.log import LogNotifier
         from fleetctl.usecases.tick import TickPorts
 
         return TickPorts(
             store=self.store,
             trail=self.store,
             clock=self.clock,
-            notifier=LogNotifier(),
+            notifier=self.notifier,
             holds=self.holds,
             router=self.router_of,
             evidence=self.evidence_of,
@@ -254,6 +255,38 @@ class Traffic(Base):
 
         with suppress(FleetctlError):
             note_home_time(self.store, self._connection_of(c).name, took_ms, self.clock.now())
+
+    @cached_property
+    def notifier(self) -> Notifier:
+        """Return what tells people: the log, and the channels that the fleet file names; what waits is sent at the end of the process."""
+        import atexit
+
+        from fleetctl.adapters.notify.channels import Channel
+        from fleetctl.adapters.notify.log import LogNotifier
+        from fleetctl.adapters.notify.spool import SpooledNotifier
+        from fleetctl.adapters.secrets.files import FileSecrets
+        from fleetctl.adapters.store.sqlite import SqliteStore
+        from fleetctl.domain.event import Event
+
+        if not self.fleet.notify:
+            return LogNotifier()
+        secrets, store = FileSecrets(self.workspace), self._store
+
+        def record(e: Event) -> None:
+            SqliteStore(store).append((e,))  # a connection of the thread's own
+
+        channels = [Channel(c, self.fleet.name, secrets.resolve) for c in self.fleet.notify]
+        made = SpooledNotifier(channels, self.state_folder / "notify", LogNotifier(), self.clock, record)
+        made.start()
+        atexit.register(made.close)
+        return made
+
+    @cached_property
+    def budget(self) -> BudgetGate | None:
+        """Return what is asked of the SLO budget before a cell starts; None where the fleet file names nothing. Raises ConfigInvalid."""
+        from fleetctl.wiring.budget import budget_gate
+
+        return budget_gate(self.fleet)
 
     @cached_property
     def holds(self) -> Holds:
@@ -289,44 +322,73 @@ class Traffic(Base):
 
     @cached_property
     def ways_home(self) -> WayHomeFiles:
-        """Return the local way-home files; needs no store and no fleet file."""
-        from fleetctl.adapters.home.files import WayHomeFiles, make_key
+        """Return the local way-home files; needs no store and no fleet file, and makes nothing."""
+        from fleetctl.adapters.home.files import WayHomeFiles
 
-        key = self.state_folder / "key"
-        make_key(key)
-        return WayHomeFiles(self.state_folder / "home", key)
+        return WayHomeFiles(self.workspace / STATE / "home", self.workspace / STATE / "key")
 
     def save_ways_home(self, plan: Plan) -> None:
         """Write the way home of every cell that the plan moves, and anew what was written before."""
+        from fleetctl.adapters.home.files import make_key
+
+        make_key(self.state_folder / "key")
         moved = {o.cell for o in plan.outcomes if o.kind == "move"}
-        for c in sorted(moved | set(self.old_ways_home())):
-            self.ways_home.write(self._way_home(self.fleet.cell(c)))
+        waves = {c: w.index for w in plan.waves for c in w.cells}
+        kept = set(self.ways_home.cells()) & {c.id for c in self.fleet.cells}
+        for c in sorted(moved | kept):
+            way = self._way_home(self.fleet.cell(c), waves.get(c, 0))
+            if c in moved or not self._is_written(way):
+                self.ways_home.write(way)
 
     def renew_ways_home(self) -> None:
         """Write the ways home anew that say another thing than the fleet file does now."""
+        from fleetctl.adapters.home.files import make_key
+
+        make_key(self.state_folder / "key")
         for c in self.old_ways_home():
-            self.ways_home.write(self._way_home(self.fleet.cell(c)))
+            self.ways_home.write(self._way_home(self.fleet.cell(c), self._wave_of(c)))
+
+    def note_released(self, pool: PoolId) -> None:
+        """Say in the ways home of the cells that a pool served that it was given back."""
+        from fleetctl.errors import FleetctlError
+
+        for c in self.ways_home.cells():
+            try:
+                way = self.ways_home.read(c)
+            except FleetctlError:
+                continue
+            if way.source == pool:
+                self.ways_home.write(replace(way, released=True))
 
     def old_ways_home(self) -> tuple[CellId, ...]:
         """Return the fleet's cells whose way home cannot be read, or says another thing than the fleet file does now."""
-        ways = self.ways_home
-        kept = set(ways.cells())
-        return tuple(c.id for c in self.fleet.cells if c.id in kept and not self._is_current(ways, c))
+        kept = set(self.ways_home.cells())
+        return tuple(c.id for c in self.fleet.cells if c.id in kept and not self._is_written(self._way_home(c, 0), whatever_wave=True))
 
-    def _is_current(self, ways: WaysHome, cell: Cell) -> bool:
+    def _wave_of(self, c: CellId) -> int:
+        """Return the wave that a cell's way home says, 0 where it cannot be read."""
         from fleetctl.errors import FleetctlError
 
         try:
-            way = ways.read(cell.id)
+            return self.ways_home.read(c).wave
+        except FleetctlError:
+            return 0
+
+    def _is_written(self, way: WayHome, *, whatever_wave: bool = False) -> bool:
+        """Tell whether the cell's file says the same."""
+        from fleetctl.errors import FleetctlError
+
+        try:
+            found = self.ways_home.read(way.cell)
         except FleetctlError:
             return False
-        now = self._way_home(cell)
-        return replace(way, made_at=now.made_at) == now
+        return replace(found, made_at=way.made_at, wave=way.wave if whatever_wave else found.wave, released=False) == way
 
-    def _way_home(self, cell: Cell) -> WayHome:
+    def _way_home(self, cell: Cell, wave: int) -> WayHome:
+        from fleetctl.adapters.routers.paper import paper_commands
         from fleetctl.adapters.routers.route import backends_of
         from fleetctl.domain.home import WayHome
-        from fleetctl.wiring.routers import PINNING, paper_commands
+        from fleetctl.wiring.routers import PINNING
 
         w = self.fleet.workload(cell.workload)
         connection = self.fleet.router(cell.router.name)
@@ -340,19 +402,26 @@ class Traffic(Base):
             router=connection,
             source=cell.source,
             cap_bp=self.fleet.policy.cap_bp,
-            paper=paper_commands(connection, cell.id, backends_of(self._backends(), cell.id)),
+            paper=paper_commands(connection, cell.id, backends_of(self._backends(), cell.id), cell.router.baseline_endpoints),
             made_at=self.clock.now(),
             baseline_backend=cell.router.baseline_backend,
             canary_backend=cell.router.canary_backend,
             endpoints=() if connection.kind in PINNING else cell.router.baseline_endpoints,
             part_of=() if cell.cohort is None else (cell.cohort.of, self.fleet.cell(cell.cohort.of).workload),
+            wave=wave,
         )
+
+    def lift_ports(self) -> LiftPorts:
+        """Return all that lifting a cap touches. Raises ConfigInvalid."""
+        from fleetctl.usecases.lift import LiftPorts
+
+        return LiftPorts(store=self.store, records=self.store, clock=self.clock, actor=self.actor, prober=self.prober_of, proof=self.proof)
 
     def home_ports(self) -> HomePorts:
         """Return all that a return home touches; reads neither the store nor the fleet file."""
         from fleetctl.adapters.routers.route import Backends, backends_of
         from fleetctl.usecases.home import HomePorts
-        from fleetctl.wiring.routers import make_prober, make_router
+        from fleetctl.wiring.routers import cut_streams, make_prober, make_router
 
         def backends(way: WayHome) -> dict[CellId, Backends]:
             usual = backends_of({}, way.cell)
@@ -370,4 +439,7 @@ class Traffic(Base):
                 endpoints=lambda _, arm: way.endpoints if arm == "baseline" else (),
             )
 
-        return HomePorts(router=router, prober=prober, ways=self.ways_home, clock=self.clock, store=lambda: self.store)
+        def cut(way: WayHome) -> int:
+            return cut_streams(way.router, way.cell, backends(way))
+
+        return HomePorts(router=router, prober=prober, ways=self.ways_home, clock=self.clock, store=lambda: self.store, cut=cut)

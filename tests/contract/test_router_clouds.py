@@ -15,7 +15,6 @@ import pytest
 
 from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.alb.router import TAG, TOKEN_TAG, AlbRouter, _kept
-from fleetctl.adapters.routers.alb.router import paper_commands as alb_paper
 from fleetctl.adapters.routers.alb.wire import Elb
 from fleetctl.adapters.routers.httproute.router import MARK, HttpRouteRouter
 from fleetctl.adapters.routers.httproute.wire import Routes
@@ -416,14 +415,11 @@ def test_what_aws_needs_to_keep_a_sign_in_is_sent_back() -> None:
     assert kept["AuthenticateOidcConfig"] == {"ClientId": "a", "UseExistingClientSecret": True}
 
 
-def test_a_rule_that_is_gone_and_paper(plane: AlbPlane) -> None:
+def test_a_rule_that_is_gone(plane: AlbPlane) -> None:
     gone = plane.rules[CELL][:-4] + "0000"
     with pytest.raises(TrafficNotApplied) as refused:
         alb(plane, {f"rule.{CELL}": gone}).read(CELL)
     assert refused.value.code == "traffic.unknown_cell"
-    show, home = alb_paper(Connection(name="edge", kind="alb", settings={"rule": plane.rules[CELL]}), CELL)
-    assert show == f"aws elbv2 describe-rules --rule-arns {plane.rules[CELL]}"
-    assert "modify-rule" in home
 
 
 class _Slow:

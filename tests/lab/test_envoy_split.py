@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fleetctl.adapters.deadline import Deadline
-from fleetctl.adapters.routers.envoy.router import EnvoyRouter, paper_commands, replicas_of
+from fleetctl.adapters.routers.envoy.router import EnvoyRouter, replicas_of
 from fleetctl.adapters.routers.envoy.runtime import RUNTIME_FILE, Admin, read_runtime_file, weight_key
 from fleetctl.adapters.routers.evidence import RouterLogEvidence
 from fleetctl.adapters.routers.prober import CompletionProber
@@ -23,6 +23,7 @@ from fleetctl.domain.ids import Token
 from fleetctl.domain.split import Drained, Split, Stale
 from fleetctl.domain.workload import AffinityKey
 from fleetctl.errors import TrafficNotApplied
+from tests.fakes.paper import on_paper
 from tests.lab.envoy_lab import SOURCES, EnvoyRig, envoy_rig
 from tests.lab.haproxy_lab import CELL, PIN_KEY, SOURCE, STREAM, TARGET, in_an_hour, put, until
 
@@ -259,13 +260,7 @@ def test_a_foreign_write_is_shown_and_does_not_hold_up_going_home(shared: EnvoyR
     admin.modify({weight_key(f"{CELL}_canary"): "many"}, Deadline())
     with pytest.raises(TrafficNotApplied, match="which are none"):
         router.read(CELL)
-    for command in paper_commands(shared.connection, CELL)[:1]:
-        url = command.rpartition(" ")[2].strip("'").removeprefix("http://")
-        host, _, path = url.partition("/")
-        link = http.client.HTTPConnection(host)
-        link.request("POST", f"/{path}")
-        assert link.getresponse().read() == b"OK\n"
-        link.close()
+    on_paper(shared.connection, CELL)
     assert router.read(CELL).target_bp == 0, "the way on paper brings it home"
 
 

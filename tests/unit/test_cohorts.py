@@ -17,7 +17,7 @@ from fleetctl.adapters.routers.haproxy.config import RouterConfig, render
 from fleetctl.adapters.routers.route import CellRoute, problems
 from fleetctl.domain.canonical import decode, digest, plain
 from fleetctl.domain.fleet import Connection, Fleet
-from fleetctl.domain.home import WayHome
+from fleetctl.domain.home import Wanted, WayHome
 from fleetctl.domain.ids import CellId, PlanId, PoolId, WorkloadId
 from fleetctl.domain.rollout import Rollout
 from fleetctl.domain.workload import AffinityKey, Cohort, Lane
@@ -28,7 +28,7 @@ from fleetctl.formats.fleet_schema import CellShape, FleetShape
 from fleetctl.formats.yaml_source import read_yaml
 from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.rollout.decide import decide
-from fleetctl.usecases.home import choose
+from fleetctl.usecases.home_choice import choose
 from fleetctl.views.plan import render_plan
 from tests.cases.planning_fleet import ANA, lab_fleet, plan_of
 from tests.rollouts import JUDGE_STATE, T0, all_pass, evidence, seeing
@@ -203,9 +203,9 @@ def test_the_name_of_the_whole_brings_its_cohorts_home_too() -> None:
     free = replace(way_home(), cell=CellId("chat-free"), workload=WorkloadId("chat-free"), part_of=("chat-lab", "chat"))
     other = replace(way_home(), cell=CellId("code-lab"), workload=WorkloadId("code"))
     for name in ("chat", "chat-lab", "chat-free"):
-        assert [w.cell for w in choose((free, other), [name])] == ["chat-free"], name
+        assert [w.cell for w in choose((free, other), Wanted(names=(name,)))] == ["chat-free"], name
     with pytest.raises(UnsafeFallback):
-        choose((free, other), ["chat-lob"])
+        choose((free, other), Wanted(names=("chat-lob",)))
 
 
 def way_home() -> WayHome:

@@ -20,7 +20,8 @@ from fleetctl.domain.split import Applied, Readiness, Split
 from fleetctl.errors import FleetctlError, TrafficNotApplied
 from fleetctl.ports.traffic import Prober, Router
 from fleetctl.usecases.guard import guard
-from fleetctl.usecases.home import HomePorts, fallback, readable
+from fleetctl.usecases.home import HomePorts, fallback
+from fleetctl.usecases.home_choice import readable
 from tests.fakes.clock import FakeClock
 from tests.fakes.router import EPOCH, FakeRouter, Target
 from tests.fakes.store import MemoryStore

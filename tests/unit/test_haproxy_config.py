@@ -9,9 +9,10 @@ import pytest
 
 from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.haproxy.config import RouterConfig, render, write_files
-from fleetctl.adapters.routers.haproxy.router import HaproxyRouter, paper_commands
+from fleetctl.adapters.routers.haproxy.router import HaproxyRouter
 from fleetctl.adapters.routers.haproxy.wire import AdminSocket
-from fleetctl.adapters.routers.route import CellRoute
+from fleetctl.adapters.routers.paper import paper_commands
+from fleetctl.adapters.routers.route import CellRoute, backends_of
 from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.workload import AffinityKey
@@ -102,10 +103,13 @@ def test_a_router_without_its_settings_is_refused() -> None:
 
 def test_paper_commands_bring_a_cell_home_by_hand() -> None:
     connection = Connection(name="r", kind="haproxy", settings={"socket": "/tmp/fl-x/haproxy.sock", "map_folder": "/tmp/fl-x"})
-    home, show = paper_commands(connection, CellId("chat"))
+    names = backends_of({}, CellId("chat"))
+    *_, home, show, _, _, _, _ = paper_commands(connection, CellId("chat"), names)
     assert home == "echo 'fleetctl home chat' | socat stdio unix-connect:/tmp/fl-x/haproxy.sock"
     assert "show map /tmp/fl-x/weight.map" in show
     bare = replace(connection, settings={**connection.settings, "fence": "single_writer"})
-    assert paper_commands(bare, CellId("chat"))[0].startswith("echo 'set map /tmp/fl-x/weight.map chat 0' |")
+    *_, file, live, _ = paper_commands(bare, CellId("chat"), names)
+    assert file == "sed -i 's/^chat .*/chat 0/' /tmp/fl-x/weight.map"
+    assert live.startswith("echo 'set map /tmp/fl-x/weight.map chat 0' |")
     with pytest.raises(TrafficNotApplied):
-        paper_commands(connection, CellId("x'; rm -rf /"))
+        paper_commands(connection, CellId("x'; rm -rf /"), names)

@@ -12,7 +12,8 @@ from fleetctl.domain.home import HOME_TOKEN_STEP, Returned, WayHome
 from fleetctl.domain.ids import CellId, PoolId, Token, WorkloadId
 from fleetctl.domain.split import Applied, Readiness, Split, Stale
 from fleetctl.errors import TrafficNotApplied, UnsafeFallback
-from fleetctl.usecases.home import Failure, HomePorts, catch_up, choose, fallback, readable, reconcile, return_home
+from fleetctl.usecases.home import HomePorts, catch_up, cut_streams, fallback, go_on, reconcile, return_home
+from fleetctl.usecases.home_choice import Failure, readable
 from tests.fakes.clock import FakeClock
 from tests.fakes.home import MemoryWaysHome
 from tests.fakes.router import FakeRouter, Target
@@ -27,10 +28,10 @@ class SourceProber:
     """A prober that says what a test wants of the source."""
 
     def __init__(self, ready: int) -> None:
-        self.answers = ready
+        self.answers, self.age_s = ready, 0.1
 
     def ready(self, pool: PoolId, c: CellId) -> Readiness:
-        return Readiness(pool=pool, cell=c, ready=self.answers, total=2, age_s=0.1)
+        return Readiness(pool=pool, cell=c, ready=self.answers, total=2, age_s=self.age_s)
 
 
 class Home:
@@ -45,9 +46,10 @@ class Home:
         self.ways, self.clock, self.store = MemoryWaysHome(), FakeClock(), MemoryStore()
         for c in CELLS:
             self.ways.write(way(c))
+        self.prober = SourceProber(ready)
         self.ports = HomePorts(
             router=lambda w: FakeRouter({w.cell: w.source}, target=self.target),
-            prober=lambda _: SourceProber(ready),
+            prober=lambda _: self.prober,
             ways=self.ways,
             clock=self.clock,
             store=lambda: self.store,
@@ -187,20 +189,6 @@ def test_what_the_router_reports_is_passed_on() -> None:
     assert return_home(way(CELLS[0]), ports, PERSON).reported == "start-up file: no space left"
 
 
-def test_choose_by_workload_cell_or_all_and_refuse_strangers() -> None:
-    ways = tuple(way(c) for c in CELLS)
-    assert [w.cell for w in choose(ways, ("chat",))] == ["chat-lab"]
-    assert [w.cell for w in choose(ways, ("summary-lab", "chat"))] == ["chat-lab", "summary-lab"]
-    assert choose(ways, (), everything=True) == ways
-    for names, code in ((("nobody",), "fallback.unknown"), (("chat", "nobody"), "fallback.unknown")):
-        with pytest.raises(UnsafeFallback) as refused:
-            choose(ways, names)
-        assert refused.value.code == code
-    with pytest.raises(UnsafeFallback) as none:
-        choose((), ("chat",))
-    assert none.value.code == "fallback.none"
-
-
 def test_a_way_home_that_was_tampered_with_does_not_stop_the_others() -> None:
     class Tampered(MemoryWaysHome):
         def read(self, c: CellId) -> WayHome:
@@ -277,3 +265,73 @@ def test_a_mark_that_cannot_be_written_does_not_make_it_not_home(monkeypatch: py
     assert isinstance(done, Returned)
     assert "the disk is full" in done.reported
     assert home.target.splits[CELLS[0]].target_bp == 0
+
+
+def test_a_cell_goes_as_far_as_its_source_can_take_it_and_on_as_that_warms_up() -> None:
+    home = Home(ready=1)
+    ways = (way(CELLS[0]),)
+    home.writer.set(Split(cell=CELLS[0], target_bp=9000, cap_bp=9000, token=Token(7), lease_until=T0))
+    results = fallback(ways, home.ports, PERSON)
+    done = results[0]
+    assert isinstance(done, Returned)
+    assert (done.was_bp, done.left_bp, done.ready, done.total) == (9000, 5000, 1, 2)
+    split = home.target.splits[CELLS[0]]
+    assert (split.target_bp, split.lease_until - home.clock.now()) == (5000, timedelta(seconds=180)), "its lease runs on while it waits"
+    assert go_on(ways, results, home.ports, PERSON) == (replace(done, reported=""),), "no more than what answers"
+    home.prober.answers = 0
+    assert go_on(ways, results, home.ports, PERSON) == results, "a source that dies meanwhile takes nobody, and what is home stays"
+    assert home.target.splits[CELLS[0]].target_bp == 5000
+    home.prober.answers = 2
+    (whole,) = go_on(ways, results, home.ports, PERSON)
+    assert isinstance(whole, Returned)
+    assert (whole.was_bp, whole.left_bp, whole.token) == (9000, 0, done.token)
+    assert isinstance(home.writer.fence(CELLS[0], Token(8)), Stale)
+    assert len(home.ways.marks()) == 1
+
+
+def test_a_completion_that_is_older_than_a_minute_proves_nothing() -> None:
+    home = Home(ready=2)
+    for age, is_proof in ((60.0, True), (60.1, False)):
+        home.prober.age_s = age
+        result = fallback((way(CELLS[0 if is_proof else 1]),), home.ports, PERSON)[0]
+        assert isinstance(result, Returned if is_proof else Failure)
+    assert home.target.splits[CELLS[1]].target_bp == 5000
+
+
+def test_a_person_may_go_all_the_way_though_part_of_the_source_is_silent() -> None:
+    home = Home(ready=1)
+    done = return_home(way(CELLS[0]), home.ports, PERSON, unproven=True)
+    assert (done.left_bp, done.source_proven, home.target.splits[CELLS[0]].target_bp) == (0, False, 0)
+
+
+def test_streams_are_ended_only_of_cells_that_are_home_and_a_router_that_cannot_says_so() -> None:
+    home = Home()
+    ways = tuple(way(c) for c in CELLS)
+    cut: list[CellId] = []
+
+    def end(w: WayHome) -> int:
+        cut.append(w.cell)
+        return 3
+
+    results = (*fallback(ways[:1], home.ports, PERSON), Failure(cell=CELLS[1], error=TrafficNotApplied("traffic.router_down", "down")))
+    assert cut_streams(ways, results, replace(home.ports, cut=end)) == {CELLS[0]: 3}
+    assert cut == [CELLS[0]]
+    refused = cut_streams(ways, results, home.ports)[CELLS[0]]
+    assert isinstance(refused, TrafficNotApplied)
+    assert refused.code == "traffic.cannot_cut"
+
+
+def test_a_router_that_accepts_and_does_not_act_is_not_home() -> None:
+    home = Home()
+
+    class Lying(FakeRouter):
+        def set(self, s: Split) -> Applied | Stale:
+            return Applied(split=s)
+
+    ports = replace(home.ports, router=lambda w: Lying({w.cell: w.source}, target=home.target))
+    (failed,) = fallback((way(CELLS[0]),), ports, PERSON)
+    assert isinstance(failed, Failure)
+    assert failed.error.code == "traffic.not_shown"
+    assert "still shows 50 %" in failed.error.message
+    assert "--paper" in failed.error.hint
+    assert home.ways.marks() == (), "nothing is told to the store as done"

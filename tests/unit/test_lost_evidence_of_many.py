@@ -44,9 +44,11 @@ def test_one_or_two_cells_go_home_after_120_s(n: int) -> None:
     assert [(s.rollout(c).ended, s.bp(c)) for c in s.cells] == [("lost_evidence", 0)] * n
 
 
-@pytest.mark.parametrize("n", [3, 40])
-def test_three_or_more_hold_and_one_page_is_sent_for_all(n: int) -> None:
+@pytest.mark.parametrize(("n", "seconds"), [(3, 130), (40, 600)])
+def test_three_or_more_hold_and_one_page_is_sent_for_all(n: int, seconds: int) -> None:
+    """40 cells for 10 minutes: 0 rollbacks, 0 promotes, 1 page."""
     s = lost(n)
+    silent(s, seconds - 130)
     assert {(s.rollout(c).ended, s.bp(c), s.rollout(c).hold_reason) for c in s.cells} == {("", 5_000, "evidence.provider")}
     assert len(pages(s)) == 1
     assert f"{3} cells" in pages(s)[0] or f"{n} cells" in pages(s)[0]

@@ -17,7 +17,7 @@ from fleetctl.domain.ids import PoolId
 from fleetctl.domain.people import Signal
 from fleetctl.errors import ConfigInvalid
 from fleetctl.ports.traffic import Notices
-from fleetctl.usecases.tick import NoNotices
+from fleetctl.usecases.no_notices import NoNotices
 from fleetctl.wiring.notices import notices_of
 from tests.cases.planning_fleet import lab_fleet as fleet
 

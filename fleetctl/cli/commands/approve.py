@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @dry_run_option
 @pass_app
 def command(app: App, plan_id: str, note: str, holds_for: str, dry_run: bool) -> None:
-    """Say yes to exactly one plan, or to one release, by its id.
+    """Say yes to exactly one plan, one release, or one wish to lift a cap, by its id.
 
     Where the fleet file says require_signatures, the yes is signed with your SSH key, whose name the allowed signers beside the fleet file
     give; it is never the author's, and it ends. Going home never needs one.
@@ -32,6 +32,9 @@ def command(app: App, plan_id: str, note: str, holds_for: str, dry_run: bool) ->
     w = app.wiring
     span = _span(holds_for)
     name = w.proof.signatures.me() if w.fleet.policy.require_signatures else w.actor.name
+    if plan_id.startswith("l"):
+        _sign_lift(app, plan_id, note, name, dry_run=dry_run)
+        return
     if plan_id.startswith("r"):
         from fleetctl.usecases.release import approve_release, open_release
 
@@ -60,6 +63,32 @@ def command(app: App, plan_id: str, note: str, holds_for: str, dry_run: bool) ->
         app.note(f"{more} more must approve it: fleetctl approve {plan.id}")
     if not more:
         app.note("Next: fleetctl provision")
+
+
+def _sign_lift(app: App, id_: str, note: str, name: str, *, dry_run: bool) -> None:
+    """Sign a wish to lift a cap; with the last signature wait until the router shows it."""
+    from fleetctl.usecases.lift import open_lift, sign_lift
+    from fleetctl.usecases.migrate import Driver, follow_order
+
+    w = app.wiring
+    ports = w.lift_ports()
+    if dry_run:
+        found = open_lift(id_, ports)
+        app.out(f"Would sign lift {found.id} of {found.cell} as {name}\nNothing was changed.")
+        return
+    wish, more = sign_lift(id_, w.fleet, ports, note)
+    app.out(f"lift/{wish.id} of cell/{wish.cell} signed by {name}{_how(app)} (sha256 {wish.digest[:16]}...)")
+    if more:
+        app.note(f"{more} more must sign it: fleetctl approve {wish.id}")
+        return
+    driver = Driver(ports=w.tick_ports(), settings=w.tick_settings(), on_tick=lambda _: None)
+    try:
+        done = follow_order(driver, (wish.cell,), lambda r: r is None or not r.orders)
+    finally:
+        driver.stop()
+    for r in done:
+        if r is not None:
+            app.out(f"cell/{r.cell} {r.weight_bp / 100:g} % on the target ({r.hold_reason or r.ended or 'the source answers again'})")
 
 
 def _how(app: App) -> str:

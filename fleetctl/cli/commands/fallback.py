@@ -3,94 +3,256 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
 
 from fleetctl.cli.app import App
-from fleetctl.cli.options import dry_run_option, output_option, pass_app
-from fleetctl.errors import EXIT_DONE, EXIT_FAILED, FleetctlError, UsageError
+from fleetctl.cli.options import confirm_option, dry_run_option, output_option, pass_app, require_confirmation
+from fleetctl.errors import EXIT_DONE, EXIT_FAILED, EXIT_PENDING, FleetctlError, UsageError
 
 if TYPE_CHECKING:
-    from fleetctl.usecases.home import Failure
+    from fleetctl.domain.home import WayHome
+    from fleetctl.usecases.home import HomePorts, Results
+    from fleetctl.usecases.home_choice import Failure
+
+WAIT = timedelta(seconds=60)
+"""How long cells that are home in part wait for their source to warm up, where nothing else is said."""
+_LOOK = timedelta(seconds=1)
 
 
 @click.command("fallback")
 @click.argument("names", nargs=-1, metavar="[WORKLOAD|CELL]...")
 @click.option("--all", "everything", is_flag=True, help="Every cell that has a way home.")
-@click.option("--unproven", is_flag=True, help="Go home though no replica of the source answers (when the target fails too).")
+@click.option("--region", "regions", multiple=True, metavar="REGION", help="Only cells of this region; may be repeated.")
+@click.option("--tenant", "tenants", multiple=True, metavar="TENANT", help="Only cells of this tenant; may be repeated.")
+@click.option("--class", "classes", multiple=True, metavar="CLASS", help="Only realtime, online or batch; may be repeated.")
+@click.option("--wave", "waves", type=click.IntRange(1), multiple=True, metavar="N", help="Only this wave of the newest plan.")
+@click.option("--unproven", is_flag=True, help="Go home all the way though some or all replicas of the source answer nothing.")
+@click.option("--wait", "wait", metavar="TIME", default=None, help="How long to wait for a source that is warming up.  [default: 60s]")
+@click.option("--kill-streams", is_flag=True, help="Once home, end what the target still answers; its clients see broken answers.")
 @click.option("--reconcile", "only_reconcile", is_flag=True, help="Only tell the store of returns made while it was down.")
-@click.option("--paper", is_flag=True, help="Print the raw commands for when fleetctl itself is gone.")
+@click.option("--paper", is_flag=True, help="Print the raw commands for when fleetctl itself is gone; with -o html a page to print.")
+@confirm_option
 @dry_run_option
-@output_option("table", "json")
+@output_option("table", "json", "html")
 @pass_app
 def command(
-    app: App, names: tuple[str, ...], everything: bool, unproven: bool, only_reconcile: bool, paper: bool, dry_run: bool, output: str
+    app: App,
+    names: tuple[str, ...],
+    everything: bool,
+    regions: tuple[str, ...],
+    tenants: tuple[str, ...],
+    classes: tuple[str, ...],
+    waves: tuple[int, ...],
+    unproven: bool,
+    wait: str | None,
+    kill_streams: bool,
+    only_reconcile: bool,
+    paper: bool,
+    confirm: str | None,
+    dry_run: bool,
+    output: str,
 ) -> None:
     """Bring workloads back to the source now: the router first; no plan, Terraform, approval, target or store is needed.
 
+    Cells must fit all that is asked for: --region eu --class online is online work in eu. A cell goes as far as the replicas of its source
+    that answer real completions can take it, and on as more of them do.
+
     \b
     Examples:
-      fleetctl fallback chat              one workload
-      fleetctl fallback --all             everything
+      fleetctl fallback chat                            one workload
+      fleetctl fallback --region eastus2 --dry-run      list what would go, and change nothing
+      fleetctl fallback --all                           everything
     """
-    from fleetctl.usecases.home import catch_up, choose, fallback, readable, reconcile
+    from fleetctl.domain.home import Wanted
+    from fleetctl.usecases.home import fallback
+    from fleetctl.usecases.home_choice import choose, readable
+
+    w = app.wiring
+    if output == "html" and not paper:
+        raise UsageError("usage.output", "-o html is the form of --paper only.", hint="Add: --paper")
+    if only_reconcile:
+        _only_reconcile(app)
+        return
+    wanted = Wanted(names=names, regions=regions, tenants=tenants, classes=classes, waves=waves, everything=everything)
+    if wanted.is_empty:
+        hint = "Run: fleetctl fallback WORKLOAD"
+        raise UsageError("usage.names", "say which workloads or cells, --region, --tenant, --class or --wave, or --all.", hint=hint)
+    until = _span(wait)
+    good, refused = readable(w.ways_home)
+    refused = tuple(f for f in refused if everything or wanted.narrows or f.cell in names)
+    left = Wanted(
+        names=tuple(n for n in names if n not in {f.cell for f in refused}),
+        regions=regions,
+        tenants=tenants,
+        classes=classes,
+        waves=waves,
+        everything=everything,
+    )
+    ways = choose(good, left) if (good or not refused) and not left.is_empty else ()
+    if paper or dry_run:
+        _say(app, ways, refused, output, paper=paper)
+        return
+    gone = _released(app, ways)
+    ways, refused = tuple(x for x in ways if x.cell not in {f.cell for f in gone}), (*refused, *gone)
+    app.note(f"Going home: {_some([x.cell for x in ways])}")
+    ports = w.home_ports()
+    results = (*fallback(ways, ports, w.actor, unproven=unproven), *refused)
+    results = _warming(app, ways, results, ports, until, patient=wait is not None)
+    _told(app, results, output)
+    streams = _kill(app, ways, results, ports, confirm) if kill_streams else EXIT_DONE
+    _reconcile(app, ports)
+    _rehearsed(app, results)
+    sys.exit(_code(results) or streams)
+
+
+def _released(app: App, ways: Sequence[WayHome]) -> tuple[Failure, ...]:
+    """Return those whose source was given back; where fleet file and store answer, with what is left to do."""
+    from fleetctl.usecases.ways_back import refuse_released
+
+    if not any(way.released for way in ways):
+        return ()
+    w = app.wiring
+    try:
+        return refuse_released(ways, w.fleet, w.store, w.store)
+    except FleetctlError:
+        return refuse_released(ways, None, None, None)
+
+
+def _only_reconcile(app: App) -> None:
+    from fleetctl.usecases.home import catch_up, reconcile
+    from fleetctl.usecases.home_choice import readable
 
     w = app.wiring
     ports = w.home_ports()
-    if only_reconcile:
-        cells, why_not = reconcile(ports)
-        _reconciled(cells, why_not)
-        if why_not:
-            sys.exit(EXIT_FAILED)
-        more = catch_up(readable(w.ways_home)[0], ports, w.actor)
-        _reconciled(more, "")
-        if not cells and not more:
-            click.echo("Nothing to reconcile.", err=True)
-        return
-    if not names and not everything:
-        raise UsageError("usage.names", "say which workloads or cells, or --all.", hint="Run: fleetctl fallback WORKLOAD")
-    good, refused = readable(w.ways_home)
-    refused = tuple(f for f in refused if everything or f.cell in names)
-    ways = choose(good, [n for n in names if n not in {f.cell for f in refused}], everything=everything) if good else ()
-    if not good and not refused:
-        choose(good, names)
-    if paper or dry_run:
-        for way in ways:
-            click.echo(way.cell)
-            for text in way.paper if paper else ():
-                click.echo(f"    {text}")
-        click.echo("Nothing was changed.", err=True)
-        return
-    click.echo(f"Going home: {', '.join(w.cell for w in ways)}", err=True)
-    results = (*fallback(ways, ports, w.actor, unproven=unproven), *refused)
-    home = [r for r in results if not _is_failure(r)]
-    failed = [r for r in results if _is_failure(r)]
-    slowest = max((r.ms_to_zero for r in home if not _is_failure(r)), default=0.0)  # type: ignore[union-attr]
-    if output == "json":
-        app.line("fallback", {"home": [_row(r) for r in results], "ms_to_zero": round(slowest, 1), "failed": len(failed)})
+    cells, why_not = reconcile(ports)
+    _reconciled(cells, why_not)
+    if why_not:
+        sys.exit(EXIT_FAILED)
+    more = catch_up(readable(w.ways_home)[0], ports, w.actor)
+    _reconciled(more, "")
+    if not cells and not more:
+        click.echo("Nothing to reconcile.", err=True)
+
+
+def _span(wait: str | None) -> timedelta:
+    from fleetctl.formats.quantities import parse_duration
+
+    if wait is None:
+        return WAIT
+    try:
+        return parse_duration(wait)
+    except ValueError as e:
+        raise click.BadParameter(str(e), param_hint="--wait") from e
+
+
+def _say(app: App, ways: Sequence[WayHome], refused: Sequence[Failure], output: str, *, paper: bool) -> None:
+    """List exactly the cells, or print their paper; nothing is written."""
+    from fleetctl.views.home import page, paper_text
+
+    if output == "html":
+        app.out(page(ways))
+    elif output == "json":
+        rows: list[dict[str, object]] = [
+            {"cell": w.cell, "workload": w.workload, "region": w.region, "tenant": w.tenant, "class": w.klass} for w in ways
+        ]
+        if paper:
+            rows = [{**row, "commands": list(way.paper)} for row, way in zip(rows, ways, strict=True)]
+        app.line("fallback.cells", {"cells": rows, "refused": [f.cell for f in refused]})
+    elif paper:
+        app.out(paper_text(ways))
     else:
-        for r in results:
-            click.echo(_line(r))
-        click.echo(f"{len(home)} of {len(results)} home; slowest to zero: {slowest:.0f} ms")
+        for way in ways:
+            app.out(way.cell)
+    for f in refused:
+        app.note(f"cell/{f.cell} {f.error}")
+    app.note("Nothing was changed.")
+    sys.exit(EXIT_FAILED if refused else EXIT_DONE)
+
+
+def _warming(app: App, ways: Sequence[WayHome], results: Results, ports: HomePorts, wait: timedelta, *, patient: bool) -> Results:
+    """Go on while the source warms up, and say how many are home; Ctrl-C ends the waiting and nothing else."""
+    from fleetctl.usecases.home import go_on, is_open
+
+    end, said = ports.clock.now() + wait, ""
+    try:
+        while any(is_open(r, patient=patient) for r in results) and ports.clock.now() < end:
+            waiting = _some([r.cell for r in results if is_open(r, patient=patient)])
+            text = f"{_home(results)} of {len(results)} home; waiting for the source of {waiting}"
+            if text != said:
+                app.note(f"{text} (Ctrl-C stops waiting; --unproven goes all the way now)")
+                said = text
+            ports.clock.wait(min(end, ports.clock.now() + _LOOK), lambda: False)
+            known = {w.cell for w in ways}
+            mine, others = tuple(r for r in results if r.cell in known), tuple(r for r in results if r.cell not in known)
+            results = (*go_on(ways, mine, ports, app.wiring.actor, patient=patient), *others)
+    except KeyboardInterrupt:
+        app.note("Stopped waiting; what is home stays home.")
+    return results
+
+
+def _told(app: App, results: Results, output: str) -> None:
+    slowest = max((r.ms_to_zero for r in results if not _is_failure(r)), default=0.0)  # type: ignore[union-attr]
+    if output == "json":
+        failed = sum(map(_is_failure, results))
+        app.line("fallback", {"home": [_row(r) for r in results], "ms_to_zero": round(slowest, 1), "failed": failed})
+        return
+    for r in results:
+        click.echo(_line(r))
+    click.echo(f"{_home(results)} of {len(results)} home; slowest to zero: {slowest:.0f} ms")
+
+
+def _home(results: Results) -> int:
+    from fleetctl.domain.home import Returned
+
+    return sum(1 for r in results if isinstance(r, Returned) and r.left_bp == 0)
+
+
+def _code(results: Results) -> int:
+    if any(map(_is_failure, results)):
+        return EXIT_FAILED
+    return EXIT_DONE if _home(results) == len(results) else EXIT_PENDING
+
+
+def _some(cells: Sequence[str], most: int = 20) -> str:
+    return ", ".join(cells[:most]) + (f" and {len(cells) - most} more" if len(cells) > most else "")
+
+
+def _kill(app: App, ways: Sequence[WayHome], results: Results, ports: HomePorts, confirm: str | None) -> int:
+    """End the target's streams of the cells that are home, once the name was typed; going home has not waited for that."""
+    from fleetctl.usecases.home import cut_streams
+
+    name = ways[0].cell if len(ways) == 1 else ways[0].fleet if ways else ""
+    require_confirmation(name, confirm, f"ends every answer that the target still gives to clients of {_some([w.cell for w in ways])}")
+    cut = cut_streams(ways, results, ports)
+    for cell, n in cut.items():
+        app.note(f"cell/{cell} {n}" if isinstance(n, FleetctlError) else f"cell/{cell} {n} streams ended")
+    return EXIT_FAILED if any(isinstance(n, FleetctlError) for n in cut.values()) else EXIT_DONE
+
+
+def _reconcile(app: App, ports: HomePorts) -> None:
+    from fleetctl.usecases.home import reconcile
+
     _reconciled(*reconcile(ports))
-    _rehearsed(app, [r for r in results if not _is_failure(r)])
-    sys.exit(EXIT_FAILED if failed else EXIT_DONE)
 
 
-def _rehearsed(app: App, home: list[object]) -> None:
+def _rehearsed(app: App, results: Results) -> None:
     """Keep what was measured as rehearsals; the store may be down, and nobody waits for it."""
+    from fleetctl.domain.home import Returned
     from fleetctl.usecases.release import rehearsed
 
     w = app.wiring
     try:
-        rehearsed(home, w.store, w.store, w.clock, w.actor)  # type: ignore[arg-type]
+        rehearsed([r for r in results if isinstance(r, Returned)], w.store, w.store, w.clock, w.actor)
     except FleetctlError:
         return
 
 
 def _is_failure(r: object) -> bool:
-    from fleetctl.usecases.home import Failure
+    from fleetctl.usecases.home_choice import Failure
 
     return isinstance(r, Failure)
 
@@ -99,9 +261,11 @@ def _row(r: object) -> dict[str, object]:
     from fleetctl.domain.home import Returned
 
     if isinstance(r, Returned):
-        return {"cell": r.cell, "ms_to_zero": round(r.ms_to_zero, 1), "was_bp": r.was_bp, "source_proven": r.source_proven}
+        found = {"cell": r.cell, "ms_to_zero": round(r.ms_to_zero, 1), "was_bp": r.was_bp, "source_proven": r.source_proven}
+        return {**found, "left_bp": r.left_bp, "ready": r.ready, "total": r.total}
     failure: Failure = r  # type: ignore[assignment]
-    return {"cell": failure.cell, "error": failure.error.code, "message": failure.error.message}
+    found = {"cell": failure.cell, "error": failure.error.code, "message": failure.error.message}
+    return {**found, "ways": list(failure.error.details)} if failure.error.details else found
 
 
 def _line(r: object) -> str:
@@ -109,11 +273,16 @@ def _line(r: object) -> str:
 
     if not isinstance(r, Returned):
         error: FleetctlError = r.error  # type: ignore[attr-defined]
-        return f"cell/{r.cell} NOT HOME {error}"  # type: ignore[attr-defined]
+        details = "".join(f"\n    {d}" for d in error.details)
+        return f"cell/{r.cell} NOT HOME {error}{details}"  # type: ignore[attr-defined]
     if r.was_bp == 0:
         return f"cell/{r.cell} {r.reported or 'was home already'}"
+    more = f" ({r.reported})" if r.reported else ""
+    if r.left_bp:
+        way = f"{r.was_bp / 100:g} % -> {r.left_bp / 100:g} %, {r.ready} of {r.total} replicas of the source answer"
+        return f"cell/{r.cell} NOT ALL HOME: {way}{more}; the same command again goes on, --unproven goes all the way"
     extra = "" if r.source_proven else ", source unproven"
-    return f"cell/{r.cell} home: {r.was_bp / 100:g} % -> 0 % in {r.ms_to_zero:.0f} ms{extra}{f' ({r.reported})' if r.reported else ''}"
+    return f"cell/{r.cell} home: {r.was_bp / 100:g} % -> 0 % in {r.ms_to_zero:.0f} ms{extra}{more}"
 
 
 def _reconciled(cells: tuple[str, ...], why_not: str) -> None:

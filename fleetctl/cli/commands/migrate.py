@@ -43,6 +43,7 @@ def command(
       fleetctl migrate                    on to soak (exit 8 while soak runs)
       fleetctl migrate chat-lab --wait    one cell, to its end
     """
+    from fleetctl.usecases.budget import ask_budget
     from fleetctl.usecases.migrate import approved_plan, arrived, begin, chosen_cells
 
     w = app.wiring
@@ -56,6 +57,7 @@ def command(
         click.echo("Nothing was changed.", err=True)
         return
     until = phase or "complete"
+    ask_budget(plan.id, chosen, w.store, w.budget)
     begin(plan, fleet, chosen, until, w.store, w.clock, w.actor)  # type: ignore[arg-type]
     sys.exit(run_cells(app, chosen, phase, until, wait=wait, no_hold=no_hold, output=output))
 

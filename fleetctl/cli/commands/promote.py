@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from fleetctl.cli.app import App
 from fleetctl.cli.commands.orders import NAMES, REASON, cells_of, give_order
 from fleetctl.cli.options import confirm_option, dry_run_option, pass_app, require_confirmation
+from fleetctl.errors import EXIT_PENDING, UsageError
 
 
 @click.command("promote")
 @NAMES
 @REASON
-@click.option("--lift-cap", is_flag=True, help="The source is lost: send everybody to the target. Two people must say so.")
+@click.option("--lift-cap", is_flag=True, help="Ask that the target may serve all while the source is dead; two others must sign.")
 @confirm_option
 @dry_run_option
 @pass_app
@@ -20,7 +23,10 @@ def command(app: App, cells: tuple[str, ...], reason: str, lift_cap: bool, dry_r
     """Accept the current step as it is; what has failed cannot be promoted.
 
     --lift-cap works on cells with on_source_loss: lift_after_two_signatures, once two people gave it and the source answers no completion.
+    Where the policy asks for signatures, it asks for them: two people besides you sign within 15 minutes (fleetctl approve LIFT).
     """
+    if lift_cap and app.wiring.fleet.policy.require_signatures:
+        _ask(app, cells, reason, dry_run=dry_run, confirm=confirm)
     if lift_cap:
         _lift(app, cells, reason, dry_run=dry_run, confirm=confirm)
         return
@@ -30,9 +36,24 @@ def command(app: App, cells: tuple[str, ...], reason: str, lift_cap: bool, dry_r
     give_order(app, "promote", cells, reason, dry_run=dry_run)
 
 
-def _lift(app: App, cells: tuple[str, ...], reason: str, *, dry_run: bool, confirm: str | None) -> None:
-    from fleetctl.errors import UsageError
+def _ask(app: App, cells: tuple[str, ...], reason: str, *, dry_run: bool, confirm: str | None) -> None:
+    from fleetctl.usecases.lift import ask_lift
 
+    found = cells_of(app, cells)
+    if len(found) != 1:
+        raise UsageError("usage.names", "a cap is lifted for one cell at a time.", hint="Name one cell")
+    if dry_run:
+        app.out(f"Would ask to lift the cap of {found[0]}\nNothing was changed.")
+        sys.exit(0)
+    require_confirmation(found[0], confirm, f"asks to lift the cap of {found[0]}")
+    w = app.wiring
+    wish = ask_lift(found[0], w.fleet, w.lift_ports(), reason)
+    app.out(f"lift/{wish.id} of cell/{wish.cell} is asked for; no traffic was changed")
+    app.note(f"Two others sign it until {wish.until:%H:%M} UTC, each: fleetctl approve {wish.id}")
+    sys.exit(EXIT_PENDING)
+
+
+def _lift(app: App, cells: tuple[str, ...], reason: str, *, dry_run: bool, confirm: str | None) -> None:
     for c in cells_of(app, cells):
         r = app.wiring.store.load(c)
         if r is None or r.spec.on_source_loss != "lift_after_two_signatures":

@@ -82,6 +82,7 @@ def _destroy(app: App, found: ReleaseView, ports: ReleasePorts, confirm: str | N
     require_confirmation(pool, confirm, f"destroys all of pool {pool}")
     with ProgressView(live=app.live and output != "json", title="release", now=monotonic) as on:
         gone = destroy(found, app.wiring.fleet, ports, on)
+    app.wiring.note_released(pool)
     if output == "json":
         app.line("release", {"pool": pool, "release": found.release.id, "destroyed": found.release.hosts, "leftovers": gone})
     else:

@@ -25,6 +25,8 @@ def command(app: App, cells: tuple[str, ...], dry_run: bool) -> None:
         app.out(f"Would start again: {', '.join(chosen)}\nNothing was changed.")
         return
     plan = migrate.approved_plan(w.store, w.fleet, None, w.proof)
+    if w.budget is not None:
+        w.budget(chosen)
     migrate.retry(plan, w.fleet, chosen, w.store, w.clock, w.actor)
     for c in chosen:
         app.out(f"cell/{c} started again")

@@ -70,6 +70,10 @@ def _worst(r: Stored) -> str:
     return next((k for k in _ORDER if k in kinds), "")
 
 
+ENDS = " ends in "
+"""Stands in the part of a look that names the end of a pool, as fleetctl.rollout.deadlines writes it (a test compares)."""
+
+
 def next_of(r: Stored, held: str = "") -> str:
     """Say what a cell waits for, or what a person must do; empty where there is nothing to say.
 
@@ -82,7 +86,8 @@ def next_of(r: Stored, held: str = "") -> str:
         return r.hold_reason
     if r.hold_reason == "stale" or r.hold_reason.startswith("traffic."):
         return f"HELD ({r.hold_reason}): fleetctl audit list {r.cell}"
-    return waits_for(r).split("; ")[0]
+    first, *more = waits_for(r).split("; ")
+    return "; ".join((first, *(part for part in more if ENDS in part)))
 
 
 def waits_for(r: Stored) -> str:

@@ -271,19 +271,6 @@ class AlbRouter:
         return kept
 
 
-def paper_commands(connection: Connection, cell: CellId) -> tuple[str, ...]:
-    """Return the raw commands that bring a cell home and show it, for a person without fleetctl; the ARNs are to be put in."""
-    arn = connection.settings.get(f"rule.{checked_cell(cell)}") or connection.settings.get("rule", "")
-    verb, flag, what = (
-        ("rule", "--rule-arn", "--actions") if ":listener-rule/" in arn else ("listener", "--listener-arn", "--default-actions")
-    )
-    plural = f"describe-{verb}s --{verb}-arns {arn}"
-    return (
-        f"aws elbv2 {plural}",
-        f"aws elbv2 modify-{verb} {flag} {arn} {what} Type=forward,TargetGroupArn=ARN-OF-THE-BASELINE-GROUP",
-    )
-
-
 def _kept(action: dict[str, Any]) -> dict[str, Any]:
     """Return another action as it may be sent back: AWS never tells a client secret, and keeps the one that it has where asked to."""
     found = dict(action)

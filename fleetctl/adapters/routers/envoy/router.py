@@ -207,16 +207,6 @@ def replicas_of(connection: Connection, backends: Mapping[CellId, Backends]) -> 
     return listed
 
 
-def paper_commands(connection: Connection, cell: CellId, backends: Backends | None = None) -> tuple[str, ...]:
-    """Return the raw commands that bring a cell home and show it, for a person without fleetctl."""
-    names = backends or backends_of({}, checked_cell(cell))
-    admin = connection.settings["admin"].rstrip("/")
-    return (
-        f"curl -sS -X POST '{admin}/runtime_modify?{weight_key(names.canary)}=0&{weight_key(names.baseline)}=10000'",
-        f"curl -sS '{admin}/runtime'",
-    )
-
-
 def _side(row: HostRow, names: Backends) -> str:
     """Return on whose account a server's open requests are: a spare of the target's cluster is the source's."""
     return "b" if row.cluster == names.baseline or row.is_spare else "c"

@@ -280,10 +280,19 @@ def replicas_of(connection: Connection, backends: Mapping[CellId, Backends]) -> 
     return listed
 
 
-def paper_commands(connection: Connection, cell: CellId) -> tuple[str, ...]:
-    """Return the raw commands that bring a cell home and show it, for a person without fleetctl."""
-    socket, weights = connection.settings["socket"], Path(connection.settings["map_folder"]) / WEIGHT_MAP
-    commands = (f"fleetctl home {checked_cell(cell)}", f"show map {weights}")
-    if connection.settings.get("fence") == "single_writer":
-        commands = (f"set map {weights} {checked_cell(cell)} 0", f"show map {weights}")
-    return tuple(f"echo '{command}' | socat stdio unix-connect:{socket}" for command in commands)
+def cut_streams(connection: Connection, cell: CellId, backends: Mapping[CellId, Backends]) -> int:
+    """End what the target's own servers of a cell still answer, and return how many streams there were.
+
+    Raises:
+        TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
+    """
+    socket, deadline = AdminSocket(Path(connection.settings.get("socket", "")), connection.name), Deadline()
+    backend = backends_of(backends, checked_cell(cell)).canary
+    rows = [row for row in socket.servers(backend, deadline) if not row.backup]
+    for row in rows:
+        answer = socket.ask(f"shutdown sessions server {backend}/{row.name}", deadline)
+        if answer:
+            raise TrafficNotApplied(
+                "traffic.not_shown", f"router {connection.name} did not end streams of {row.name}: {first_line(answer)}."
+            )
+    return sum(row.sessions for row in rows)

@@ -256,20 +256,6 @@ class HttpRouteRouter:
             time.sleep(0.05)
 
 
-def paper_commands(connection: Connection, cell: CellId) -> tuple[str, ...]:
-    """Return the raw commands that bring a cell home and show it, for a person without fleetctl."""
-    place = connection.settings.get(f"route.{checked_cell(cell)}") or connection.settings.get("route", "")
-    namespace, _, rest = place.partition("/")
-    name, _, rule = rest.partition("#")
-    path = f"/spec/rules/{rule or 0}/backendRefs"
-    return (
-        f"kubectl -n {namespace} get httproute {name} -o yaml",
-        f"kubectl -n {namespace} patch httproute {name} --type=json -p "
-        f'\'[{{"op":"replace","path":"{path}/INDEX-OF-CANARY/weight","value":0}},'
-        f'{{"op":"replace","path":"{path}/INDEX-OF-BASELINE/weight","value":10000}}]\'',
-    )
-
-
 def _is_plain(standing: _Standing) -> bool:
     """Tell whether the weights are written as ours are, out of 10,000."""
     return _weight(standing.baseline) + _weight(standing.canary) == FULL_BP
