@@ -1,7 +1,7 @@
 """Judge, pure layer: errors that begin at any moment of a step. Never a verdict, never I/O.
 
 The process of `guardrails` that begins with a step loses capital for as long as all is well: after half an hour a fault has to make up
-for that first. So half of the errors guardrail's capital is kept back, and a part of it is staked anew after every 300 canary requests on
+for that first. So half of the errors guardrail's capital is kept back, and a part of it is staked anew after every 200 canary requests on
 rates that are far above the baseline's. The shares of the restarts, H / ((H + j) (H + j + 1)), sum to 1, and what is not yet staked counts
 as it is: the whole is one e-process over the rollout, valid under continuous looking like those it is made of. Each block's
 log-likelihoods are divided by the design effect of clustered errors as it is known with that block.
@@ -20,8 +20,8 @@ from fleetctl.analysis.memory import SuddenMemory
 RATES = (0.02, 0.05)
 LEAST_RATIO = 3.0
 """The canary's error rate under the two alternatives; at least three times the baseline's."""
-RESTART_EVERY = 300
-"""Canary requests between restarts: what all is well costs the newest process stays below about 2.5 nat."""
+RESTART_EVERY = 200
+"""Canary requests between restarts: what all is well costs the newest process stays below about 2 nat."""
 HORIZON = 40.0
 KEPT_BACK = 0.5
 """Share of the errors guardrail's FAIL capital that this process has."""

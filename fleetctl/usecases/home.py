@@ -21,7 +21,7 @@ from fleetctl.ports.home import Mark, WaysHome
 from fleetctl.ports.state import Clock, Store
 from fleetctl.ports.traffic import Prober, Router
 
-PARALLEL = 16
+PARALLEL = 48
 """Cells brought home side by side."""
 
 TRIES = 3
@@ -70,7 +70,7 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
             f"no replica of {way.source} answers a real completion for {way.cell}; it keeps {shown.target_bp / 100:g} % on the target.",
             hint=f"If the target fails as well: fleetctl fallback {way.cell} --unproven",
         )
-    token, reported = _set_zero(router, way)
+    token, reported = _set_zero(router, way, shown)
     done = ports.clock.now()
     reported = "; ".join(filter(None, (reported, _mark(way, token, ports, actor))))
     return Returned(
@@ -99,15 +99,17 @@ def _prove(way: WayHome, ports: HomePorts) -> bool:
         return False
 
 
-def _set_zero(router: Router, way: WayHome) -> tuple[Token, str]:
+def _set_zero(router: Router, way: WayHome, shown: Split) -> tuple[Token, str]:
     for _ in range(TRIES):
-        token = Token(router.read(way.cell).token + HOME_TOKEN_STEP)
+        token = Token(shown.token + HOME_TOKEN_STEP)
         fenced = router.fence(way.cell, token)
         if isinstance(fenced, Stale):
+            shown = router.read(way.cell)
             continue
         done = router.set(Split(cell=way.cell, target_bp=0, cap_bp=fenced.cap_bp, token=token, lease_until=fenced.lease_until))
         if not isinstance(done, Stale):
             return token, done.reported
+        shown = router.read(way.cell)
     raise TrafficNotApplied("traffic.contended", f"another writer keeps moving {way.cell}", hint="Stop it, then run the same command again")
 
 
@@ -140,7 +142,8 @@ def _keep_home(way: WayHome, found: Returned | Failure, ports: HomePorts, actor:
     except StoreUnavailable:
         pass
     try:
-        token, reported = _set_zero(ports.router(way), way)
+        router = ports.router(way)
+        token, reported = _set_zero(router, way, router.read(way.cell))
     except FleetctlError as e:
         return Failure(cell=way.cell, error=e)
     reported = "; ".join(filter(None, (reported, _mark(way, token, ports, actor))))

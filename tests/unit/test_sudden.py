@@ -29,7 +29,7 @@ def test_the_capital_is_one_however_often_it_is_staked() -> None:
 
 def test_the_value_is_the_sum_over_restarts_by_hand() -> None:
     memory = SuddenMemory()
-    for _ in range(5):  # restarts before blocks 0, 2 and 4
+    for _ in range(5):  # of 150 canary requests each: restarts before blocks 0, 2 and 4
         sudden.feed(memory, BLOCK, 0.002, 0.0, 1.5)
     by_hand = sudden.cash(3)
     for j, blocks in ((0, 5), (1, 3), (2, 1)):
