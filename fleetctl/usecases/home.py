@@ -5,6 +5,7 @@ Never imports an adapter. The router first, then a mark in a file, then (where i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -125,10 +126,22 @@ def fallback(ways: Sequence[WayHome], ports: HomePorts, actor: Actor, *, unprove
             text = f"{way.cell}: unexpected {type(e).__name__}: {e}"[:300]
             return Failure(cell=way.cell, error=FleetctlError("fallback.unexpected", text, hint="Run: fleetctl fallback CELL --paper"))
 
+    order = _spread(ways)
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
-        results = tuple(pool.map(one, ways))
+        found = dict(zip(order, pool.map(one, (ways[i] for i in order)), strict=True))
+    results = tuple(found[i] for i in range(len(ways)))
     was_home = [isinstance(r, Returned) and r.was_bp == 0 for r in results]
     return tuple(_keep_home(w, r, ports, actor) if zero else r for w, r, zero in zip(ways, results, was_home, strict=True))
+
+
+def _spread(ways: Sequence[WayHome]) -> list[int]:
+    """Return in which order to take them: the first cell of each router, then the second of each, so that none waits for another."""
+    seen: Counter[str] = Counter()
+    turn = []
+    for way in ways:
+        turn.append(seen[way.router.name])
+        seen[way.router.name] += 1
+    return sorted(range(len(ways)), key=turn.__getitem__)
 
 
 def _keep_home(way: WayHome, found: Returned | Failure, ports: HomePorts, actor: Actor) -> Returned | Failure:
