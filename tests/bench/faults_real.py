@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import tempfile
 import time
-from contextlib import closing
+from contextlib import contextmanager
 from pathlib import Path
 
 from fleetctl.domain.ids import CellId
@@ -36,8 +36,7 @@ def faults_real(runs: int) -> dict[str, object]:
         steps=(("canary", SHARE, HOLD_S), ("complete", 100, 0)), margins=SHIPPED, warm_up=f"{WARM_UP_S}s", lost="120s", deadline="2h"
     )
     early = 0
-    with tempfile.TemporaryDirectory(prefix="fr-") as folder, closing(make_lab(Path(folder))) as labs:
-        lab = next(labs)
+    with tempfile.TemporaryDirectory(prefix="fr-") as folder, contextmanager(make_lab)(Path(folder)) as lab:
         lab.fresh(policy, ticker=True)
         lab_load(lab.workspace, trace=None, rates={CellId(c): PER_S for c in FAULTS}, running=True)
         for n in range(runs):
@@ -72,7 +71,7 @@ def _round(lab: Lab, pause_s: float) -> dict[str, float | None]:
     early = [c for c in FAULTS if (r := lab.rollout(c)) is None or r.ended]
     for c, (_, kind, args) in FAULTS.items():
         began[c] = time.time() * 1_000
-        lab_fault(lab.workspace, c, kind, **args)
+        lab_fault(lab.workspace, c, kind, "target", **args)
     child.end(None, within_s=LONGEST_S + 60)
     lab.clear()
     found: dict[str, float | None] = {}

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from fleetctl.adapters.clock.system import SystemClock
@@ -23,6 +24,7 @@ from fleetctl.domain.fleet import Connection
 from fleetctl.domain.home import Returned, WayHome
 from fleetctl.domain.ids import CellId, WorkloadId
 from fleetctl.domain.people import Actor
+from fleetctl.ports.traffic import Prober
 from fleetctl.usecases.home import HomePorts, fallback, readable
 from fleetctl.wiring.routers import make_prober, make_router
 from tests.bench.traffic.world import Side
@@ -47,6 +49,10 @@ class Edge:
         router = HaproxyRouter(self.connection)
         return [router.read(c).target_bp for c in self.cells]
 
+    def is_split(self) -> bool:
+        """Tell whether every cell stands where it begins."""
+        return set(self.shown()) == {SHARE_BP}
+
 
 @contextmanager
 def edges(routers: int, each: int) -> Iterator[tuple[Edge, ...]]:
@@ -65,8 +71,8 @@ def edges(routers: int, each: int) -> Iterator[tuple[Edge, ...]]:
             names = tuple(CellId(f"cell-{n}-{i}") for i in range(each))
             made.append(_start(stack, folder, names, sides))
         for edge in made:
-            until(lambda edge=edge: set(edge.shown()) == {SHARE_BP}, "half of the customers are on the target")
-            until(lambda edge=edge: _proven(edge), "the source answers", within_s=60)
+            until(edge.is_split, "half of the customers are on the target")
+            until(partial(_proven, edge), "the source answers", within_s=60)
         yield tuple(made)
 
 
@@ -92,7 +98,7 @@ def _start(stack: ExitStack, folder: Path, names: tuple[CellId, ...], sides: tup
     return Edge(Connection(name=folder.name, kind="haproxy", settings=settings), names)
 
 
-def _prober(edge: Edge, c: CellId):  # type: ignore[no-untyped-def]
+def _prober(edge: Edge, c: CellId) -> Prober:
     return make_prober(edge.connection, {}, pin_key=lambda: PIN_KEY, sources={c: SOURCE}, endpoints=lambda _c, _arm: ())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import exp, inf, log
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ def late(runs: int, seed: int, *, errors1: float, onset_s: int, after_s: int, cl
     return at
 
 
-def _errors(rng: np.random.Generator, n: Floats, rate: float, cluster: float) -> Floats:
+def _errors(rng: np.random.Generator, n: Any, rate: float, cluster: float) -> Any:
     if cluster <= 1:
         return rng.binomial(n, rate)
     groups = rng.binomial(n, rate / cluster)

@@ -63,7 +63,8 @@ def _chunk(rng: np.random.Generator, s: Setting, steps: tuple[Step, ...], size: 
         failed[index] = fail
         hours[index] += np.where(fail, inf, np.maximum(took, step.bake_min / 60))
         keep = np.isfinite(hours[index])
-        for one in (errors, late, slow, effects):
+        late.keep(keep)
+        for one in (errors, slow, effects):
             one.keep(keep)
         index = index[keep]
     return hours, failed
