@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from fleetctl.domain.evidence import Evidence, Verdict
+from fleetctl.domain.evidence import Verdict
 from fleetctl.domain.people import Reason, Signal
 from fleetctl.domain.rollout import (
     Decision,
@@ -22,23 +22,19 @@ from fleetctl.domain.rollout import (
     Unhold,
 )
 from fleetctl.domain.units import FULL_BP, Instant
+from fleetctl.rollout import lift
 from fleetctl.rollout.arms import note_arms
 from fleetctl.rollout.checks import unmet
 from fleetctl.rollout.gates import Gate, gate
-from fleetctl.rollout.looks import MOVING, SETTLING, look_after
-from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text
+from fleetctl.rollout.looks import FINISHED, FINISHED_LEASE, MOVING, SETTLING, look_after
+from fleetctl.rollout.lost import BLIND, lost_evidence
+from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text, percent_text
 from fleetctl.rollout.others import FOREIGN, Against, against, resumed
 from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL, ROUTER, home_cause, home_kind, router_fault
 
 PROVIDER_CELLS = 3
 """Cells without evidence from which the provider itself is held at fault. Source: design section 7."""
 
-QUIET_GRACE = timedelta(seconds=10)
-"""How long a new step may show no request before that counts as no evidence."""
-
-BROKEN_STATES = frozenset({"nan", "down", "mislabelled", "same_series", "reset"})
-QUIET_STATES = frozenset({"empty", "stale"})
-BLIND = "the evidence source cannot be read"
 PROVIDER = "evidence.provider"
 """Hold reason of cells whose common source of evidence is at fault; the first of them pages."""
 STALE = "stale"
@@ -67,9 +63,9 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     """
     if r.ended == "complete" and any(o.kind in ("abort", "rollback", "fallback") for o in r.orders):
         r = replace(r, ended="", direction="home", home_for="fallback", orders=())
-    r = replace(r, orders=()) if r.ended else _obey(r, now)
     if r.ended:
         return _after_end(r, seen, now)
+    r = _obey(r, now)
     if seen.judge is not None:
         r = replace(r, judge=seen.judge)
     failed = _failure(seen.verdicts)
@@ -80,6 +76,8 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     if r.hold_reason == STALE:
         why = Reason(code=STALE, text="a newer writer was at the router. Run: fleetctl fallback --reconcile")
         return _held(r, seen, why, now, page=False)
+    if lift.is_wanted(r):
+        return _lifted(r, seen, now)
     ending = leaving(seen.signals, r.spec.target)
     if ending is not None:
         return _leave_target(r, seen, ending, now)
@@ -106,13 +104,24 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
 
 def _against(r: Rollout, seen: Observation, theirs: Against, now: Instant) -> Decision:
     """Hold, page once, and set back what may be; customers whose evidence is lost still go home in time."""
-    if theirs.set_bp is None and (lost := _lost(r, seen, now)):
+    if theirs.set_bp is None and not r.ended and (lost := lost_evidence(r, seen, now)):
         return _without_evidence(r, seen, lost, now)
     held = _told(replace(r, lost_since=None), seen, Reason(code=FOREIGN, text=theirs.text), now, mark=FOREIGN, page=True)
     more: tuple[Effect, ...] = (Hold(pool=r.spec.source),) if theirs.pins_again else ()
     if theirs.set_bp is None:
         return replace(held, effects=held.effects + more)
     return replace(held, effects=(SetSplit(target_bp=theirs.set_bp), *held.effects, *more))
+
+
+def _lifted(r: Rollout, seen: Observation, now: Instant) -> Decision:
+    """Send everybody to the target after two people's word, where the source answers nothing and the target does; then keep it so."""
+    if seen.split.target_bp == FULL_BP:
+        kept = replace(r, weight_bp=FULL_BP, settled_at=None, hold_reason=lift.LOST)
+        why = Reason(code=lift.LOST, text=f"the cap is lifted: everybody is on {r.spec.target} until: fleetctl fallback {r.cell}")
+        return _held(kept, seen, why, now, page=False)
+    if refused := lift.refusal(seen):
+        return _held(replace(r, lifted_by=()), seen, Reason(code=lift.REFUSED, text=refused), now, page=False)
+    return lift.raised(r, seen)
 
 
 def _identity(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
@@ -147,7 +156,7 @@ def _frozen(r: Rollout, seen: Observation, why: Reason, now: Instant, *, mark: s
         return replace(begun, next=replace(begun.next, hold_reason=r.hold_reason))
     if r.settled_at is None and _shows(r, seen) and seen.mark is None and seen.split.target_bp > 0:
         return _without_evidence(r, seen, BLIND, now)  # customers are there and nobody could even arm the breaker
-    if lost := _lost(r, seen, now):
+    if lost := lost_evidence(r, seen, now):
         return _without_evidence(r, seen, lost, now)
     return _told(replace(r, lost_since=None), seen, why, now, mark=mark, page=page)
 
@@ -171,6 +180,10 @@ def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
     match order.kind:
         case "abort" | "fallback":
             return replace(r, direction="home", home_for=order.kind)
+        case "lift":
+            return lift.signed(r, order.actor)
+        case "rollback" if lift.is_wanted(r):  # a step lower would be a return to a source that nobody has proven
+            return replace(r, direction="home", home_for="abort")
         case "rollback":
             lower = [i for i in range(r.step) if 0 < r.spec.phases[i].weight_bp < r.weight_bp]
             if not lower:
@@ -246,16 +259,28 @@ def _off_target(r: Rollout, seen: Observation, why: Reason, notice: tuple[Effect
 
 def _after_end(r: Rollout, seen: Observation, now: Instant) -> Decision:
     """Do nothing; but where a finished cell's target loses machines, begin again if a source still stands, else say so once."""
+    if r.ended == "complete" and r.foreign and any(o.kind == "resume" for o in r.orders):
+        return _reopened(r)
+    r = replace(r, orders=())
     ending = leaving(seen.signals, r.spec.target) if r.ended == "complete" else None
+    if ending is None and r.ended == "complete" and (theirs := against(r, seen, now)).text:
+        return replace(_against(theirs.next, seen, theirs, now), look_again=FINISHED)
     if ending is None:
         rested = replace(r, hold_reason="") if r.hold_reason == TARGET else r
-        return Decision(next=rested, effects=(), why=Reason(code="ended", text=f"ended: {r.ended}"), look_again=timedelta(hours=1))
+        return Decision(next=rested, effects=(), why=Reason(code="ended", text=f"ended: {r.ended}"), look_again=FINISHED)
     opened = _leave_target(replace(r, ended="", hold_reason="", orders=()), seen, ending, now)
     if opened.next.weight_bp < seen.split.target_bp:
         return opened
     why = Reason(code=TARGET, text=f"target: {notice_text(ending, now)}; nobody can go home: the source does not answer")
     page = () if r.hold_reason == TARGET or seen.split.target_bp == 0 else (Notify(level="page", text=f"{r.cell}: {why.text}"),)
     return Decision(next=replace(r, hold_reason=TARGET), effects=page, why=why, look_again=timedelta(hours=1))
+
+
+def _reopened(r: Rollout) -> Decision:
+    """Begin the last step of a finished cell anew after a person's word: what others lowered is raised as any weight is, on proof."""
+    why = Reason(code="resumed", text=f"{r.phase}: beginning the last step anew, after {r.foreign}")
+    again = replace(resumed(r), ended="", step_done=False, promoted=False, orders=())
+    return Decision(next=again, effects=(), why=why, look_again=SETTLING)
 
 
 def _return_to_target(r: Rollout, seen: Observation, now: Instant) -> Decision:
@@ -271,14 +296,9 @@ def _return_to_target(r: Rollout, seen: Observation, now: Instant) -> Decision:
     return Decision(next=again, effects=(), why=why, look_again=SETTLING)
 
 
-def percent_text(bp: int) -> str:
-    """Return what happens to customers, for a page."""
-    return f"taking {bp / 100:g} % home" if bp else "nobody is there"
-
-
 def _trouble(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
     """Hold or go home where evidence is lost or the router does not do what it was told. None: neither."""
-    lost = _lost(r, seen, now)
+    lost = lost_evidence(r, seen, now)
     if lost:
         return _without_evidence(r, seen, lost, now)
     fault = router_fault(r, seen, now)
@@ -288,29 +308,6 @@ def _trouble(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
         since = (r.lost_since or now) if fault.code in (BOTH_FAIL, ALL_FAIL) else None
         return _held(replace(r, lost_since=since), seen, Reason(code=fault.code, text=fault.text), now, page=fault.pages)
     return None
-
-
-def _lost(r: Rollout, seen: Observation, now: Instant) -> str:
-    """Say why there is no evidence though customers are on the target; empty where there is, or none is needed."""
-    if seen.split.target_bp == 0 or r.settled_at is None or now < r.settled_at:
-        return ""
-    e = seen.evidence
-    if e is None:
-        return BLIND
-    broken = [f"{arm} is {s}" for arm, s in e.state.items() if s in BROKEN_STATES]
-    if broken:
-        return ", ".join(broken)
-    wrong = next((v for v in seen.verdicts if v.kind == "PROVIDER_ERROR" and v.guardrail == "all"), None)
-    if wrong is not None:
-        return wrong.detail or "the source of evidence cannot be right"
-    if now - r.settled_at > QUIET_GRACE and now_quiet(e):
-        return "neither arm shows requests"
-    return ""
-
-
-def now_quiet(e: Evidence) -> bool:
-    """Tell whether neither arm has shown a request lately."""
-    return all(s in QUIET_STATES for s in e.state.values())
 
 
 def _without_evidence(r: Rollout, seen: Observation, lost: str, now: Instant) -> Decision:
@@ -458,8 +455,10 @@ def _at_step(r: Rollout, seen: Observation, now: Instant) -> Decision:
         text = f"all of {r.cell}{f' ({r.spec.part})' if r.spec.part else ''} is on {r.spec.target}"
         back: tuple[Effect, ...] = (Unhold(pool=r.spec.source),) if r.spec.stays_split else ()  # else only `release` ends the way home
         news = text if r.spec.stays_split else f"{text}; {r.spec.source} is held as the way home until: fleetctl release {r.spec.source}"
-        ends: tuple[Effect, ...] = (*effects, StopShadow(), *back, Notify(level="info", text=news))
-        return Decision(next=done, effects=ends, why=Reason(code="complete", text=text), look_again=timedelta(hours=1))
+        shown = seen.split.target_bp
+        for_good = () if renewal or seen.split.lease_until - now > FINISHED_LEASE else (SetSplit(target_bp=shown),)  # nobody renews it now
+        ends: tuple[Effect, ...] = (*for_good, *effects, StopShadow(), *back, Notify(level="info", text=news))
+        return Decision(next=done, effects=ends, why=Reason(code="complete", text=text), look_again=FINISHED)
     return _advance(r, seen, now, verdict, renewal)
 
 

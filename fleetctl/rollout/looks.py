@@ -13,6 +13,10 @@ SOAKING = timedelta(seconds=60)
 SETTLING = timedelta(milliseconds=100)
 """While traffic moves, in bake, in soak, and for a read-back. Source: design section 5; in bake 5 s and not its 10 s, so that a target
 whose every request fails is left within 10 s."""
+FINISHED = timedelta(minutes=5)
+"""A finished cell: others write."""
+FINISHED_LEASE = timedelta(days=365)
+"""A finished weight's lease lasts longer: else a guard would take it home."""
 
 DOUBT = 2.0
 """FAIL e-value from which a cell is looked at every second: alike sides seldom reach it, and nothing bad waits for the next look."""
