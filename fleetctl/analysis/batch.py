@@ -1,9 +1,9 @@
 """Judge, pure layer: the judge's processes for many runs at once, on numpy arrays. Never a verdict, never I/O, never imported by `judge`.
 
 For what needs thousands of runs or streams: benchmarks, calibration, re-judging with other settings, a look over a whole fleet. The
-formulas, priors, alternatives and weights are those of `guardrails`, `clusters` and `breaker`; tests/unit/test_batch.py proves that both
-give the same numbers look by look. Runs lie on the last axis. Where the judge keeps a snapshot per step, the sum over restarts is carried
-along instead (log-sum-exp of the restarted processes), which is the same number.
+formulas, priors, alternatives and weights are those of `guardrails`, `sudden`, `clusters` and `breaker`; tests/unit/test_batch.py proves
+that both give the same numbers look by look. Runs lie on the last axis. Where the judge keeps a snapshot per step, the sum over restarts
+is carried along instead (log-sum-exp of the restarted processes), which is the same number.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from fleetctl.analysis import breaker as br
 from fleetctl.analysis import clusters as cl
 from fleetctl.analysis import eprocess as ep
 from fleetctl.analysis import guardrails as g
+from fleetctl.analysis import sudden as su
 from fleetctl.domain.evidence import LADDER
 
 Floats = NDArray[np.float64]
@@ -116,11 +117,16 @@ class Shares:
         prior = (frozen_ratio * frozen_n + 0.5) / (frozen_n + 1)
         return cls(prior, np.full(len(prior), min(float(frozen_n), g._PRIOR_BASELINE)), **more)
 
+    @property
+    def baseline(self) -> Floats:
+        """The baseline's rate as estimated before the next block."""
+        return np.asarray((self.seen[1] + self.prior * self.weight) / (self.seen[0] + self.weight))
+
     def feed(self, block: Floats) -> None:
         """Feed blocks of shape (4, runs): n0, k0, n1, k1; an arm without attempts says nothing."""
         n0, k0, n1, k1 = block
         m0, j0, m1, j1 = self.seen
-        baseline = (j0 + self.prior * self.weight) / (m0 + self.weight)
+        baseline = self.baseline
         ok = (n0 > 0) & (n1 > 0)
         n0, n1 = np.where(ok, n0, 1.0), np.where(ok, n1, 1.0)
         if self.fail_margin is not None:
@@ -162,6 +168,37 @@ class Shares:
             setattr(self, name, getattr(self, name)[mask])
         self.seen, self.fail, self.pass_llr = self.seen[:, mask], self.fail[:, mask], self.pass_llr[:, mask]
         self.marks = [m[:, mask] for m in self.marks]
+
+
+class Suddens:
+    """Errors that begin late: `sudden.feed` for many runs."""
+
+    def __init__(self, runs: int, *, fail_margin: float = 0.0) -> None:
+        self.fail_margin = fail_margin
+        self.capital = np.full((len(su.RATES), runs), -np.inf)
+        self.restarts, self.waited = np.zeros(runs), np.full(runs, float(su.RESTART_EVERY))
+
+    def feed(self, block: Floats, baseline: Floats, effect: Floats | float = 1.0) -> None:
+        """Feed blocks of shape (4, runs): n0, k0, n1, k1, with the baseline's rate before them; an arm without attempts says nothing."""
+        n0, k0, n1, k1 = block
+        ok = (n0 > 0) & (n1 > 0)
+        again = ok & (self.waited >= su.RESTART_EVERY)
+        share = np.log(su.HORIZON / ((su.HORIZON + self.restarts) * (su.HORIZON + self.restarts + 1)) / len(su.RATES))
+        self.capital = np.where(again, np.logaddexp(self.capital, share), self.capital)
+        self.restarts, self.waited = self.restarts + again, np.where(again, 0.0, self.waited) + np.where(ok, n1, 0.0)
+        n0, n1 = np.where(ok, n0, 1.0), np.where(ok, n1, 1.0)
+        q1 = np.minimum(np.maximum(su.LEAST_RATIO * baseline, np.array(su.RATES)[:, None]) + self.fail_margin, 0.97)
+        self.capital = self.capital + np.where(ok, _log_e(n0, k0, n1, k1, baseline, q1, self.fail_margin, worse=True) / effect, 0.0)
+
+    def beside(self, log_fail: Floats) -> Floats:
+        """Return the log FAIL e-value of errors with both processes, as `sudden.beside`."""
+        rest = np.log(su.HORIZON / (su.HORIZON + self.restarts))
+        own = np.logaddexp(np.logaddexp.reduce(self.capital, axis=0), rest)
+        return np.asarray(np.logaddexp(log_fail + log(1 - su.KEPT_BACK), own + log(su.KEPT_BACK)))
+
+    def keep(self, mask: Mask) -> None:
+        """Drop the runs that are not in the mask."""
+        self.capital, self.restarts, self.waited = self.capital[:, mask], self.restarts[mask], self.waited[mask]
 
 
 class LadderFails:

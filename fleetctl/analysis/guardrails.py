@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from math import log, log1p
 from typing import NamedTuple
 
+from fleetctl.analysis import clusters, sudden
 from fleetctl.analysis import eprocess as ep
 from fleetctl.analysis.eprocess import Block
 from fleetctl.analysis.memory import ArmSeen, FailBank, Memory, PassBank
@@ -87,6 +88,8 @@ def feed_share(memory: Memory, guardrail: str, e: Evidence, margin: float, fail_
     fail = memory.fail_bank(guardrail, len(RATIOS))
     for i, ratio in enumerate(RATIOS):
         fail.llr[i] += ep.log_e(block, baseline, min((baseline + fail_margin) * ratio, 0.97), fail_margin, worse=True)
+    if guardrail == "errors":
+        sudden.feed(memory.sudden, block, baseline, fail_margin, clusters.design_effect(memory.clusters))
     pooled = ep.estimate(base.k + canary.k, base.n + canary.n, prior, weight)
     own = ep.estimate(canary.k, canary.n, pooled, 100.0)
     options = ((pooled, pooled), (pooled, pooled + margin / 2), (baseline, own))

@@ -1,7 +1,8 @@
 """Judge, pure layer: cumulative evidence to verdicts, valid under continuous looking. Never I/O, clock, randomness or traffic.
 
 FAIL: E = mean over judged guardrails of the mean over steps of the e-process restarted at each step, at 100; or the breaker. It
-latches. PASS: every judged guardrail and every rung of the ladder has reached 20 at some look of this step, at least 100 canary
+latches. Beside that process errors have one that is restarted within steps too (`sudden`), with half of their capital.
+PASS: every judged guardrail and every rung of the ladder has reached 20 at some look of this step, at least 100 canary
 requests, this look fresh. Bake time is the rollout's rule. What the source says of each arm comes first:
 
     any of nan, reset, down, mislabelled, same_series, counts that went back   PROVIDER_ERROR, nothing is used
@@ -18,7 +19,7 @@ from dataclasses import replace
 from functools import lru_cache
 from math import exp, log
 
-from fleetctl.analysis import clusters, guardrails
+from fleetctl.analysis import clusters, guardrails, sudden
 from fleetctl.analysis.breaker import BREAKER_BOUND, baseline_failing, note_outcomes, start_afresh
 from fleetctl.analysis.guardrails import CACHE_BOUND, CACHE_GAP, CONFOUNDED_SCALE, FAIL_BOUND, PASS_BOUND, cache_gap, confounded_name
 from fleetctl.analysis.interval import difference, latency_ratio
@@ -138,7 +139,8 @@ def _confounded(e: Evidence) -> bool:
 def _log_fail(memory: Memory, name: str, *, confounded: bool) -> float:
     if name not in LADDER_METRICS:
         effect = clusters.design_effect(memory.clusters) if clusters.is_clustered(name) else 1.0
-        return guardrails.share_log_fail(memory, name, effect)
+        value = guardrails.share_log_fail(memory, name, effect)
+        return sudden.beside(memory.sudden, value) if name == "errors" else value
     value = guardrails.latency_log_fail(memory, name)
     is_confounded = confounded and name in CACHE_BOUND
     return min(value, guardrails.latency_log_fail(memory, confounded_name(name))) if is_confounded else value

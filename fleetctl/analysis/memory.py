@@ -89,6 +89,15 @@ class BreakerMemory:
 
 
 @dataclass(slots=True, kw_only=True)
+class SuddenMemory:
+    """Errors that begin late: log capital per alternative (restarts folded in), restarts, canary requests since the last one."""
+
+    capital: list[float] = field(default_factory=list)
+    restarts: int = 0
+    waited: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
 class Memory:
     """All of it.
 
@@ -110,6 +119,7 @@ class Memory:
     clusters: ClusterMemory = field(default_factory=ClusterMemory)
     breaker: BreakerMemory = field(default_factory=BreakerMemory)
     beside: BreakerMemory = field(default_factory=BreakerMemory)
+    sudden: SuddenMemory = field(default_factory=SuddenMemory)
 
     def arm(self, name: str) -> ArmSeen:
         """Return what has been used of an arm."""
@@ -144,12 +154,19 @@ def pack(memory: Memory) -> JudgeState:
     }
     if memory.beside != BreakerMemory():
         data["beside"] = _breaker(memory.beside)
+    if memory.sudden.capital:
+        data["sudden"] = [memory.sudden.capital, memory.sudden.restarts, memory.sudden.waited]
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return JudgeState(format_version=JUDGE_FORMAT, numbers=text.encode())
 
 
 def _breaker(b: BreakerMemory) -> list[Any]:
     return [b.capital, b.total, b.seen, b.peak, b.tripped]
+
+
+def _read_sudden(row: list[Any]) -> SuddenMemory:
+    capital, restarts, waited = row
+    return SuddenMemory(capital=capital, restarts=restarts, waited=waited)
 
 
 def _read_breaker(row: list[Any]) -> BreakerMemory:
@@ -220,6 +237,7 @@ def _memory(data: Any) -> Memory:
         ),
         breaker=_read_breaker(data["breaker"]),
         beside=_read_breaker(data["beside"]) if "beside" in data else BreakerMemory(),
+        sudden=_read_sudden(data["sudden"]) if "sudden" in data else SuddenMemory(),
     )
 
 

@@ -26,19 +26,11 @@ from fleetctl.rollout import lift
 from fleetctl.rollout.arms import note_arms
 from fleetctl.rollout.checks import unmet
 from fleetctl.rollout.gates import Gate, gate, lowest_bp
+from fleetctl.rollout.looks import FINISHED, FINISHED_LEASE, MOVING, SETTLING, look_after
 from fleetctl.rollout.lost import BLIND, lost_evidence
 from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text, percent_text
 from fleetctl.rollout.others import FOREIGN, Against, against, resumed
 from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL, ROUTER, home_cause, home_kind, router_fault
-
-MOVING = timedelta(seconds=1)
-BAKING = timedelta(seconds=10)
-SOAKING = timedelta(seconds=60)
-SETTLING = timedelta(milliseconds=100)
-FINISHED = timedelta(minutes=5)
-"""When to look again. Source: design section 5 (1 s while traffic moves, 10 s in bake, 60 s in soak); a finished cell: others write."""
-FINISHED_LEASE = timedelta(days=365)
-"""A finished weight's lease lasts longer: else a guard would take it home."""
 
 PROVIDER_CELLS = 3
 """Cells without evidence from which the provider itself is held at fault. Source: design section 7."""
@@ -449,7 +441,7 @@ def _at_step(r: Rollout, seen: Observation, now: Instant) -> Decision:
     renewal = _renewal(r, seen, now)
     effects = renewal + verdict.effects
     phase = r.phase
-    look = SOAKING if phase == "soak" and r.spec.phases[r.step].bake > timedelta(hours=1) else _look_after(r)
+    look = look_after(r, seen)
     if not verdict.open:
         if r.deadline is not None and now > r.deadline:
             other = f"; {r.spec.other_lane}" if r.spec.other_lane and phase not in ("preflight", "shadow") else ""
@@ -475,13 +467,13 @@ def _advance(r: Rollout, seen: Observation, now: Instant, verdict: Gate, renewal
     passed = replace(r, step_done=True)
     if r.paused:
         why = Reason(code="paused", text=f"{r.phase}: paused; {verdict.why}")
-        return Decision(next=passed, effects=renewal, why=why, look_again=_look_after(r))
+        return Decision(next=passed, effects=renewal, why=why, look_again=look_after(r, seen))
     if PHASE_ORDER.index(following.phase) > PHASE_ORDER.index(r.until):
         why = Reason(code="step.done", text=f"{r.phase}: done ({verdict.why}); going no further than asked")
-        return Decision(next=passed, effects=renewal, why=why, look_again=_look_after(r))
+        return Decision(next=passed, effects=renewal, why=why, look_again=look_after(r, seen))
     if seen.window.active:
         frozen = _held(passed, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
-        return replace(frozen, look_again=_look_after(r))
+        return replace(frozen, look_again=look_after(r, seen))
     raised = min(following.weight_bp, r.spec.cap_bp)
     if raised > seen.split.target_bp and (held := _not_ready(passed, seen, now) or _unchecked(passed, seen, now)):
         return held
@@ -494,7 +486,3 @@ def _advance(r: Rollout, seen: Observation, now: Instant, verdict: Gate, renewal
 def _was_shown(r: Rollout) -> bool:
     """Tell whether this step ends on a PASS of evidence, not on a person's word or a signature."""
     return not r.promoted and r.spec.lane.kind != "accepted" and r.spec.phases[r.step].weight_bp > 0
-
-
-def _look_after(r: Rollout) -> timedelta:
-    return MOVING if r.spec.phases[r.step].bake < timedelta(minutes=2) else BAKING

@@ -5,6 +5,7 @@ Never imports an adapter. The router first, then a mark in a file, then (where i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from fleetctl.ports.state import Clock, Store
 from fleetctl.ports.traffic import Prober, Router
 from fleetctl.usecases.home_choice import Failure
 
-PARALLEL = 16
+PARALLEL = 48
 """Cells brought home side by side."""
 
 TRIES = 3
@@ -86,7 +87,7 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
     is_whole = 0 < total <= ready
     may_stay = 0 if unproven or is_whole else round((1 - ready / total) * FULL_BP)
     asked = ports.clock.now()
-    done, reported = _lower(router, way, may_stay, ports.clock, first.token if first is not None else None)
+    done, reported = _lower(router, way, shown, may_stay, ports.clock, first.token if first is not None else None)
     ended = ports.clock.now()
     took = (ended - began) / timedelta(milliseconds=1) + (first.ms_to_zero if first is not None else 0.0)
     reported = "; ".join(filter(None, (reported, _mark(way, done.token, ports, actor))))
@@ -123,21 +124,24 @@ def _prove(way: WayHome, ports: HomePorts) -> tuple[int, int]:
     return (found.ready, found.total) if found.age_s <= PROOF_LASTS_S else (0, found.total)
 
 
-def _lower(router: Router, way: WayHome, may_stay_bp: int, clock: Clock, token: Token | None = None) -> tuple[Split, str]:
+def _lower(router: Router, way: WayHome, shown: Split, may_stay_bp: int, clock: Clock, token: Token | None = None) -> tuple[Split, str]:
     """Leave at most so much on the target; by a token far above the router's, or by ours of before.
+
+    Args:
+        shown: what the router showed just now.
 
     Returns:
         What stands now, and what the router reported.
     """
     for _ in range(TRIES):
         if token is None:
-            token = Token(router.read(way.cell).token + HOME_TOKEN_STEP)
+            token = Token(shown.token + HOME_TOKEN_STEP)
             stands = router.fence(way.cell, token)
             if isinstance(stands, Stale):
-                token = None
+                token, shown = None, router.read(way.cell)
                 continue
         else:
-            stands = router.read(way.cell)
+            stands = shown
         stays = min(stands.target_bp, may_stay_bp)
         lease = clock.now() + WEIGHT_LEASE if stays else stands.lease_until
         wanted = Split(cell=way.cell, target_bp=stays, cap_bp=max(stands.cap_bp, stays), token=token, lease_until=lease)
@@ -145,7 +149,7 @@ def _lower(router: Router, way: WayHome, may_stay_bp: int, clock: Clock, token: 
         if not isinstance(done, Stale):
             _require_shown(router, way, stays)
             return done.split, done.reported
-        token = None
+        token, shown = None, router.read(way.cell)
     raise TrafficNotApplied("traffic.contended", f"another writer keeps moving {way.cell}", hint="Stop it, then run the same command again")
 
 
@@ -206,8 +210,20 @@ def _side_by_side(ways: Sequence[WayHome], go: Callable[[WayHome], Returned]) ->
             text = f"{way.cell}: unexpected {type(e).__name__}: {e}"[:300]
             return Failure(cell=way.cell, error=FleetctlError("fallback.unexpected", text, hint="Run: fleetctl fallback CELL --paper"))
 
+    order = _spread(ways)
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
-        return tuple(pool.map(one, ways))
+        found = dict(zip(order, pool.map(one, (ways[i] for i in order)), strict=True))
+    return tuple(found[i] for i in range(len(ways)))
+
+
+def _spread(ways: Sequence[WayHome]) -> list[int]:
+    """Return in which order to take them: the first cell of each router, then the second of each, so that none waits for another."""
+    seen: Counter[str] = Counter()
+    turn = []
+    for way in ways:
+        turn.append(seen[way.router.name])
+        seen[way.router.name] += 1
+    return sorted(range(len(ways)), key=turn.__getitem__)
 
 
 def _keep_home(way: WayHome, found: Returned | Failure, ports: HomePorts, actor: Actor) -> Returned | Failure:
@@ -221,7 +237,8 @@ def _keep_home(way: WayHome, found: Returned | Failure, ports: HomePorts, actor:
     except StoreUnavailable:
         pass
     try:
-        done, reported = _lower(ports.router(way), way, 0, ports.clock)
+        router = ports.router(way)
+        done, reported = _lower(router, way, router.read(way.cell), 0, ports.clock)
     except FleetctlError as e:
         return Failure(cell=way.cell, error=e)
     reported = "; ".join(filter(None, (reported, _mark(way, done.token, ports, actor))))

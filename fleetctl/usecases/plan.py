@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 from fleetctl.analysis.breaker import failures_to_trip
 from fleetctl.analysis.power import planned_fail, planned_requests
@@ -13,7 +12,7 @@ from fleetctl.catalog.loader import load_catalog
 from fleetctl.domain.canonical import digest
 from fleetctl.domain.catalog import Catalog
 from fleetctl.domain.event import Event
-from fleetctl.domain.fleet import Fleet, PhaseSpec, Policy
+from fleetctl.domain.fleet import Fleet, Policy
 from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Plan
@@ -25,7 +24,7 @@ from fleetctl.planning.make_plan import Worked, work_out
 from fleetctl.planning.options import DEFAULT, PlanOptions
 from fleetctl.ports.capacity import Capacity
 from fleetctl.ports.state import Clock, Records, Store
-from fleetctl.rollout.decide import BAKING, MOVING, SOAKING
+from fleetctl.rollout.looks import look_every
 from fleetctl.usecases.assess import current
 from fleetctl.usecases.budget import BudgetGate
 from fleetctl.usecases.calibrate import measured_baselines
@@ -151,7 +150,7 @@ class FaultTimes:
     """
 
     def __init__(self, policy: Policy) -> None:
-        self._steps = [(s.weight_bp / 10_000, _look_s(s)) for s in policy.steps if s.phase in _WATCHED and s.weight_bp]
+        self._steps = [(s.weight_bp / 10_000, look_every(s).total_seconds()) for s in policy.steps if s.phase in _WATCHED and s.weight_bp]
         self._known: dict[tuple[float, float], float | None] = {}
 
     def __call__(self, requests_per_s: float, error_ratio: float) -> float | None:
@@ -169,12 +168,6 @@ class FaultTimes:
 
 
 _WATCHED = frozenset({"canary", "ramp", "full", "soak"})
-
-
-def _look_s(step: PhaseSpec) -> float:
-    if step.phase == "soak" and step.bake > timedelta(hours=1):
-        return SOAKING.total_seconds()
-    return (MOVING if step.bake < timedelta(minutes=2) else BAKING).total_seconds()
 
 
 def arrived(fleet: Fleet, store: Store, shown: Callable[[CellId], int] | None = None) -> dict[CellId, PoolId]:

@@ -43,7 +43,8 @@ from fleetctl.errors import ConfigInvalid, EvidenceUnavailable, FleetctlError, L
 from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store, Trail
 from fleetctl.ports.traffic import Checks, EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
 from fleetctl.rollout.deadlines import with_deadlines
-from fleetctl.rollout.decide import FINISHED, PROVIDER, STALE, decide
+from fleetctl.rollout.decide import PROVIDER, STALE, decide
+from fleetctl.rollout.looks import FINISHED
 from fleetctl.rollout.notices import LOOK, TARGET, leaving
 from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL
 from fleetctl.usecases.holds import give_back, hold, theirs

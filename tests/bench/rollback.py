@@ -3,7 +3,8 @@
 Usage: python -m tests.bench.rollback [--runs N] [--row NAME ...]   (100 runs of each fault and every row by default)
 
 Simulated rows (faults, guard, seeds) run the real tick, judge and rules over a made-up clock, router and customers. Row `fallback` is the
-real use case over routers in memory. Row `switch` starts a real HAProxy and Envoy under load and runs half as many times.
+real use case over routers in memory, `fallback_haproxy` the same over real HAProxy processes. Row `faults_real` breaks a real lab, a tenth
+as many times. Row `switch` starts a real HAProxy and Envoy under load and runs half as many times.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ FIELDS = (
     "stale_accepted",
     "stale_accepted_unfenced",
 )
-"""Of every call; `fault_to_zero_real_p98_s` and `fallback_1000_haproxy_seconds` have no row yet."""
+"""Of every call."""
 
 
 def _held_at(share_bp: int) -> RolloutSpec:
@@ -220,7 +221,29 @@ def switch(runs: int) -> Row:
     return found | {"verdict_to_zero_p100_ms": most}
 
 
-ROWS: dict[str, Callable[[int], Row]] = {"faults": faults, "guard": guard, "seeds": seeds, "fallback": fallback_row, "switch": switch}
+def faults_real_row(runs: int) -> Row:
+    """The same faults in a real lab."""
+    from tests.bench.faults_real import faults_real
+
+    return faults_real(max(1, runs // 10))
+
+
+def fallback_haproxy_row(_: int) -> Row:
+    """A thousand cells home on real HAProxy processes."""
+    from tests.bench.home_real import fallback_haproxy
+
+    return fallback_haproxy()
+
+
+ROWS: dict[str, Callable[[int], Row]] = {
+    "faults": faults,
+    "guard": guard,
+    "seeds": seeds,
+    "fallback": fallback_row,
+    "fallback_haproxy": fallback_haproxy_row,
+    "switch": switch,
+    "faults_real": faults_real_row,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

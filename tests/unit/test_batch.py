@@ -10,7 +10,7 @@ from math import exp, inf, log
 import numpy as np
 import pytest
 
-from fleetctl.analysis import batch, breaker
+from fleetctl.analysis import batch, breaker, sudden
 from fleetctl.analysis.clusters import design_effect
 from fleetctl.analysis.guardrails import latency_log_fail, share_log_fail
 from fleetctl.analysis.judge import LEAST_BLOCK, fresh, judge, start_step
@@ -55,6 +55,7 @@ def test_every_process_of_the_batch_is_the_judges_look_by_look() -> None:
     frozen = [r[0].cursor.thresholds for r in runs]
     ratio = np.array([t.baseline_error_ratio for t in frozen if t is not None])
     errors = batch.Shares.of_errors(ratio, 3000, steps=3, margin=ERRORS.margin, fail_margin=ERRORS.fail_margin)
+    late = batch.Suddens(RUNS, fail_margin=ERRORS.fail_margin)
     slow = batch.LadderFails(RUNS, steps=3)
     passes = batch.LadderPasses(RUNS, RUNGS, SETTING.log_sd)
     effects = batch.Effects(RUNS)
@@ -73,14 +74,15 @@ def test_every_process_of_the_batch_is_the_judges_look_by_look() -> None:
             for f in ("attempts", "errors")
         ]
         assert min(block[0] + block[2]) >= LEAST_BLOCK
+        sums = [[getattr(c.clusters, f) for c in now[arm]] for f in ("errors", "sum_sq") for arm in ARMS]
+        effects.note(np.array(sums[:2], dtype=float), np.array(sums[2:], dtype=float), SETTING.look_s * (i % SETTING.looks + 1.0))
+        late.feed(np.array(block), errors.baseline, effects.effect())
         errors.feed(np.array(block))
         timed = [np.array([a.timed - b.timed for a, b in zip(now[arm], old[arm], strict=True)], dtype=float) for arm in ARMS]
         new = {(arm, s): table(now[arm], s) - table(old[arm], s) for arm in ARMS for s in (1.0, 1.1, 1.25, 1.5)}
         slow.feed(timed[0], new["baseline", 1.0], timed[1], new["canary", 1.1])
         by_rung = [np.stack([new[arm, 1 + m][rung] for rung, m in enumerate(RUNGS)]) for arm in ARMS]
         passes.feed(timed[0], new["baseline", 1.0], by_rung[0], timed[1], by_rung[1])
-        sums = [[getattr(c.clusters, f) for c in now[arm]] for f in ("errors", "sum_sq") for arm in ARMS]
-        effects.note(np.array(sums[:2], dtype=float), np.array(sums[2:], dtype=float), SETTING.look_s * (i % SETTING.looks + 1.0))
         effect = effects.effect()
         errors.note_pass(effect)
         passes.note_pass()
@@ -89,11 +91,14 @@ def test_every_process_of_the_batch_is_the_judges_look_by_look() -> None:
             memory = memories[run][i]
             assert effect[run] == pytest.approx(design_effect(memory.clusters), rel=1e-12)
             assert errors.log_fail(effect)[run] == pytest.approx(share_log_fail(memory, "errors", effect[run]), abs=1e-9)
+            value = share_log_fail(memory, "errors", effect[run])
+            assert late.beside(errors.log_fail(effect))[run] == pytest.approx(sudden.beside(memory.sudden, value), abs=1e-9)
             assert slow.log_fail()[run] == pytest.approx(latency_log_fail(memory), abs=1e-9)
             assert errors.best[run] == pytest.approx(memory.passes["errors"].best, abs=1e-9)
             assert errors.reached[run] == memory.passes["errors"].reached
             for rung in range(5):
                 assert passes.best[rung, run] == pytest.approx(memory.passes[f"latency/{rung}"].best, abs=1e-9)
+    assert late.restarts.min() >= 3
     assert max(exp(slow.log_fail().max()), exp(errors.log_fail(effects.effect()).max())) > 1.5
 
 

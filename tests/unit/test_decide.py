@@ -467,7 +467,20 @@ def test_a_cell_that_waits_for_a_person_is_looked_at_as_at_any_step() -> None:
     frozen = decide(r, replace(passed, window=Freeze(active=True, name="xmas", until=late)), late)
     waiting = decide(replace(r, deadline=T0), seeing(late, bp, (), evidence(late, baseline=90, canary=10)), late)
     assert [d.why.code for d in (paused, frozen, waiting)] == ["paused", "freeze", "step.inconclusive"]
-    assert {d.look_again for d in (paused, frozen, waiting)} == {timedelta(seconds=10)}
+    assert {d.look_again for d in (paused, frozen, waiting)} == {timedelta(seconds=5)}
+
+
+def test_a_cell_that_may_be_failing_is_looked_at_every_second() -> None:
+    made = spec(bake_s=86_400.0)
+    for phase, calm_s in (("canary", 5), ("soak", 60)):
+        step = next(i for i, p in enumerate(made.phases) if p.phase == phase)
+        r = replace(rollout(made), step=step, settled_at=T0, weight_bp=made.phases[step].weight_bp)
+        for e_value, wanted in ((1.9, calm_s), (2.1, 1)):
+            verdicts = (replace(verdict("INCONCLUSIVE", "all"), e_value=e_value),)
+            shown = evidence(T0 + timedelta(minutes=1), baseline=10_000 - r.weight_bp, canary=r.weight_bp)
+            shown = replace(shown, served_bp=r.weight_bp)
+            seen = seeing(T0 + timedelta(minutes=1), r.weight_bp, verdicts, shown)
+            assert decide(r, seen, T0 + timedelta(minutes=1)).look_again == timedelta(seconds=wanted)
 
 
 @pytest.mark.parametrize(("answered", "after_s", "ends"), [(12, 10, False), (40, 10, True), (12, 31, True)])

@@ -130,6 +130,20 @@ def test_one_cell_that_fails_does_not_hold_up_the_others() -> None:
     assert home.target.splits[CELLS[1]].target_bp == 0
 
 
+def test_routers_take_turns_and_the_answers_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    home, asked = Home(), list[str]()
+    ways = tuple(replace(way(CellId(f"cell-{n}")), router=Connection(name=name, kind="haproxy")) for n, name in enumerate("aaabbc"))
+
+    def router(w: WayHome) -> FakeRouter:
+        asked.append(w.cell)
+        return FakeRouter({w.cell: w.source}, target=Target((w.cell,)))
+
+    monkeypatch.setattr("fleetctl.usecases.home.PARALLEL", 1)
+    results = fallback(ways, replace(home.ports, router=router), PERSON)
+    assert asked[:6] == ["cell-0", "cell-3", "cell-5", "cell-1", "cell-4", "cell-2"]
+    assert [r.cell for r in results] == [w.cell for w in ways]
+
+
 def test_a_cell_that_is_home_already_is_left_alone() -> None:
     home = Home()
     return_home(way(CELLS[0]), home.ports, PERSON)

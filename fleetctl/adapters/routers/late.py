@@ -10,6 +10,9 @@ from fleetctl.domain.ids import CellId
 FILE_LIMIT_S = 0.2
 """How long a start-up file may hold up going home. Source: contract of ports.traffic.Router.set."""
 
+STUCK_LIMIT_S = 0.02
+"""How long it may while the one before it has not been written yet: a slow disk holds a cell up once, not at each order."""
+
 
 class LateWriter:
     """Writes a cell's start-up file in a thread of its own, the newest order last."""
@@ -17,6 +20,7 @@ class LateWriter:
     def __init__(self, router: str) -> None:
         self._router = router
         self._writes: dict[CellId, int] = {}
+        self._stuck: threading.Thread | None = None
 
     def write(self, c: CellId, action: Callable[[], None], limit_s: float) -> str:
         """Do it and wait at most `limit_s`; return what failed or was late, "" where nothing was."""
@@ -33,7 +37,9 @@ class LateWriter:
 
         writer = threading.Thread(target=run, name=f"start-up-{c}", daemon=True)
         writer.start()
-        writer.join(limit_s)
+        is_stuck = self._stuck is not None and self._stuck.is_alive()
+        writer.join(min(limit_s, STUCK_LIMIT_S) if is_stuck else limit_s)
         if writer.is_alive():
+            self._stuck = writer
             return f"start-up file of router {self._router} not written within {limit_s * 1_000:.0f} ms"
         return failed[0] if failed else ""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import beta
 
-from fleetctl.analysis.batch import Effects, LadderFails, Shares
+from fleetctl.analysis.batch import Effects, LadderFails, Shares, Suddens
 from fleetctl.analysis.guardrails import FAIL_BOUND
 from fleetctl.analysis.judge import LEAST_BLOCK
 from tests.bench.canary.traffic import FROZEN_N, Setting, canary_tails, draw_errors, draw_ladder, frozen_tails
@@ -17,8 +17,13 @@ from tests.bench.canary.traffic import FROZEN_N, Setting, canary_tails, draw_err
 CHUNK = 1000
 GUARDRAILS, STEPS = 8, 6
 """The whole rule as the bench takes it: 8 guardrails share the FAIL capital, and so do 6 steps."""
-WHOLE = FAIL_BOUND * GUARDRAILS * STEPS - (STEPS - 1)
-"""What one process must reach alone in the first step: the other seven guardrails are granted nothing, steps to come count 1."""
+WHOLE = FAIL_BOUND * GUARDRAILS
+"""What one guardrail must reach alone: the other seven are granted nothing."""
+
+
+def over_steps(log_e: Any) -> Any:
+    """Return the log of the mean over steps in the first one: steps to come count 1."""
+    return np.logaddexp(log_e, log(STEPS - 1)) - log(STEPS)
 
 
 @dataclass(frozen=True)
@@ -66,12 +71,14 @@ class _Record:
         self.ends = Ends(np.full(runs, inf), np.full(runs, inf))
         self.index, self.canary = np.arange(runs), np.zeros(runs)
 
-    def note(self, log_e: Any, until_whole: bool) -> Any:
-        """Note who has reached which bound; return the mask of the runs to go on with."""
-        for at, bound in ((self.ends.alone, FAIL_BOUND), (self.ends.whole, WHOLE)):
+    def note(self, alone: Any, whole: Any, until_whole: bool) -> Any:
+        """Note who has reached which bound; return the mask of the runs to go on with: a bound may be reached before the other."""
+        for at, log_e, bound in ((self.ends.alone, alone, FAIL_BOUND), (self.ends.whole, whole, WHOLE)):
             hit = (log_e >= log(bound)) & np.isinf(at[self.index])
             at[self.index[hit]] = self.canary[hit]
-        keep = log_e < log(WHOLE if until_whole else FAIL_BOUND)
+        keep = np.isinf(self.ends.alone[self.index])
+        if until_whole:
+            keep = keep | np.isinf(self.ends.whole[self.index])
         self.index, self.canary = self.index[keep], self.canary[keep]
         return keep
 
@@ -80,15 +87,21 @@ def _joined(parts: list[Ends]) -> Ends:
     return Ends(np.concatenate([p.alone for p in parts]), np.concatenate([p.whole for p in parts]))
 
 
-def fail_errors(s: Setting, runs: int, seed: int, *, fail_margin: float = 0.0, until_whole: bool = True, name: str = "errors") -> Ends:
-    """Run the FAIL process of a share guardrail until it fails or the setting's time is over."""
+def fail_errors(
+    s: Setting, runs: int, seed: int, *, fail_margin: float = 0.0, until_whole: bool = True, name: str = "errors", both: bool = False
+) -> Ends:
+    """Run the FAIL process of a share guardrail until it fails or the setting's time is over.
+
+    Args:
+        both: "alone" is one step of errors as it ships, with its process for errors that begin late; else without it.
+    """
     rng, parts = np.random.default_rng(seed), []
     for size in chunks(runs):
         if name == "errors":
             shares = Shares.of_errors(rng.binomial(FROZEN_N, s.errors0, size) / FROZEN_N, FROZEN_N, fail_margin=fail_margin)
         else:
             shares = Shares(np.full(size, 0.005), np.full(size, 10.0), fail_margin=fail_margin)
-        effects, record, blocks = Effects(size), _Record(size), Blocks(4, size)
+        late, effects, record, blocks = Suddens(size, fail_margin=fail_margin), Effects(size), _Record(size), Blocks(4, size)
         sums = np.zeros((2, 2, size))
         for look in range(s.looks):
             new = np.empty((4, len(record.index)))
@@ -99,11 +112,17 @@ def fail_errors(s: Setting, runs: int, seed: int, *, fail_margin: float = 0.0, u
                 sums[0, arm] += k
                 sums[1, arm] += squares
             record.canary += new[2]
-            shares.feed(blocks.take(new, 0, 2))
             effects.note(sums[0], sums[1], (look + 1) * s.look_s)
-            keep = record.note(shares.log_fail(effects.effect() if name == "errors" else 1.0), until_whole)
+            effect = effects.effect() if name == "errors" else 1.0
+            fed = blocks.take(new, 0, 2)
+            late.feed(fed, shares.baseline, effect)
+            shares.feed(fed)
+            plain = shares.log_fail(effect)
+            whole = late.beside(over_steps(plain)) if name == "errors" else over_steps(plain)
+            keep = record.note(late.beside(plain) if both else plain, whole, until_whole)
             if not keep.all():
                 shares.keep(keep)
+                late.keep(keep)
                 effects.keep(keep)
                 blocks.waiting, sums = blocks.waiting[:, keep], sums[:, :, keep]
             if not keep.any():
@@ -130,7 +149,8 @@ def fail_latency(s: Setting, runs: int, seed: int, *, fail_margin: float = 0.0, 
             record.canary += new[6]
             fed = blocks.take(new, 0, 6)
             slow.feed(fed[0], fed[1:6], fed[6], fed[7:12])
-            keep = record.note(slow.log_fail(), until_whole)
+            value = slow.log_fail()
+            keep = record.note(value, over_steps(value), until_whole)
             if not keep.all():
                 slow.keep(keep)
                 blocks.waiting = blocks.waiting[:, keep]

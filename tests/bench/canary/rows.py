@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetctl.analysis.batch import Breakers, LadderFails, LadderPasses, Shares, log_sum
+from fleetctl.analysis.batch import Breakers, LadderFails, LadderPasses, Shares, Suddens, log_sum
 from fleetctl.analysis.eprocess import kl
 from fleetctl.analysis.guardrails import FAIL_BOUND
 from fleetctl.analysis.judge import fresh, judge
@@ -67,6 +67,7 @@ def alike(n: Counts) -> Fields:
             s = alike_setting(per_min, share)
             runs = {
                 "errors": fail_errors(s, n.alike, 11, until_whole=False),
+                "errors, late ones too": fail_errors(s, n.alike, 11, until_whole=False, both=True),
                 "slo_misses": fail_errors(replace(s, errors0=0.02, errors1=0.02), n.alike, 12, until_whole=False, name="slo_misses"),
                 "latency": fail_latency(s, n.alike, 13, until_whole=False),
             }
@@ -167,7 +168,7 @@ _EVENTS = (0.005, 0.02, 0.05, 0.001)
 def _migrate(rng: np.random.Generator, per_min: float, runs: int) -> Any:
     look_s, failed = 60, np.zeros(runs, dtype=bool)
     shares = [Shares.of_errors(rng.binomial(FROZEN_N, p, runs) / FROZEN_N, FROZEN_N, steps=STEPS) for p in _EVENTS]
-    ladders = [LadderFails(runs, steps=STEPS) for _ in range(4)]
+    ladders, late = [LadderFails(runs, steps=STEPS) for _ in range(4)], Suddens(runs)
     for number, share in enumerate(STEP_SHARES):
         means = per_min / 60 * look_s * (1 - share), per_min / 60 * look_s * share
         tails = [frozen_tails(rng, runs) for _ in ladders]
@@ -181,12 +182,16 @@ def _migrate(rng: np.random.Generator, per_min: float, runs: int) -> Any:
             n = [rng.poisson(mean, runs) for mean in means]
             for guard, p, block in zip(shares, _EVENTS, blocks[0], strict=True):
                 new = np.array([v for m in n for v in (m, rng.binomial(m, p))], dtype=float)
-                guard.feed(block.take(new, 0, 2))
+                fed = block.take(new, 0, 2)
+                if guard is shares[0]:
+                    late.feed(fed, guard.baseline)
+                guard.feed(fed)
             for slow, above, block in zip(ladders, tails, blocks[1], strict=True):
                 new = np.concatenate([row for m in n for row in (m[None], draw_ladder(rng, m, above))])
                 fed = block.take(new, 0, 6)
                 slow.feed(fed[0], fed[1:6], fed[6], fed[7:12])
             logs = np.stack([*(guard.log_fail() for guard in shares), *(slow.log_fail() for slow in ladders)])
+            logs[0] = late.beside(logs[0])
             failed |= log_sum(logs, np.full((len(logs), 1), 1 / len(logs))) >= log(FAIL_BOUND)
     return failed
 
@@ -215,11 +220,13 @@ def disturbed(n: Counts) -> Fields:
         )
     out["host_effect_false_rollback"] = max(c[0] for c in hosts.values())
     clustered = {
-        f"{per_min}/min, base {p:.1%}": _false(
-            fail_errors(Setting(per_min=per_min, errors0=p, errors1=p, cluster=3.0, look_s=10), runs, 64, until_whole=False), runs
+        f"{per_min}/min, base {p:.1%}{', late ones too' if both else ''}": _false(
+            fail_errors(Setting(per_min=per_min, errors0=p, errors1=p, cluster=3.0, look_s=10), runs, 64, until_whole=False, both=both),
+            runs,
         )
         for per_min in (200, 2000)
         for p in (0.005, 0.02)
+        for both in (False, True)
     }
     out["cluster_false_rollback"] = max(c[0] for c in clustered.values())
     return out | {"cold_start_cells": cold, "host_effect_cells": hosts, "cluster_cells": clustered}

@@ -10,14 +10,14 @@ from __future__ import annotations
 import http.client
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from fleetctl.adapters.deadline import Deadline, within
-from fleetctl.adapters.routers.lock import locked
+from fleetctl.adapters.routers.lock import write_together
 from fleetctl.adapters.routers.route import write_private
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.units import FULL_BP
@@ -267,13 +267,19 @@ def write_standing(path: Path, c: CellId, new: Standing, *, is_fence: bool = Fal
     Raises:
         OSError: it could not be written, what stands there cannot be read, or its lock was held for over 150 ms.
     """
-    with locked(path.parent / _LOCK):
-        values = _values(path, strict=True)
+    write_together(path.parent / _LOCK, (c, new, is_fence), lambda items: _write_all(path, items))
+
+
+def _write_all(path: Path, items: Sequence[tuple[CellId, Standing, bool]]) -> None:
+    before = _values(path, strict=True)
+    values = dict(before)
+    for c, new, is_fence in items:
         token = values.get(token_key(c), "0")
         if _TOKEN.match(token) and int(token) > new.token:
-            return
-        entries = new.fence_entries(c) if is_fence else new.split_entries(c) | new.fence_entries(c)
-        _replace(path, {**values, **entries})
+            continue
+        values |= new.fence_entries(c) if is_fence else new.split_entries(c) | new.fence_entries(c)
+    if values != before:
+        _replace(path, values)
 
 
 def _values(path: Path, *, strict: bool = False) -> dict[str, str]:

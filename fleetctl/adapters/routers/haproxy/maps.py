@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.adapters.routers.haproxy.config import FENCE_MAP, WEIGHT_MAP
-from fleetctl.adapters.routers.lock import locked
+from fleetctl.adapters.routers.lock import write_together
 from fleetctl.domain.ids import CellId
 
 LOCK_FILE = ".maps.lock"
@@ -29,10 +30,14 @@ class Standing:
 
 def read_standing(folder: Path, cell: CellId) -> Standing | None:
     """Return what the files say of a cell, None where they do not know it; an unreadable number counts as 0."""
-    weight = _lines(folder / WEIGHT_MAP).get(cell)
+    return _standing(_lines(folder / WEIGHT_MAP), _lines(folder / FENCE_MAP), cell)
+
+
+def _standing(weights: Mapping[str, str], fences: Mapping[str, str], cell: str) -> Standing | None:
+    weight = weights.get(cell)
     if weight is None:
         return None
-    cap, token, lease = (_natural(part) for part in (*_lines(folder / FENCE_MAP).get(cell, "").split(":"), "", "", "")[:3])
+    cap, token, lease = (_natural(part) for part in (*fences.get(cell, "").split(":"), "", "", "")[:3])
     return Standing(bp=_natural(weight), cap_bp=cap, token=token, lease_ms=lease)
 
 
@@ -44,17 +49,26 @@ def write_standing(folder: Path, cell: CellId, new: Standing) -> None:
     Raises:
         OSError: a file could not be written, or its lock was held for over 150 ms.
     """
-    with locked(folder / LOCK_FILE):
-        old = read_standing(folder, cell)
+    write_together(folder / LOCK_FILE, (cell, new), lambda items: _write_all(folder, items))
+
+
+def _write_all(folder: Path, items: Sequence[tuple[CellId, Standing]]) -> None:
+    weights, fences = _lines(folder / WEIGHT_MAP), _lines(folder / FENCE_MAP)
+    lower, new_fences = dict(weights), dict(fences)
+    raised: dict[str, str] = {}
+    for cell, new in items:
+        old = _standing(lower | raised, new_fences, cell)
         if old is not None and old.token > new.token:
-            return
-        pairs = [(WEIGHT_MAP, str(new.bp)), (FENCE_MAP, f"{new.cap_bp}:{new.token}:{new.lease_ms}")]
-        if old is not None and new.bp > old.bp:
-            pairs.reverse()
-        for name, value in pairs:
-            lines = _lines(folder / name)
-            if lines.get(cell) != value:
-                _replace(folder / name, {**lines, cell: value})
+            continue
+        raised.pop(cell, None)
+        kept = raised if old is not None and new.bp > _natural(weights.get(cell, "0")) else lower
+        kept[cell], new_fences[cell] = str(new.bp), f"{new.cap_bp}:{new.token}:{new.lease_ms}"
+    if lower != weights:
+        _replace(folder / WEIGHT_MAP, lower)
+    if new_fences != fences:
+        _replace(folder / FENCE_MAP, new_fences)
+    if raised:
+        _replace(folder / WEIGHT_MAP, lower | raised)
 
 
 def _lines(path: Path) -> dict[str, str]:

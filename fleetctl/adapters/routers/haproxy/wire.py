@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import re
 import socket
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fleetctl.adapters.deadline import Deadline
 from fleetctl.errors import TrafficNotApplied
 
+_FULL_S = 0.005
+_VALUE = re.compile(r"found=yes\b.*\bvalue=\"([^\"]*)\"")
 _COMMAND = re.compile(r"[A-Za-z0-9_./ -]{1,400}\Z")
 
 
@@ -51,8 +54,7 @@ class AdminSocket:
             )
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
-                self._limit(link, deadline)
-                link.connect(str(self.path))
+                self._connect(link, deadline)
                 link.sendall(command.encode("ascii") + b"\n")
                 answer = self._all(link, deadline).decode("utf-8", "replace")
         except OSError as failed:
@@ -88,11 +90,17 @@ class AdminSocket:
         Raises:
             TrafficNotApplied: traffic.router_down.
         """
-        for line in self.ask(f"show map {path}", deadline).splitlines():
-            words = line.split(" ")
-            if len(words) == 3 and words[1] == key:
-                return words[2]
-        return None
+        found = _VALUE.search(self.ask(f"get map {path} {key}", deadline))
+        return found[1] if found else None
+
+    def _connect(self, link: socket.socket, deadline: Deadline) -> None:
+        """Connect; a queue of callers that is full for the moment is no router that is down."""
+        while True:
+            self._limit(link, deadline)
+            try:
+                return link.connect(str(self.path))
+            except BlockingIOError:
+                time.sleep(_FULL_S)
 
     def _limit(self, link: socket.socket, deadline: Deadline) -> None:
         left = deadline.left_s()
