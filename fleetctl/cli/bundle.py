@@ -46,7 +46,7 @@ def _redactor(app: App, fleets: Sequence[Fleet]) -> Redactor:
 
 def _ways_home(app: App) -> Iterator[object]:
     """Yield each way home, or why it is refused; looking for them makes no key where there is none."""
-    from fleetctl.usecases.home import readable
+    from fleetctl.usecases.home_choice import readable
 
     if not (app.settings.state / "key").exists():
         return

@@ -25,7 +25,8 @@ from fleetctl.domain.home import Returned, WayHome
 from fleetctl.domain.ids import CellId, WorkloadId
 from fleetctl.domain.people import Actor
 from fleetctl.ports.traffic import Prober
-from fleetctl.usecases.home import HomePorts, fallback, readable
+from fleetctl.usecases.home import HomePorts, fallback
+from fleetctl.usecases.home_choice import readable
 from fleetctl.wiring.routers import make_prober, make_router
 from tests.bench.traffic.world import Side
 from tests.fakes.store import MemoryStore
