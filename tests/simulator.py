@@ -87,7 +87,6 @@ class Simulation:
     def ports(self) -> TickPorts:
         return TickPorts(
             store=self.store,
-            trail=self.store,
             clock=self.clock,
             notifier=self.notices,
             holds=self.holds,

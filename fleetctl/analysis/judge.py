@@ -176,15 +176,15 @@ def _all(
     parts = [v for v in each if v.guardrail in names]
     lowest = min((v.pass_e_value for v in parts), default=0.0)
     kind: VerdictKind = "INCONCLUSIVE"
-    detail = ""
+    detail, blocked = "", False
     if memory.failed:
         kind, detail = "FAIL", f"failed on {memory.failed}"
     elif trouble is not None:
         kind, detail = trouble
     elif not parts:
-        detail = "no guardrail is judged here"
+        detail, blocked = "no guardrail is judged here", True
     elif incident:
-        detail = "both arms are failing: waiting"
+        detail, blocked = "both arms are failing: waiting", True
     elif all(v.kind == "PASS" for v in parts):
         kind = "PASS"
     else:
@@ -198,6 +198,7 @@ def _all(
         look=_look(e, "errors"),
         missing=max(missing) if missing and len(missing) == len(parts) else None,
         detail=detail,
+        blocked=blocked,
     )
 
 
@@ -223,21 +224,22 @@ def _one(
         return replace(base, kind=trouble[0], detail=trouble[1])
     is_ladder = spec.name in LADDER_METRICS
     if is_ladder and not guardrails.has_ladder(e, spec.name):
-        return replace(base, detail=f"no frozen quantiles to count {spec.name} over")
+        return replace(base, blocked=True, detail=f"no frozen quantiles to count {spec.name} over")
     if is_ladder and guardrails.only_detects(e, spec.name):
-        return replace(base, detail="buckets can show a regression and no percentage: a PASS needs records of requests")
+        return replace(base, blocked=True, detail="buckets can show a regression and no percentage: a PASS needs records of requests")
     if is_ladder and not guardrails.can_pass(e, spec):
-        return replace(base, detail=f"the source does not count the ladder at x{1 + spec.margin:g}")
+        return replace(base, blocked=True, detail=f"the source does not count the ladder at x{1 + spec.margin:g}")
     if spec.name == "slo_misses" and not guardrails.tells_slo(e):
-        return replace(base, detail="no bound of the buckets is the promised latency: a PASS needs one, or records of requests")
+        why = "no bound of the buckets is the promised latency: a PASS needs one, or records of requests"
+        return replace(base, blocked=True, detail=why)
     if base.confounded:
-        return replace(base, detail=guardrails.cache_text(e))
+        return replace(base, blocked=True, detail=guardrails.cache_text(e))
     effect = clusters.design_effect(memory.clusters) if clusters.is_clustered(spec.name) else 1.0
     missing = _missing(e, spec, banks, effect)
     if all(b.reached for b in banks) and e.arms["canary"].attempts >= LEAST_CANARY:
         return replace(base, kind="PASS", missing=0)
     detail = f"fail evidence {base.e_value:.3g} alone, the whole is below {FAIL_BOUND:.0f}" if base.e_value >= FAIL_BOUND else ""
-    return replace(base, missing=missing, detail=detail)
+    return replace(base, missing=missing, detail=detail, blocked=bool(detail))
 
 
 def _breaker(memory: Memory, e: Evidence) -> tuple[Verdict, ...]:

@@ -244,6 +244,7 @@ class Verdict:
         interval: of the canary's metric minus (or over) the baseline's, None where it cannot be had.
         missing: canary requests still needed for a PASS if both arms are equal, None where unknown.
         confounded: the arms' caches differ by so much that slowness may be theirs: no PASS, and no FAIL but a gross one.
+        blocked: why it has not passed is no lack of requests (`detail` says what it is), so more of them from equal cells do not help.
     """
 
     kind: VerdictKind
@@ -257,6 +258,7 @@ class Verdict:
     missing: int | None = None
     detail: str = ""
     confounded: bool = field(default=False, metadata=LATER)
+    blocked: bool = field(default=False, compare=False, metadata=LATER)  # older releases stored verdicts without it: those still agree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,6 +89,20 @@ class ArmsMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """What a cell of a pooled group had shown at a step when it left it.
+
+    Args:
+        step: index into spec.phases; canary: attempts on the canary there.
+        passes: log of each PASS process as it stood, by name; one that had reached its bound stands at the bound.
+    """
+
+    step: int
+    canary: int
+    passes: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
     """One cell on its way. A current rollout per cell is the state of record.
 
@@ -106,6 +120,7 @@ class Rollout:
         shown: steps that ended on a PASS of evidence, not on a person's word.
         identity: what both arms were when this step's evidence began; "" where it is not known; arms: what they said lately.
         first_settled_at: when this step was settled first: evidence that begins anew does not move its deadline.
+        stops: of a pooled cell: what it had shown at each step that it left, for the cells that are still there.
         foreign: what somebody else wrote; it holds the cell until a person resumes; foreign_writes: of ours against it, at most 3.
         hold_reason: code of what holds it here, or (once ended) why it ended; home_for: what sent it home, if no verdict did.
     """
@@ -138,6 +153,7 @@ class Rollout:
     first_settled_at: Instant | None = field(default=None, metadata=LATER)
     foreign: str = field(default="", metadata=LATER)
     foreign_writes: int = field(default=0, metadata=LATER)
+    stops: tuple[Stop, ...] = field(default=(), metadata=LATER)
     format_version: int = ROLLOUT_FORMAT
 
     @property

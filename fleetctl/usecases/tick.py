@@ -12,7 +12,7 @@ from typing import Literal, assert_never
 
 from fleetctl.analysis.judge import judge, start_step
 from fleetctl.analysis.looks import seen_of
-from fleetctl.analysis.pooled import Member, pooled
+from fleetctl.analysis.pooled import pooled
 from fleetctl.analysis.shadow import shadow_verdict
 from fleetctl.domain.checks import CheckSeen
 from fleetctl.domain.event import Event
@@ -41,12 +41,13 @@ from fleetctl.domain.rollout import (
 from fleetctl.domain.split import Served, Split, Stale
 from fleetctl.domain.units import Instant, Scalar
 from fleetctl.errors import ConfigInvalid, EvidenceUnavailable, FleetctlError, LeaseHeld, StoreUnavailable, TrafficNotApplied
-from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store, Trail
+from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store
 from fleetctl.ports.traffic import Checks, EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
 from fleetctl.rollout.decide import PROVIDER, STALE, decide
 from fleetctl.rollout.notices import LOOK, TARGET, leaving
 from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL
 from fleetctl.usecases.holds import give_back, hold, theirs
+from fleetctl.usecases.pooling import members, with_stop
 
 FOR_GOOD = timedelta(days=36_500)
 """Lease of a weight whose migration is complete: nobody needs to tick it any more."""
@@ -84,7 +85,6 @@ class TickPorts:
     """All that a tick touches; router, prober, evidence and identity are per cell."""
 
     store: Store
-    trail: Trail
     clock: Clock
     notifier: Notifier
     holds: Holds
@@ -175,6 +175,7 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
     if seen.target_ready is None and _raises(decision, split):  # what has gone since preflight gets no more customers
         seen = replace(seen, target_ready=ports.prober(r.cell).ready(r.spec.target, r.cell).share)
         decision = decide(r, seen, now)
+    decision = with_stop(r, decision, seen.judge or r.judge)
     events = list(_events(r, decision, seen, now))
     failed = _apply(r, decision, lease, ports, settings, events)
     if failed is not None:
@@ -192,10 +193,9 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
         seen=_kept(r, seen),
     )
     again = _look_again(decision, r, ports)
-    lost = ports.store.record(lease, before, decision.next, events, again)
+    lost = ports.store.record(lease, before, decision.next, events, again, look)
     if lost is not None:
         return TickResult(cell=r.cell, kind="stale", why="another writer took over; nothing was recorded", rollout=r)
-    ports.trail.add(look)
     return TickResult(cell=r.cell, kind="ticked", why=decision.why.text, rollout=decision.next, look=look, look_again=again)
 
 
@@ -231,7 +231,7 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
             comparable = _comparable(identity)
             judged, verdicts = judge(r.judge, evidence, phase.guardrails if comparable else ())
             if r.spec.lane.kind == "pooled" and comparable:
-                verdicts = pooled(verdicts, judged, evidence, tuple(_members(r, ports)), phase.guardrails)
+                verdicts = pooled(verdicts, judged, evidence, tuple(members(r, ports.store)), phase.guardrails)
     elif phase.phase == "preflight":
         calm = _read(r, ports)
         source = ports.prober(r.cell).ready(r.spec.source, r.cell).share
@@ -312,21 +312,6 @@ def _arms(r: Rollout, ports: TickPorts) -> ArmsIdentity | None:
     if ports.identity is None or r.ended or r.direction == "home" or any(o.kind in PERSONS_WORD for o in r.orders):
         return None
     return ports.identity(r.cell).arms(r.cell)
-
-
-def _members(r: Rollout, ports: TickPorts) -> Iterator[Member]:
-    """Yield the other cells of a pooled group as they stand at this rollout's step."""
-    for cell in r.spec.group:
-        other = ports.store.load(cell) if cell != r.cell else None
-        if other is None or other.plan != r.plan:
-            continue
-        here = other.step == r.step and other.settled_at is not None and other.direction == "forward" and not other.ended
-        yield Member(
-            cell=cell,
-            state=other.judge if here else None,
-            passed=r.step in other.shown and other.step > r.step,
-            failed=other.latched is not None,
-        )
 
 
 def _mark(r: Rollout, ports: TickPorts) -> Cursor | None:
@@ -491,9 +476,9 @@ def _park(r: Rollout, lease: Lease, ports: TickPorts, code: str, text: str) -> T
     is_new = r.hold_reason not in (code, STALE)  # what a newer writer left is held until a person says so, whatever else fails since
     events = (_event(r, now, "rollout.hold", text),) if is_new else ()
     parked = replace(r, hold_reason=code) if is_new else r
-    if ports.store.record(lease, replace(r, orders=()), parked, events, timedelta(seconds=1)) is not None:
+    row = LookRow(cell=r.cell, at=now, phase=r.phase, target_bp=r.weight_bp, served_bp=None, arms={}, verdicts=(), why=text)
+    if ports.store.record(lease, replace(r, orders=()), parked, events, timedelta(seconds=1), row if is_new else None) is not None:
         text = f"{text}; another writer took over"
     elif is_new:
         ports.notifier.send(_event(r, now, "notify.page", f"{r.cell}: {text}"))
-        ports.trail.add(LookRow(cell=r.cell, at=now, phase=r.phase, target_bp=r.weight_bp, served_bp=None, arms={}, verdicts=(), why=text))
     return TickResult(cell=r.cell, kind="stale" if code == STALE else "failed", why=text, rollout=parked)

@@ -241,7 +241,6 @@ class World:
         store = watched(self.store)
         return TickPorts(
             store=store,
-            trail=self.store,
             clock=self.clock,
             notifier=self.notices,
             holds=self._holds(k),
