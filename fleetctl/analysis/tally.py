@@ -36,6 +36,8 @@ STALE_GAPS = 8.0
 """An arm is stale after 10 s without a new attempt, or 8 of its usual gaps (up to its last one) where those are longer."""
 OUTCOMES = 5_000
 """Newest canary outcomes kept; a look that finds more new ones than that sees only these one by one."""
+BASELINE_OUTCOMES = 100
+"""Newest baseline outcomes kept: who fails now is told by those."""
 MISLABELLED_SHARE = 0.05
 _SECONDS_KEPT = 4_096
 _RECENT_KEPT_MS = 15_000
@@ -117,6 +119,8 @@ class Tally:
             for metric, ladders in self._ladders.items():
                 arm.metrics[metric].rungs = {key: [0] * (len(LADDER) + 1) for key, _ in ladders}
         self._outcomes: deque[str] = deque(maxlen=OUTCOMES)
+        self._baseline: deque[str] = deque(maxlen=BASELINE_OUTCOMES)
+        self._missed: dict[Arm, int] = dict.fromkeys(ARMS, 0)
         self._recent: deque[tuple[int, int, Arm, bool]] = deque()
         self._faults: dict[str, int] = {}
         self.skipped: dict[str, int] = {}
@@ -137,8 +141,8 @@ class Tally:
         self._recent.append((a.started_ms, a.ended_ms, a.arm, a.failed))
         while self._recent[0][1] < a.ended_ms - _RECENT_KEPT_MS:  # never the one just added, however long it took
             self._recent.popleft()
-        if a.arm == "canary":
-            self._outcomes.append("x" if a.failed else ".")
+        (self._outcomes if a.arm == "canary" else self._baseline).append("x" if a.failed else ".")
+        self._missed = {other: 0 if other == a.arm else n + 1 for other, n in self._missed.items()}
         if a.failed:
             self._fail(arm, a.started_ms // 1_000)
         else:
@@ -224,6 +228,8 @@ class Tally:
             first_canary_at=instant(first) if first is not None else None,
             last_at=instant(max(ends)) if ends else None,
             canary_outcomes="".join(self._outcomes),
+            baseline_outcomes="".join(self._baseline),
+            missed=dict(self._missed),
             baseline_recent=len(baseline),
             baseline_recent_errors=sum(1 for r in baseline if r[3]),
             detail=self._detail(),

@@ -155,6 +155,9 @@ class Evidence:
         query: what was asked to get this, so that a person can ask the same.
         beside: customers' own requests where the arms hold replayed ones (lane replay): too few for a verdict, but a hard failure of
             theirs trips the breaker, and theirs is the share that was served.
+        missed: attempts of the other arm since an arm's newest one (since the cursor where it has none).
+        source_at: when the source itself last wrote anything, of whatever cell or kind; None where nobody can tell.
+        baseline_outcomes: newest baseline attempts as `canary_outcomes`, at least the last 50.
     """
 
     cell: CellId
@@ -172,6 +175,9 @@ class Evidence:
     faults: tuple[str, ...] = field(default=(), metadata=LATER)
     query: str = field(default="", metadata=LATER)
     beside: Evidence | None = field(default=None, metadata=LATER)
+    missed: Mapping[Arm, int] = field(default_factory=dict, metadata=LATER)
+    source_at: Instant | None = field(default=None, metadata=LATER)
+    baseline_outcomes: str = field(default="", metadata=LATER)
 
     @property
     def customers(self) -> Evidence:

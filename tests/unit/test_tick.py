@@ -26,7 +26,8 @@ from fleetctl.errors import (
     TrafficNotApplied,
 )
 from fleetctl.ports.state import Lease
-from fleetctl.usecases.tick import TickSettings, scales_of, tick
+from fleetctl.usecases.looking import scales_of
+from fleetctl.usecases.tick import TickSettings, tick
 from tests.fakes.evidence import FakeEvidence
 from tests.fakes.router import FakeRouter
 from tests.rollouts import CELL, PERSON

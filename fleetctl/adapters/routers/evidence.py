@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from fleetctl.adapters.routers.log import LogTail, newest_lines, parse, read_position
+from fleetctl.adapters.routers.log import LogTail, last_written, newest_lines, parse, read_position
 from fleetctl.analysis.freeze import FREEZE_MOST, frozen
 from fleetctl.analysis.tally import Tally
 from fleetctl.domain.evidence import ARMS, Cursor, Evidence, Series, Thresholds
@@ -88,10 +88,11 @@ class RouterLogEvidence:
             kept.move_to_end(since)
             while len(kept) > _TALLIES_PER_CELL:
                 kept.popitem(last=False)
+            written = last_written(self._folder)
         tally = kept[since]
         tally.was_reset = tally.was_reset or tail.was_cut
         asked = f"lines of {c} in {self._folder}, from {since.position}, started since {since.since:%Y-%m-%dT%H:%M:%S.%fZ}"
-        return replace(tally.evidence(self._now()), query=asked)
+        return replace(tally.evidence(self._now()), query=asked, source_at=written)
 
     def describe(self, c: CellId) -> tuple[Series, ...]:
         """List what the newest lines of the log hold per arm."""

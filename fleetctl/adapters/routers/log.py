@@ -16,10 +16,12 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 from fleetctl.domain.records import Attempt
+from fleetctl.domain.units import Instant
 
 Skipped = Literal["pinned", "aborted", "mislabelled", "broken", "other"]
 _NAME = re.compile(r"(?:haproxy|envoy|work)-(\d{1,9})\.log\Z")
@@ -111,6 +113,16 @@ def log_files(folder: Path) -> dict[int, Path]:
     """
     found = ((_NAME.match(path.name), path) for path in folder.iterdir())
     return dict(sorted((int(match[1]), path) for match, path in found if match))
+
+
+def last_written(folder: Path) -> Instant | None:
+    """Return when anything was written to the logs last, whatever it tells of; None where there is none.
+
+    Raises:
+        OSError: the folder or a log cannot be read.
+    """
+    newest = max((path.stat().st_mtime for path in log_files(folder).values()), default=None)
+    return None if newest is None else datetime.fromtimestamp(newest, UTC)
 
 
 def whole_until(path: Path) -> int:
