@@ -60,7 +60,7 @@ def pooled(
     failed = next((m.cell for m in members if m.failed), None)
     if failed is not None:
         return tuple(replace(v, kind="INCONCLUSIVE", detail=f"equal cell {failed} failed") if v.kind == "PASS" else v for v in verdicts)
-    others = [m.stop or stop_of(m.state, 0) for m in members if m.stop is not None or m.state is not None]
+    others = [*(m.stop for m in members if m.stop is not None), *(stop_of(m.state, 0) for m in members if m.state is not None)]
     canary = evidence.arms["canary"].attempts + sum(o.canary for o in others)
     logs = [dict(o.passes) for o in (stop_of(state, 0), *others)]
     judged: dict[str, float] = {s.name: _product(logs, s.name) for s in specs if s.judged and s.needs_pass}

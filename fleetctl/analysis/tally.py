@@ -25,7 +25,7 @@ from fleetctl.domain.evidence import (
     ladder_key,
 )
 from fleetctl.domain.ids import CellId
-from fleetctl.domain.records import Attempt
+from fleetctl.domain.records import Attempt, GaveUp
 from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.domain.workload import model_guardrails
 
@@ -62,26 +62,49 @@ class MetricTally:
 
 
 @dataclass(slots=True, kw_only=True)
+class Clustered:
+    """Running sums of events by second."""
+
+    n: int = 0
+    clusters: int = 0
+    sum_sq: int = 0
+    seconds: dict[int, int] = field(default_factory=dict)
+
+    def add(self, second: int) -> None:
+        """Count one event."""
+        before = self.seconds.get(second, 0)
+        self.seconds[second] = before + 1
+        self.n += 1
+        self.sum_sq += 2 * before + 1
+        if before == 0:
+            self.clusters += 1
+            if len(self.seconds) > _SECONDS_KEPT:
+                del self.seconds[min(self.seconds)]
+
+    def sums(self) -> ClusterSums:
+        """Return the sums."""
+        return ClusterSums(clusters=self.clusters, errors=self.n, sum_sq=self.sum_sq)
+
+
+@dataclass(slots=True, kw_only=True)
 class ArmTally:
     """Running sums of one arm."""
 
     attempts: int = 0
-    errors: int = 0
+    failures: Clustered = field(default_factory=Clustered)
     misses: int = 0
-    clusters: int = 0
-    sum_sq: int = 0
     cached: int = 0
     prompt: int = 0
     latency_sum: float = 0.0
     first_ms: int | None = None
     last_ms: int | None = None
-    seconds: dict[int, int] = field(default_factory=dict)
     metrics: dict[str, MetricTally] = field(default_factory=dict)
     latencies: deque[float] = field(default_factory=lambda: deque(maxlen=_LATENCIES_KEPT))
     sums: dict[str, tuple[float, int]] = field(default_factory=dict)
     finishes: dict[str, int] = field(default_factory=dict)
     finished: int = 0
     models: dict[str, list[int]] = field(default_factory=dict)
+    gave_up: Clustered = field(default_factory=Clustered)
 
     @property
     def timed(self) -> int:
@@ -144,13 +167,18 @@ class Tally:
         (self._outcomes if a.arm == "canary" else self._baseline).append("x" if a.failed else ".")
         self._missed = {other: 0 if other == a.arm else n + 1 for other, n in self._missed.items()}
         if a.failed:
-            self._fail(arm, a.started_ms // 1_000)
+            arm.failures.add(a.started_ms // 1_000)
         else:
             for metric in LADDER_METRICS:
                 value = a.measured(metric)
                 if value is not None and not (self._streaming and metric == "latency"):
                     self._time(arm, metric, value, a.prompt_tokens)
         self._show(arm, a)
+
+    def give_up(self, g: GaveUp) -> None:
+        """Count a request whose client went away: no attempt of its arm, but arms are compared by how often that happens."""
+        if g.started_ms >= self._since_ms:
+            self._arms[g.arm].gave_up.add(g.ended_ms // 1_000)
 
     def _show(self, arm: ArmTally, a: Attempt) -> None:
         """Add to what is shown, to adapter models, finish reasons and hard faults."""
@@ -186,16 +214,6 @@ class Tally:
         if frozen is not None and value is not None:
             row[2] += 1
             row[3] += value > frozen.rows[bisect_right(frozen.class_edges, a.prompt_tokens)][_SLOW_RUNG]
-
-    def _fail(self, arm: ArmTally, second: int) -> None:
-        arm.errors += 1
-        before = arm.seconds.get(second, 0)
-        arm.seconds[second] = before + 1
-        arm.sum_sq += 2 * before + 1
-        if before == 0:
-            arm.clusters += 1
-            if len(arm.seconds) > _SECONDS_KEPT:
-                del arm.seconds[min(arm.seconds)]
 
     def _time(self, arm: ArmTally, metric: str, value: float, prompt_tokens: int) -> None:
         counted = arm.metrics[metric]
@@ -249,7 +267,8 @@ class Tally:
         return "stale" if now - arm.last_ms > max(STALE_S * 1_000, STALE_GAPS * gap) else "ok"
 
     def _detail(self) -> str:
-        parts = [f"{count} {why}" for why, count in sorted(self.skipped.items()) if why != "other"]
+        told = {**self.skipped, "aborted": sum(arm.gave_up.n for arm in self._arms.values())}
+        parts = [f"{count} {why}" for why, count in sorted(told.items()) if why != "other" and count]
         if self.was_reset:
             parts.append("the log was cut or removed")
         return ", ".join(parts)
@@ -268,11 +287,12 @@ def _counts(arm: ArmTally) -> Counts:
             ladders[key] = tuple(reversed(slower))
     return Counts(
         attempts=arm.attempts,
-        errors=arm.errors,
+        errors=arm.failures.n,
         misses=arm.misses,
         timed=arm.timed,
         ladders=ladders,
-        clusters=ClusterSums(clusters=arm.clusters, errors=arm.errors, sum_sq=arm.sum_sq),
+        clusters=arm.failures.sums(),
+        gave_up=arm.gave_up.sums(),
         cached_tokens=arm.cached,
         prompt_tokens=arm.prompt,
         mean_latency_ms=arm.latency_sum / arm.timed if arm.timed else 0.0,

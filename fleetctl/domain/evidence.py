@@ -111,6 +111,7 @@ class Counts:
         ladders: per `ladder_key(scale, metric)`, shape (rungs,): non-error attempts slower than scale x their class's quantile.
         timed: non-error attempts that the ladders of latency were counted over; timed_of: those of the other metrics.
         shares: events k among n attempts of every other share: finish reasons, the fleet file's own counters.
+        gave_up: requests whose client went away, in no other count; grouped by second of their end.
         means: of metrics that are shown and not judged by themselves, by name: output_tokens, tokens_per_s, ttft, token_time, nll.
     """
 
@@ -128,6 +129,7 @@ class Counts:
     timed_of: Mapping[str, int] = field(default_factory=dict, metadata=LATER)
     shares: Mapping[str, tuple[int, int]] = field(default_factory=dict, metadata=LATER)
     means: Mapping[str, float] = field(default_factory=dict, metadata=LATER)
+    gave_up: ClusterSums = field(default=ClusterSums(), metadata=LATER)
 
     def timed_for(self, metric: str) -> int:
         """Return the attempts that a metric's ladders were counted over."""

@@ -22,7 +22,7 @@ def mark_of(r: Rollout, sources: Sources, odd: Odd) -> Cursor | None:
     if r.direction == "home":
         return None  # nothing is judged on the way
     try:
-        return odd.ask("the evidence source", lambda: sources(r.cell).mark(r.cell), None)
+        return odd.ask("the evidence source", lambda: sources(r.cell).mark(r.cell))
     except (EvidenceUnavailable, ConfigInvalid):
         return None
 
@@ -33,7 +33,7 @@ def read_of(r: Rollout, sources: Sources, odd: Odd) -> Evidence | None:
     if since is None:
         return None
     try:
-        return odd.ask("the evidence source", lambda: sources(r.cell).read(r.cell, since), None)
+        return odd.ask("the evidence source", lambda: sources(r.cell).read(r.cell, since))
     except (EvidenceUnavailable, ConfigInvalid):  # what a source needs may be gone since the step began: no evidence either
         return None
 
@@ -44,7 +44,7 @@ def with_thresholds(r: Rollout, sources: Sources, odd: Odd) -> tuple[Rollout, st
         return r, ""
     try:
         scales = scales_of(r.spec)
-        frozen = odd.ask("the evidence source", lambda: sources(r.cell).freeze(r.cell, scales, THRESHOLD_LEAST), None)
+        frozen = odd.ask("the evidence source", lambda: sources(r.cell).freeze(r.cell, scales, THRESHOLD_LEAST))
     except EvidenceUnavailable:
         return r, ""
     except ConfigInvalid as e:  # a mistyped series would be silent for ever, and silence of events passes

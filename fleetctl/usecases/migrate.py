@@ -311,7 +311,7 @@ class Driver:
             return
         self.swept_at = now
         odd = Odd()
-        for c, said in odd.ask("an owner", self.ports.holds.sweep, ()):
+        for c, said in odd.ask("an owner", self.ports.holds.sweep) or ():
             self.ports.store.append((Event(at=now, kind=said.kind, actor=JUDGE, text=said.text, cell=c),))
         new = {kind: text for kind, text in odd.said.items() if kind not in self.odd}  # every cell's tick goes on
         self.odd = frozenset(odd.said)

@@ -206,7 +206,7 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
         query=seen.evidence.query if seen.evidence else "",
         seen=_kept(r, seen),
     )
-    again = odd.ask("a source of notices", partial(_look_again, decision, r, ports), decision.look_again)
+    again = odd.ask("a source of notices", partial(_look_again, decision, r, ports)) or decision.look_again
     lost = ports.store.record(lease, before, decision.next, events, again, look)
     if lost is not None:
         return TickResult(cell=r.cell, kind="stale", why="another writer took over; nothing was recorded", rollout=r)
@@ -234,7 +234,7 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
     verdicts: tuple[Verdict, ...] = ()
     pairs: tuple[Pair, ...] = ()
     evidence, calm, mark, source, target = None, None, None, None, None
-    identity = odd.ask("who tells what the arms serve", lambda: _arms(r, ports), None)
+    identity = odd.ask("who tells what the arms serve", lambda: _arms(r, ports))
     if r.settled_at is None:
         judged, mark = start_step(r.judge), mark_of(r, ports.evidence, odd)
     elif r.ended:
@@ -256,7 +256,7 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         verdicts = (shadow_verdict(pairs, r.spec.shadow),)
     served = _served(r, ports, now)
     asked = {"": (r.spec.target, r.spec.source), "complete": (r.spec.target,)}.get(r.ended, ())
-    signals = tuple(s for p in asked for s in odd.ask("a source of notices", partial(ports.notices.read, p), ()))
+    signals = tuple(s for p in asked for s in odd.ask("a source of notices", partial(ports.notices.read, p)) or ())
     if r.hold_reason == TARGET and not r.ended and leaving(signals, r.spec.target) is None:
         target = ports.prober(r.cell).ready(r.spec.target, r.cell).share
     return Observation(
@@ -273,14 +273,14 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         is_paged=r.lost_since is not None and ports.store.holding(PROVIDER) > 0,
         mark=mark,
         identity=identity,
-        checks=odd.ask("the checks", lambda: _checks(r, identity, ports), ()),
+        checks=odd.ask("the checks", lambda: _checks(r, identity, ports)) or (),
         served=served,
         told_within=_of_late(r, ports) if served is not None else timedelta(0),
         calm=calm,
         both_failing=ports.store.holding(BOTH_FAIL, ALL_FAIL) if r.hold_reason in (BOTH_FAIL, ALL_FAIL) else 0,
         blind="; ".join(odd.said.values()),
         is_all_paged=r.hold_reason in (BOTH_FAIL, ALL_FAIL) and ports.store.holding(ALL_FAIL) > 0,
-        **({} if _leaves(r, verdicts) else odd.ask("an owner", lambda: theirs(r, split, ports.holds, now), {})),
+        **({} if _leaves(r, verdicts) else odd.ask("an owner", lambda: theirs(r, split, ports.holds, now)) or {}),
     )
 
 

@@ -35,15 +35,15 @@ class Odd:
     def __init__(self) -> None:
         self.said: dict[str, str] = {}
 
-    def ask(self, what: str, call: Callable[[], T], default: T) -> T:
-        """Return what the call returns, `default` where it fails in a way that its contract does not name. Raises FleetctlError."""
+    def ask(self, what: str, call: Callable[[], T]) -> T | None:
+        """Return what the call returns, None where it fails in a way that its contract does not name. Raises FleetctlError."""
         try:
             return call()
         except FleetctlError:
             raise
         except Exception as e:
             self.said[type(e).__name__] = as_error(what, e).message
-            return default
+            return None
 
     def news(self, r: Rollout) -> Iterator[tuple[str, str]]:
         """Yield type and text of what this rollout was not told of yet: the same defect at every look is one event."""

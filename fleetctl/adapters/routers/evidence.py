@@ -19,7 +19,7 @@ from fleetctl.analysis.freeze import FREEZE_MOST, frozen
 from fleetctl.analysis.tally import Tally
 from fleetctl.domain.evidence import ARMS, Cursor, Evidence, Series, Thresholds
 from fleetctl.domain.ids import CellId
-from fleetctl.domain.records import Attempt
+from fleetctl.domain.records import Attempt, GaveUp
 from fleetctl.domain.units import Instant
 from fleetctl.errors import EvidenceUnavailable
 
@@ -125,6 +125,9 @@ class RouterLogEvidence:
                     tally.add(found)
                 if found.arm == "baseline" and found.cell in self._newest:
                     self._newest[CellId(found.cell)].append(found)
+            elif isinstance(found, GaveUp):
+                for tally in self._tallies.get(CellId(found.cell), {}).values():
+                    tally.give_up(found)
             else:
                 for cell, tallies in self._tallies.items():
                     if _concerns(line, cell):
@@ -159,10 +162,10 @@ class RouterLogEvidence:
             if not _concerns(line, c):
                 continue
             found = parse(line)
-            if not isinstance(found, Attempt):
+            if isinstance(found, str):
                 tally.skip(found)
             elif found.cell == c:
-                tally.add(found)
+                tally.add(found) if isinstance(found, Attempt) else tally.give_up(found)
         return tally
 
 
