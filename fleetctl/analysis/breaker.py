@@ -123,6 +123,8 @@ def _note_stretches(memory: BreakerMemory, e: Evidence, new: str, failed: Sequen
     base, before = e.arms["baseline"], memory.baseline
     grown = [max(0, base.attempts - before[0]), max(0, base.errors - before[1])]
     memory.baseline = [base.attempts, base.errors]
+    if not new and not grown[0]:
+        return  # the same look again
     memory.stretches = memory.stretches or [Stretch() for _ in _RATES]
     parts = [len(part) for part in new.split("x")]  # good ones before, between and after the errors
     for s, bad, fine in zip(memory.stretches, failed, good, strict=True):
