@@ -20,6 +20,8 @@ GAVE_UP_BOUND = BREAKER_BOUND
 MARGIN = 0.02
 """By how much more often clients may go away: 2 points, since what people do between two arms differs a little in any case."""
 LEAST_BLOCK = 16
+LEAST_S = 15.0
+"""Seconds of a step before the first block: within two or three, two clients that close all they have look like a steady rate."""
 _PRIOR, _WEIGHT = 0.01, 50.0
 
 
@@ -31,7 +33,10 @@ def gave_up_counts(counts: Counts) -> Rate:
 def feed_gave_up(memory: Memory, e: Evidence) -> None:
     """Feed the process with what is new of customers' own requests."""
     arms = e.customers.arms
-    clusters.note_clusters(memory.quits, {arm: arms[arm].gave_up for arm in ARMS}, max(0.0, (e.at - e.cursor.since).total_seconds()))
+    elapsed_s = max(0.0, (e.at - e.cursor.since).total_seconds())
+    clusters.note_clusters(memory.quits, {arm: arms[arm].gave_up for arm in ARMS}, elapsed_s)
+    if elapsed_s < LEAST_S:
+        return
     now = {arm: gave_up_counts(arms[arm]) for arm in ARMS}
     used = {arm: memory.quits_seen.get(arm, (0, 0)) for arm in ARMS}
     seen = {arm: Rate(n=n, k=k) for arm, (n, k) in used.items()}

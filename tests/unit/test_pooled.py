@@ -33,9 +33,9 @@ def seen(setting: Setting, seed: int, specs: tuple[GuardrailSpec, ...] = SPECS) 
     return state, verdicts, last
 
 
-def together(n: int, setting: Setting = FEW, **member: bool) -> tuple[Verdict, ...]:
+def together(n: int, setting: Setting = FEW, *, failed: bool = False) -> tuple[Verdict, ...]:
     state, verdicts, last = seen(setting, 0)
-    members = tuple(Member(cell=CellId(f"c{i}"), state=seen(setting, i)[0], **member) for i in range(1, n))
+    members = tuple(Member(cell=CellId(f"c{i}"), state=seen(setting, i)[0], failed=failed) for i in range(1, n))
     return pooled(verdicts, state, last, members, SPECS)  # type: ignore[arg-type]
 
 
@@ -88,6 +88,7 @@ def test_a_cell_that_left_on_the_groups_evidence_counts_what_it_had_shown_itself
     left = [stop_of(seen(FEW, i)[0], 1) for i in range(1, 6)]
     assert all(value < log(20) for s in left for _, value in s.passes)
     state, verdicts, last = seen(replace(FEW, looks=4), 0)
+    gone: tuple[Member, ...] = ()
     for n in range(1, 6):
         gone = tuple(Member(cell=CellId(f"c{i}"), state=None, stop=s) for i, s in enumerate(left[:n]))
         here = tuple(Member(cell=CellId(f"c{i}"), state=seen(FEW, i)[0]) for i in range(1, n + 1))

@@ -15,7 +15,7 @@ from fleetctl.domain.fleet import Phase
 from fleetctl.domain.home import HOME_TOKEN_STEP
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.rollout import Order
-from fleetctl.domain.split import Applied, Split, Stale
+from fleetctl.domain.split import Applied, Readiness, Split, Stale
 from fleetctl.domain.workload import ShadowSpec
 from fleetctl.errors import (
     ConfigInvalid,
@@ -406,3 +406,27 @@ def test_a_shadow_that_cannot_be_stopped_keeps_nobody_from_being_home(why: type[
     s.run(10)
     assert (s.bp(), s.rollout().ended) == (0, "aborted")
     assert any(e.text == "the tee does not answer." for e in s.store.events(CELL, 0))
+
+
+def test_a_quiet_night_holds_nobody_up_and_takes_nobody_home() -> None:
+    s = Simulation(of=quick())
+    s.begin(until="ramp")
+    s.at("ramp")
+    asked: list[PoolId] = []
+    real = s.ready.ready
+
+    def ready(pool: PoolId, c: CellId) -> Readiness:
+        asked.append(pool)
+        s.evidence.source_at = s.clock.now() if is_at_work else s.evidence.source_at
+        return real(pool, c)
+
+    s.ready.ready, is_at_work, s.rate_per_s = ready, True, 0.0  # type: ignore[method-assign]
+    s.evidence.source_at = s.clock.now()
+    s.run(400)
+    assert (s.rollout().ended, s.rollout().hold_reason, s.bp()) == ("", "", 5_000)
+    assert 5 <= len(asked) <= 14, "one completion in 30 s shows that the log is written"
+    assert set(asked) == {SOURCE}
+    assert s.target.splits[CELL].lease_until > s.clock.now(), "the weight's lease is renewed meanwhile"
+    is_at_work = False
+    s.run(200, lambda: bool(s.rollout().ended))
+    assert (s.rollout().ended, s.bp()) == ("lost_evidence", 0), "a log that shows not even our own completion is no lull"
