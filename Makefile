@@ -73,6 +73,9 @@ bench-traffic: setup  ## Time to zero, whole streams, caps, buckets, batch, tee,
 bench-rollback: setup  ## From a fault to home, simulated and real; ARGS='--runs 5 --row switch'; last line is one JSON object
 	@$(BIN)/python -m tests.bench.rollback $(ARGS)
 
+bench-promises: setup  ## Cases of the promises that rules alone can keep, and how many break one; last line is one JSON object
+	@$(BIN)/python -m tests.bench.promises
+
 .venv-checkov/bin/checkov:
 	$(PYTHON) -m venv .venv-checkov
 	.venv-checkov/bin/pip install --quiet --disable-pip-version-check 'checkov==3.3.30'

@@ -44,6 +44,17 @@ def _redactor(app: App, fleets: Sequence[Fleet]) -> Redactor:
     return Redactor(read_secrets([app.settings.state / "key", *files]) | variables)
 
 
+def _ways_home(app: App) -> Iterator[object]:
+    """Yield each way home, or why it is refused; looking for them makes no key where there is none."""
+    from fleetctl.usecases.home import readable
+
+    if not (app.settings.state / "key").exists():
+        return
+    good, refused = readable(app.wiring.ways_home)
+    yield from good
+    yield from ({"cell": f.cell, "refused": f"{f.error.code}: {f.error.message}"} for f in refused)
+
+
 def _kept(app: App) -> Fleet | None:
     """Return the fleet as it was last recorded: its file may be wrong just now; None where the store cannot tell."""
     from fleetctl.domain.fleet import Fleet
@@ -60,6 +71,7 @@ def _kept(app: App) -> Fleet | None:
 def _parts(app: App, diagnosis: Diagnosis, *, with_store: bool) -> dict[str, Part]:
     from fleetctl.domain.fleet import Fleet as FleetValue
     from fleetctl.domain.plan import Approval, Plan
+    from fleetctl.domain.provision import Drill
 
     def newest(kind: type[object]) -> Iterator[object]:
         found = app.wiring.store.newest(kind)
@@ -82,6 +94,9 @@ def _parts(app: App, diagnosis: Diagnosis, *, with_store: bool) -> dict[str, Par
         "versions.jsonl": lambda: (about,),
         "doctor.jsonl": lambda: diagnosis.needs,
         "settings.jsonl": lambda: (settings, dict(app.settings.origin)),
+        "ways_home.jsonl": lambda: _ways_home(app),
+        "rehearsals.jsonl": lambda: app.wiring.rehearsals.all(),
+        "runbook_runs.jsonl": lambda: app.wiring.runbook_runs(),
     }
     if not app.settings.store.exists() or not with_store:  # reading it would begin one; without a fleet nobody knows which files are secret
         return here
@@ -89,6 +104,8 @@ def _parts(app: App, diagnosis: Diagnosis, *, with_store: bool) -> dict[str, Par
         "fleet.jsonl": lambda: newest(FleetValue),
         "plan.jsonl": lambda: newest(Plan),
         "approvals.jsonl": lambda: app.wiring.store.all(Approval),
+        "drills.jsonl": lambda: app.wiring.store.all(Drill),
+        "audit.jsonl": lambda: ({"chain": str(c or "fleet"), "seq": seq, "fault": what} for c, seq, what in app.wiring.store.verify()),
         "events.jsonl": events,
         "rollouts.jsonl": lambda: of_cells("rollouts"),
         "looks.jsonl": lambda: of_cells("looks"),

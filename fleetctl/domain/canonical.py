@@ -207,10 +207,18 @@ def _dataclass(cls: type) -> _Decoder:
     return read
 
 
+def _decimal(data: Any) -> Decimal:
+    """Return a number that was written as text; what is none is a ValueError as everywhere here, not decimal's own kind."""
+    try:
+        return Decimal(data)
+    except ArithmeticError as e:
+        raise ValueError(f"{data!r} is no number") from e
+
+
 _SCALARS: Mapping[type, _Decoder] = {
     datetime: datetime.fromisoformat,
     timedelta: lambda data: timedelta(seconds=data),
-    Decimal: Decimal,
+    Decimal: _decimal,
     bytes: lambda data: base64.b64decode(data, validate=True),
 }
 

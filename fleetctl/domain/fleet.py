@@ -122,6 +122,7 @@ class Policy:
         budget_usd_per_hour: most that all VMs may cost while both sides run; None: no limit.
         horizon: time in which a move must earn back what it costs.
         target_share: most GPUs of AMD pools as a share of all GPUs that the fleet has today, 0 to 1; None: no limit.
+        home_within: from the order to no new request on the target at most; a router that takes longer moves no cell. None: no promise.
         cooling: "air" per region whose halls cannot cool by liquid; a region that is not named can do both.
     """
 
@@ -142,6 +143,7 @@ class Policy:
     target_share: float | None = field(default=None, metadata=LATER)
     cooling: Mapping[str, str] = field(default_factory=dict, metadata=LATER)
     require_signatures: bool = field(default=False, metadata=LATER)
+    home_within: timedelta | None = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

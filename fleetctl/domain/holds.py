@@ -12,6 +12,8 @@ from fleetctl.domain.units import Instant
 PinState = Literal["pinning", "pinned", "restoring", "restored", "left", "refused"]
 OPEN_PINS: frozenset[PinState] = frozenset({"pinning", "pinned", "restoring"})
 """States of a pin that somebody must still give back."""
+SILENT = "hold.silent"
+"""Code of an owner that did not answer in time."""
 MOST_WRITES = 3
 """Times that we write against somebody else before we only hold and ask for a person."""
 

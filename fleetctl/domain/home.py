@@ -43,12 +43,27 @@ class WayHome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HomeTime:
+    """What one router took from the order to go home to showing 0, read back, milliseconds; newest last."""
+
+    router: str
+    took_ms: tuple[float, ...]
+    at: Instant
+
+    @property
+    def slowest_ms(self) -> float:
+        """Return the slowest of them."""
+        return max(self.took_ms, default=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Returned:
     """One cell is home.
 
     Args:
         ms_to_zero: from the order to the router showing 0, milliseconds.
-        was_bp: weight before; reconciled: the store knows already.
+        was_bp: weight before; reconciled: the store knows already; router: its name, "" where none was asked to lower.
+        router_ms: from the first word to the router to its showing 0: without the probes before.
     """
 
     cell: CellId
@@ -57,3 +72,5 @@ class Returned:
     token: Token
     source_proven: bool
     reported: str = ""
+    router: str = ""
+    router_ms: float = 0.0

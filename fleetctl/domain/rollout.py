@@ -16,10 +16,10 @@ from fleetctl.domain.people import Actor, Reason, Signal
 from fleetctl.domain.plan import Approval
 from fleetctl.domain.split import Served, Split
 from fleetctl.domain.units import FULL_BP, Instant
-from fleetctl.domain.workload import CheckSpec, Lane, ShadowSpec
+from fleetctl.domain.workload import CheckSpec, Lane, OnSourceLoss, ShadowSpec
 
 ROLLOUT_FORMAT = 1
-OrderKind = Literal["promote", "pause", "resume", "abort", "rollback", "fallback", "retry", "advance"]
+OrderKind = Literal["promote", "pause", "resume", "abort", "rollback", "fallback", "retry", "advance", "lift"]
 Ended = Literal["", "complete", "rolled_back", "aborted", "fell_back", "lost_evidence"]
 
 
@@ -49,6 +49,7 @@ class RolloutSpec:
         other_lane: what would fit where a step comes to no verdict, for a person to read.
         checks: of both arms, which must stand before the weight is raised.
         part: of a cohort: which requests of which cell it serves, for a person to read.
+        on_source_loss: what a source that answers nothing does to the cap.
     """
 
     source: PoolId
@@ -66,6 +67,7 @@ class RolloutSpec:
     other_lane: str = field(default="", metadata=LATER)
     checks: tuple[CheckSpec, ...] = field(default=(), metadata=LATER)
     part: str = field(default="", metadata=LATER)
+    on_source_loss: OnSourceLoss = field(default="hold_cap", metadata=LATER)
 
     @property
     def stays_split(self) -> bool:
@@ -123,6 +125,7 @@ class Rollout:
         stops: of a pooled cell: what it had shown at each step that it left, for the cells that are still there.
         proof_at: when a completion was sent last to see whether the source of evidence is at work while no customer sends any.
         foreign: what somebody else wrote; it holds the cell until a person resumes; foreign_writes: of ours against it, at most 3.
+        lifted_by: people who want the cap lifted because the source is lost; two of them lift it.
         hold_reason: code of what holds it here, or (once ended) why it ended; home_for: what sent it home, if no verdict did.
     """
 
@@ -156,6 +159,7 @@ class Rollout:
     foreign_writes: int = field(default=0, metadata=LATER)
     stops: tuple[Stop, ...] = field(default=(), metadata=LATER)
     proof_at: Instant | None = field(default=None, metadata=LATER)
+    lifted_by: tuple[str, ...] = field(default=(), metadata=LATER)
     format_version: int = ROLLOUT_FORMAT
 
     @property

@@ -75,7 +75,7 @@ class Choice:
 
     when: str
     do: str
-    live: LiveName | None = None
+    live: LiveName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +86,19 @@ class Call:
     whom: str
 
 
+SEEN_BY_LOOKING: Mapping[str, LiveName] = {"router_gone": "router", "store_gone": "store", "source_gone": "source"}
+"""Faults that show in what is known of a cell, and where."""
+
+MENDED = frozenset({*SEEN_BY_LOOKING, "evidence_gone"})
+"""Faults whose runbook mends what is broken; going home is no part of it, and the weight must only not rise."""
+
+SEEN_BY_PEOPLE = frozenset({"wrong_tokens"})
+"""Faults that only people notice; a rehearsal takes the runbook at once and times no detection."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What a rehearsal breaks on the target: a fault of the lab and its numbers."""
+    """What a rehearsal breaks, and its numbers: the target's servers, or the source's, the router, the store, the evidence."""
 
     kind: str
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -99,12 +109,14 @@ class Runbook:
     """What to do when one thing goes wrong.
 
     Args:
-        alert: what says it by itself, such as a kind of event; limits: what it does not cover.
+        see: what a person sees first, at most 38 characters; alert: what says it by itself, such as a kind of event.
+        limits: what it does not cover.
         fault: what a rehearsal injects, None where the lab cannot make it.
     """
 
     id: str
     title: str
+    see: str
     severity: Severity
     trigger: tuple[str, ...]
     alert: str
@@ -178,7 +190,7 @@ class Timing:
 
     Args:
         detect_s: until the judge or the router's weight showed it; decide_s: until somebody went home.
-        zero_s: until the router showed 0 %; verified_s: until the runbook's verification held.
+        zero_s: until the router showed 0 %, None for a fault that is mended in place; verified_s: until the runbook's verification held.
         by: who decided: "judge" or "runbook"; is_ok: detected, home and verified within the target.
     """
 

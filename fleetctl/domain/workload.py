@@ -156,6 +156,18 @@ class CheckSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Breakage:
+    """The mark of a test workload that a rehearsal may break on purpose, and how: two commands of its owner, as words, never a shell's.
+
+    Args:
+        inject: begins the fault; "{fault}" in a word stands for its kind. mend: takes it away, and may be run at any time.
+    """
+
+    inject: tuple[str, ...]
+    mend: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """A served model endpoint with an SLO. Cost and portability routes are per workload.
 
@@ -164,6 +176,7 @@ class Workload:
         after: workloads whose cells must be in soak before its own begin, where they move at all.
         may_differ: flags of the engines in which the two sides differ on purpose, of `fleetctl.domain.identity.NUMERIC_FLAGS`.
         checks: of both arms, which must stand before a weight is raised.
+        drill: it is a test workload that a rehearsal may break; None: never.
     """
 
     id: WorkloadId
@@ -189,6 +202,7 @@ class Workload:
     after: tuple[WorkloadId, ...] = field(default=(), metadata=LATER)
     may_differ: tuple[str, ...] = field(default=(), metadata=LATER)
     checks: tuple[CheckSpec, ...] = field(default=(), metadata=LATER)
+    drill: Breakage | None = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,15 +215,21 @@ class AffinityKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cohort:
-    """Requests of another cell that go by this one: those whose header has one of these values.
+    """Requests of another cell that go by this one: those whose header, or cookie, has one of these values.
 
     Args:
-        of: the cell that they belong to else; header: set by the users' gateway; values: without spaces or quotes.
+        of: the cell that they belong to else; header, cookie: one of the two, set by the users' gateway; values: without spaces or quotes.
     """
 
     of: CellId
-    header: str
     values: tuple[str, ...]
+    header: str = ""
+    cookie: str = field(default="", metadata=LATER)
+
+    @property
+    def key(self) -> str:
+        """Return what tells its requests, for people."""
+        return self.header or f"cookie {self.cookie}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -213,7 +213,7 @@ cells:
     target: mi300x-eastus2    # or {existing: POOL} where others built it, existing for the region's only one; left out: the plan chooses
     router: edge              # or existing for the only router, or the mapping of the next cell
     affinity: {kind: header, name: x-conversation-id}   # keeps a conversation on one side (and its cached prompt)
-    on_source_loss: hold_cap  # if NVIDIA dies: AMD keeps its share and the rest gets 503. Or shed_by_class, lift_after_two_signatures
+    on_source_loss: hold_cap  # if NVIDIA dies: AMD keeps its share and the rest gets 503. Or lift_after_two_signatures
     lane: own                 # judged on its own evidence
   code-complete-eastus2:
     workload: code-complete
@@ -247,6 +247,7 @@ policy:
   # checks: {required: [contract, quality]}   # of both arms, before a weight is raised: docs/how-to/compare-the-two-sides.md
   step_deadline: 72h          # no verdict for this long: a person must look
   weight_lease: 180s          # how long a weight stands without a tick
+  # home_within: 2s           # no plan moves a cell whose router takes longer to bring it home
   freeze:                     # nothing advances; going home is always allowed
     - name: year-end
       start: 2026-12-18T00:00:00Z

@@ -25,6 +25,7 @@ from fleetctl.formats.fleet_schema import (
     WorkloadShape,
 )
 from fleetctl.formats.guardrail_names import FINISH_REASONS
+from fleetctl.formats.pool_words import check_pool_words
 from fleetctl.formats.sources import check_source
 from fleetctl.formats.yaml_source import Path
 
@@ -54,6 +55,7 @@ class Parts:
     names: Mapping[str, frozenset[str]]
     sources: Mapping[str, SourceShape]
     evidence: Mapping[str, EvidenceShape]
+    settings: Mapping[str, str]
 
 
 _TELLS_REASONS = frozenset({"probes", "replay", "recording"})
@@ -70,6 +72,9 @@ def check(parts: Parts) -> Iterator[Finding]:
     yield from _pools(parts)
     for name, cell in parts.cells.items():
         yield from _cell(name, cell, parts)
+        if cell.on_source_loss == "shed_by_class":
+            text = "shed_by_class is not built: declare hold_cap or lift_after_two_signatures, and what is declared is done"
+            yield ("cells", name, "on_source_loss"), text
     for name, source in parts.sources.items():
         for place, text in check_source(source.kind, source.settings, source.secrets):
             yield ("sources", name, *place), text
@@ -78,8 +83,10 @@ def check(parts: Parts) -> Iterator[Finding]:
             yield ("evidence", name), "log is the routers' own: choose another name"
         for place, text in check_evidence(evidence.kind, evidence.settings, evidence.secrets):
             yield ("evidence", name, *place), text
+    existing = {name for name, p in parts.pools.items() if p.provisioned_by == EXISTING}
+    yield from check_pool_words(parts.settings, parts.names["pools"], parts.sources, existing)
     yield from _same_place(parts)
-    yield from check_cohorts(parts.cells, parts.workloads)
+    yield from check_cohorts(parts.cells, parts.workloads, parts.routers)
     yield from _after_each_other(parts)
     required = parts.policy.checks.required if parts.policy is not None else ()
     for name, workload in parts.workloads.items():
@@ -365,6 +372,8 @@ def _policy(policy: PolicyShape) -> Iterator[Finding]:
     for key in ("weight_lease", "step_deadline", "lost_evidence_home", "horizon"):
         if getattr(policy, key).total_seconds() < 1:
             yield ("policy", key), "must be at least 1s"
+    if policy.home_within is not None and policy.home_within.total_seconds() <= 0:
+        yield ("policy", "home_within"), "must be above 0"
     for i, window in enumerate(policy.freeze):
         if window.end <= window.start:
             yield ("policy", "freeze", i, "end"), f"the window {window.name!r} ends before it starts"

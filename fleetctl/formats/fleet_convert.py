@@ -11,6 +11,7 @@ from fleetctl.domain.people import Actor
 from fleetctl.domain.pool import Commitment, Host, Pool, Scope
 from fleetctl.domain.workload import (
     AffinityKey,
+    Breakage,
     Cell,
     Cohort,
     Existing,
@@ -28,6 +29,7 @@ from fleetctl.formats.both_arms import to_checks
 from fleetctl.formats.fleet_checks import EXISTING, existing_targets, read_margin
 from fleetctl.formats.fleet_schema import (
     CellShape,
+    CohortShape,
     CommitmentShape,
     EvidenceShape,
     FleetShape,
@@ -133,6 +135,10 @@ def _router(name: str, r: RouterShape | SourceShape | EvidenceShape) -> Connecti
     return Connection(name=name, kind=r.kind, settings=dict(r.settings), secrets=secrets)
 
 
+def _cohort(c: CohortShape) -> Cohort:
+    return Cohort(of=CellId(c.of), header=(c.header or "").lower(), cookie=c.cookie or "", values=tuple(c.values))
+
+
 def _cohorts(shape: FleetShape) -> dict[str, list[str]]:
     """Return the workloads of the cohorts of each workload's cells."""
     found: dict[str, list[str]] = {}
@@ -190,6 +196,7 @@ def _workload(name: str, w: WorkloadShape, shape: FleetShape, cohorts: Mapping[s
         after=tuple(WorkloadId(other) for other in dict.fromkeys((*w.after, *cohorts.get(name, ())))),
         may_differ=tuple(w.may_differ),
         checks=to_checks(w.checks, shape.policy.checks),
+        drill=None if w.drill is None else Breakage(inject=tuple(w.drill.inject), mend=tuple(w.drill.mend)),
     )
 
 
@@ -217,7 +224,7 @@ def _cell(name: str, c: CellShape, shape: FleetShape) -> Cell:
         lane=lane,
         wave=c.wave,
         evidence=tuple(c.evidence),
-        cohort=Cohort(of=CellId(c.cohort.of), header=c.cohort.header.lower(), values=tuple(c.cohort.values)) if c.cohort else None,
+        cohort=_cohort(c.cohort) if c.cohort else None,
         regions=tuple(c.regions),
     )
 
@@ -256,6 +263,7 @@ def to_policy(p: PolicyShape, guardrails: tuple[Guardrail, ...]) -> Policy:
         target_share=p.target_share,
         cooling=dict(p.cooling),
         require_signatures=p.require_signatures,
+        home_within=p.home_within,
     )
 
 

@@ -122,6 +122,7 @@ def _parts(value: Mapping[str, Any], shape: FleetShape | None) -> Parts:
         policy=shape.policy if shape else _salvaged(PolicyShape, _mapping(value.get("policy"))),
         steps=_steps(value, shape),
         names=names,
+        settings={key: text for key, text in _mapping(value.get("settings")).items() if isinstance(text, str)},
     )
 
 

@@ -241,6 +241,13 @@ class PolicyChecksShape(Shape):
     valid: Duration = Field(default=timedelta(days=7), description="How long a result stands while neither arm changes.")
 
 
+class BreakageShape(Shape):
+    """The mark of a test workload that `fleetctl runbook drill` may break on purpose; without it nothing outside a lab is ever broken."""
+
+    inject: list[Text] = Field(min_length=1, max_length=40, description="Command that begins the fault, as words; {fault} is its kind.")
+    mend: list[Text] = Field(min_length=1, max_length=40, description="Command that takes the fault away, as words.")
+
+
 class WorkloadShape(Shape):
     """A served model endpoint with an SLO."""
 
@@ -270,6 +277,7 @@ class WorkloadShape(Shape):
         default_factory=list, description="Engine flags in which the two sides differ on purpose (bf16 here, fp8 there)."
     )
     checks: ChecksShape = Field(default=ChecksShape(), description="Checks of both arms that must stand before a weight is raised.")
+    drill: BreakageShape | None = Field(default=None, description="A test workload that a rehearsal may break on purpose.")
 
 
 class AffinityShape(Shape):
@@ -309,8 +317,9 @@ class CohortShape(Shape):
     """Requests of another cell that go by this one, and move before the rest: internal users, a free tier, one tenant."""
 
     of: Id = Field(description="The other cell: same region, router and model.")
-    header: HeaderName = Field(description="Set by your gateway; what a client sends by itself must not count.")
-    values: Annotated[list[CohortValue], Field(min_length=1, max_length=50)] = Field(description="Values of the header that belong here.")
+    header: HeaderName | None = Field(default=None, description="Set by your gateway; what a client sends by itself must not count.")
+    cookie: HeaderName | None = Field(default=None, description="Instead of a header, where the router is an HAProxy or an Envoy.")
+    values: Annotated[list[CohortValue], Field(min_length=1, max_length=50)] = Field(description="Its values that belong here.")
 
 
 class CellShape(Shape):
@@ -386,6 +395,9 @@ class PolicyShape(Shape):
     lost_evidence_home: Duration = Field(default=timedelta(seconds=120), description="Without evidence for this long, one cell goes home.")
     step_deadline: Duration = Field(default=timedelta(hours=72), description="Longest stay at a step before a person must look.")
     weight_lease: Duration = Field(default=timedelta(seconds=180), description="How long a weight stands without a tick.")
+    home_within: Duration | None = Field(
+        default=None, description="No plan moves a cell whose router takes longer from the order to go home to its end, such as 2s."
+    )
     power_kw: dict[Region, AboveZero] = Field(
         default_factory=dict, description="Most all-in draw (not TDP) per region while both sides run, in kW."
     )

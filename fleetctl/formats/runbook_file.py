@@ -104,7 +104,7 @@ class StepShape(Shape):
     by_hand: Text = ""
     exits: Annotated[tuple[int, ...], BeforeValidator(_listed), Field(min_length=1)] = (0,)
     pattern: Annotated[str, AfterValidator(_pattern)] = ""
-    shows: Text = ""
+    shows: Text
     danger: Text = ""
     choice: bool = False
 
@@ -121,7 +121,7 @@ class ChoiceShape(Shape):
 
     when: Text
     do: Text
-    live: LiveName | None = None
+    live: LiveName
 
 
 class CallShape(Shape):
@@ -134,7 +134,7 @@ class CallShape(Shape):
 class FaultShape(Shape):
     """What a rehearsal breaks."""
 
-    kind: Literal["latency", "tail", "errors", "hang", "crash"]
+    kind: Literal["latency", "tail", "errors", "hang", "crash", "wrong_tokens", "router_gone", "store_gone", "evidence_gone", "source_gone"]
     numbers: dict[str, float] = Field(default_factory=dict)
 
 
@@ -143,6 +143,7 @@ class RunbookShape(Shape):
 
     format_version: Literal[1]
     title: Text
+    see: Annotated[Text, Field(max_length=38)]
     severity: Severity
     trigger: Texts
     alert: Text
@@ -203,11 +204,7 @@ def _mistakes(name: str, shape: RunbookShape) -> list[str]:
     found = [] if is_id(name) else [f"{name!r} is no name"]
     found += [f"step {s.id} needs either command or by_hand" for s in steps if (s.command is None) == (not s.by_hand)]
     found += [f"step {s.id} is done by hand, so no program can hold its output" for s in steps if s.by_hand and s.pattern]
-    found += [
-        f"step {s.id} has a pattern, and says nothing that people can hold the output against (shows)"
-        for s in steps
-        if s.pattern and not s.shows
-    ]
+    found += [f"step {s.id} has a command whose output nothing is held against (pattern)" for s in steps if s.command and not s.pattern]
     found += [f"step {s} stands twice" for s in sorted({s.id for s in steps if [x.id for x in steps].count(s.id) > 1})]
     found += [f"step {s.id} verifies, so it may not be dangerous or left out" for s in shape.verification if s.danger or s.choice]
     severe = ("--unproven", "--confirm", "--lift-cap", "--kill-streams", "release")
@@ -238,6 +235,7 @@ def _converted(name: str, shape: RunbookShape) -> Runbook:
     return Runbook(
         id=name,
         title=shape.title,
+        see=shape.see,
         severity=shape.severity,
         trigger=shape.trigger,
         alert=shape.alert,

@@ -17,7 +17,8 @@ from fleetctl.domain.ids import CellId
 from fleetctl.errors import LabFailed
 from fleetctl.lab.cells import TARGET_HOSTS, TARGET_POOL
 from fleetctl.lab.machine import host_of, network_of
-from fleetctl.lab.nspawn import FIRST_ADDRESS, USER, NspawnLab, unpacked_root, why_not
+from fleetctl.lab.nspawn import FIRST_ADDRESS, USER, NspawnLab, unpacked_root
+from fleetctl.lab.nspawn_needs import why_not
 from fleetctl.lab.record import LabRecord, write_private
 from fleetctl.lab.standins import FAULTS_FOLDER, OLD, Repository
 from fleetctl.lab.units import UnitConfig, python_env, unit_for, unit_name, write_unit

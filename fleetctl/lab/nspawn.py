@@ -23,27 +23,15 @@ from fleetctl.adapters.ansible.settings import SshFiles
 from fleetctl.domain.ids import HostId, PoolId
 from fleetctl.domain.pool import Host
 from fleetctl.errors import LabFailed
+from fleetctl.lab.nspawn_needs import MIRROR, SUITE, control_group_tops, root_tar
 
-SUITE = "bookworm"
 INCLUDED = "systemd,systemd-sysv,dbus,openssh-server,python3,python3-apt,sudo,gpg,gpgv,ca-certificates,iproute2,udev,kmod"
-NEEDED = ("systemd-nspawn", "debootstrap", "ip", "ssh-keygen", "dpkg-deb", "apt-ftparchive", "gpg")
 USER = "ops"
 POOL = PoolId("mi300x-nspawn")
 FIRST_ADDRESS = 10
 """A host's number is added to it; below are the bridge and room for a person's own."""
 ASKS_FOR_REBOOT = 133
 """Exit code of systemd-nspawn. Source: systemd-nspawn(1), "Exit status"."""
-
-
-def why_not() -> str:
-    """Return why this machine cannot run real hosts, "" where it can."""
-    if os.geteuid() != 0:
-        return "needs root for systemd-nspawn"
-    missing = [n for n in NEEDED if shutil.which(n) is None]
-    if missing:
-        packages = "systemd-container debootstrap iproute2 openssh-client dpkg-dev apt-utils gpg"
-        return f"needs {', '.join(missing)}: apt-get install {packages}"
-    return ""
 
 
 def run(*argv: str | Path, timeout_s: float = 900.0) -> str:
@@ -67,13 +55,12 @@ _HINT = "Run: fleetctl lab down, then fleetctl lab up --hosts nspawn"
 
 def cached_root(suite: str = SUITE) -> Path:
     """Return the tar of the Debian root; made by debootstrap where the cache lacks it."""
-    folder = Path(os.environ.get("FLEETCTL_CACHE") or Path.home() / ".cache" / "fleetctl")
-    tar = folder / f"nspawn-{suite}-1.tar"
+    tar = root_tar(suite)
     if not tar.exists():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tar.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = Path("/var/tmp") / f"fl-root-{uuid.uuid4().hex[:8]}"  # noqa: S108 - a random name; /tmp may be too small
         try:
-            run("debootstrap", "--variant=minbase", f"--include={INCLUDED}", suite, made, timeout_s=1800)
+            run("debootstrap", "--variant=minbase", f"--include={INCLUDED}", suite, made, MIRROR, timeout_s=1800)
             for spare in ("var/cache/apt/archives", "var/lib/apt/lists"):
                 shutil.rmtree(made / spare, ignore_errors=True)
             new = tar.with_suffix(f".{made.name}")
@@ -247,8 +234,7 @@ class RealHost:
 
     def groups(self) -> list[Path]:
         """Return its control groups, made by this lab and nobody else's."""
-        tops = [g for g in (Path("/sys/fs/cgroup/systemd"), Path("/sys/fs/cgroup/unified")) if g.is_dir()] or [Path("/sys/fs/cgroup")]
-        return [g / self.lab.id / self.name for g in tops]
+        return [g / self.lab.id / self.name for g in control_group_tops()]
 
     def running(self, what: str) -> list[str]:
         """Return the command lines of its processes that hold a text; read from outside, so that nothing is started on it."""

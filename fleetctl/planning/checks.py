@@ -9,6 +9,7 @@ from datetime import timedelta
 from fleetctl.domain.calendar import Calendar
 from fleetctl.domain.catalog import PRICE_DAYS, Catalog
 from fleetctl.domain.fleet import Fleet, Policy
+from fleetctl.domain.home import HomeTime
 from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.plan import Check, Outcome, Wave
 from fleetctl.domain.provision import CapacityVerdict
@@ -17,6 +18,7 @@ from fleetctl.domain.workload import Cell
 from fleetctl.planning.cost import Cost
 from fleetctl.planning.evidence_need import LANE_LIMIT_HOURS, Baseline, baseline_of
 from fleetctl.planning.given import Placed
+from fleetctl.planning.home_time import home_check
 from fleetctl.planning.options import PlanOptions
 
 
@@ -29,6 +31,7 @@ def make_checks(
     verdicts: tuple[CapacityVerdict, ...],
     baselines: Mapping[str, Baseline],
     now: Instant,
+    home: Mapping[str, HomeTime],
 ) -> tuple[Check, ...]:
     """Return every check, the failed ones among them; a failed check is shown, it does not stop the plan."""
     return (
@@ -44,6 +47,7 @@ def make_checks(
         _speed(outcomes),
         *_idle(fleet, catalog),
         *_cohorts(fleet, outcomes),
+        *home_check(fleet, outcomes, home),
     )
 
 
@@ -105,7 +109,7 @@ def _cohorts(fleet: Fleet, outcomes: tuple[Outcome, ...]) -> tuple[Check, ...]:
         if not parts or whole.id not in of:
             continue
         moving = [c for c in parts if c.id in of and of[c.id].kind == "move"]
-        named = ", ".join(f"{c.id} ({c.cohort.header}: {' '.join(c.cohort.values)})" for c in moving if c.cohort is not None)
+        named = ", ".join(f"{c.id} ({c.cohort.key}: {' '.join(c.cohort.values)})" for c in moving if c.cohort is not None)
         rest = "the rest moves after them" if of[whole.id].kind == "move" else f"the rest stays on {whole.source}: a split that stays"
         found.append(f"{whole.id}: {named} first; {rest}" if moving else f"{whole.id}: none of its cohorts moves")
     return (Check(name="cohorts", ok=True, detail="; ".join(found)),) if found else ()

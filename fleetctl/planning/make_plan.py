@@ -276,7 +276,7 @@ def _written(
         bound=certificate.bound if certificate else None,
         gap_pct=certificate.gap_pct if certificate else None,
         certificate=certificate,
-        checks=make_checks(fleet, catalog, ordered, waves, cost, verdicts, given.baselines, given.now),
+        checks=make_checks(fleet, catalog, ordered, waves, cost, verdicts, given.baselines, given.now, given.options.home),
         cash=cash_lines(fleet, given.sites, cost.pools, catalog, given.now),
         calendar=calendar,
         paths=path_uses(ordered, given.sites, given.index, given.workloads, given.candidates.barriers),

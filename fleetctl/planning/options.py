@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fleetctl.domain.calendar import ReadyTime
+from fleetctl.domain.home import HomeTime
 from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.people import Reason
 from fleetctl.domain.units import Instant
@@ -28,6 +29,7 @@ class PlanOptions:
         held: cells that stay, and why (rebalancing); only: the one pool that a cell may go to, or stay.
         most_moves, most_gpus: cells that may move, and GPUs of those where they are now; None: no limit.
         speed_of: instead of the catalogue's records (a fleet as it stands, whose replicas have another reference).
+        home: what each router took to bring a cell home, by its name, where that was measured.
         ready: how long a pool's hosts took from bare to ready, where that was measured.
         amd_factor: multiplies the throughput of AMD accelerators (sensitivity), 1.0 as recorded.
         stages: at most; each places on what the release of the one before leaves. 1: nothing waits for a release (rebalancing, which
@@ -46,6 +48,7 @@ class PlanOptions:
     most_gpus: float | None = None
     speed_of: SpeedOf | None = None
     ready: Mapping[PoolId, ReadyTime] = field(default_factory=dict)
+    home: Mapping[str, HomeTime] = field(default_factory=dict)
     stages: int = MOST_STAGES
 
     @property

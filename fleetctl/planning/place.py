@@ -12,6 +12,7 @@ from fleetctl.domain.people import Reason
 from fleetctl.domain.plan import Outcome, StepNeed
 from fleetctl.planning.evidence_need import baseline_of, hours_to_soak
 from fleetctl.planning.given import Inputs, Placed, StageVms
+from fleetctl.planning.home_time import home_s
 from fleetctl.planning.order import wave_key
 from fleetctl.planning.outcomes import apart, full, limited, moved, stays
 
@@ -109,4 +110,5 @@ def _refused(a: Asked, base: Outcome, given: Inputs, why: str) -> Outcome:
 
 def _fault_time(a: Asked, given: Inputs) -> float | None:
     ratio = baseline_of(a.workload, given.baselines).error_ratio
-    return given.fault_time(a.workload.traffic.requests_per_s, ratio) if given.fault_time is not None else None
+    seen_s = given.fault_time(a.workload.traffic.requests_per_s, ratio) if given.fault_time is not None else None
+    return None if seen_s is None else round(seen_s + home_s(given.fleet.router(a.cell.router.name), given.options.home), 3)

@@ -44,7 +44,8 @@ def spec_for(plan: Plan, fleet: Fleet, cell: CellId) -> RolloutSpec:
         step_deadline=_deadline(policy.step_deadline, outcome.hours),
         shadow=workload.shadow,
         checks=workload.checks,
-        part="" if (c := declared.cohort) is None else f"{c.header} {' '.join(c.values)} of {c.of}",
+        on_source_loss=declared.on_source_loss,
+        part="" if (c := declared.cohort) is None else f"{c.key} {' '.join(c.values)} of {c.of}",
     )
 
 

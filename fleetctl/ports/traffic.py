@@ -193,7 +193,8 @@ class Speaks(Protocol):
 class Holds(Protocol):
     """Keeps a pool's capacity against those who would take it, and knows who else writes. `pin` and `restore` are idempotent.
 
-    `pin`, `restore`, `release` and `sweep` raise LeaseHeld (lease.held) and StoreUnavailable; what an owner refuses is said, never raised.
+    `pin`, `restore`, `release` and `sweep` raise LeaseHeld (lease.held; `pin` also hold.silent) and StoreUnavailable; what an owner refuses
+    is said, never raised.
     """
 
     def owners(self, pool: PoolId) -> tuple[Owner, ...]:

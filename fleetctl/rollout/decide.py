@@ -22,11 +22,12 @@ from fleetctl.domain.rollout import (
     Unhold,
 )
 from fleetctl.domain.units import FULL_BP, Instant
+from fleetctl.rollout import lift
 from fleetctl.rollout.arms import note_arms
 from fleetctl.rollout.checks import unmet
 from fleetctl.rollout.gates import Gate, gate
-from fleetctl.rollout.lost import BLIND, lost
-from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text
+from fleetctl.rollout.lost import BLIND, lost_evidence
+from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text, percent_text
 from fleetctl.rollout.others import FOREIGN, Against, against, resumed
 from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL, ROUTER, home_cause, home_kind, router_fault
 
@@ -34,7 +35,10 @@ MOVING = timedelta(seconds=1)
 BAKING = timedelta(seconds=10)
 SOAKING = timedelta(seconds=60)
 SETTLING = timedelta(milliseconds=100)
-"""When to look again. Source: design section 5 (1 s while traffic moves, 10 s in bake, 60 s in soak); settling is a read-back."""
+FINISHED = timedelta(minutes=5)
+"""When to look again. Source: design section 5 (1 s while traffic moves, 10 s in bake, 60 s in soak); a finished cell: others write."""
+FINISHED_LEASE = timedelta(days=365)
+"""A finished weight's lease lasts longer: else a guard would take it home."""
 
 PROVIDER_CELLS = 3
 """Cells without evidence from which the provider itself is held at fault. Source: design section 7."""
@@ -67,9 +71,9 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     """
     if r.ended == "complete" and any(o.kind in ("abort", "rollback", "fallback") for o in r.orders):
         r = replace(r, ended="", direction="home", home_for="fallback", orders=())
-    r = replace(r, orders=()) if r.ended else _obey(r, now)
     if r.ended:
         return _after_end(r, seen, now)
+    r = _obey(r, now)
     if seen.judge is not None:
         r = replace(r, judge=seen.judge)
     failed = _failure(seen.verdicts)
@@ -80,6 +84,8 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     if r.hold_reason == STALE:
         why = Reason(code=STALE, text="a newer writer was at the router. Run: fleetctl fallback --reconcile")
         return _held(r, seen, why, now, page=False)
+    if lift.is_wanted(r):
+        return _lifted(r, seen, now)
     ending = leaving(seen.signals, r.spec.target)
     if ending is not None:
         return _leave_target(r, seen, ending, now)
@@ -106,13 +112,24 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
 
 def _against(r: Rollout, seen: Observation, theirs: Against, now: Instant) -> Decision:
     """Hold, page once, and set back what may be; customers whose evidence is lost still go home in time."""
-    if theirs.set_bp is None and (text := lost(r, seen, now)):
-        return _without_evidence(r, seen, text, now)
+    if theirs.set_bp is None and not r.ended and (lost := lost_evidence(r, seen, now)):
+        return _without_evidence(r, seen, lost, now)
     held = _told(replace(r, lost_since=None), seen, Reason(code=FOREIGN, text=theirs.text), now, mark=FOREIGN, page=True)
     more: tuple[Effect, ...] = (Hold(pool=r.spec.source),) if theirs.pins_again else ()
     if theirs.set_bp is None:
         return replace(held, effects=held.effects + more)
     return replace(held, effects=(SetSplit(target_bp=theirs.set_bp), *held.effects, *more))
+
+
+def _lifted(r: Rollout, seen: Observation, now: Instant) -> Decision:
+    """Send everybody to the target after two people's word, where the source answers nothing and the target does; then keep it so."""
+    if seen.split.target_bp == FULL_BP:
+        kept = replace(r, weight_bp=FULL_BP, settled_at=None, hold_reason=lift.LOST)
+        why = Reason(code=lift.LOST, text=f"the cap is lifted: everybody is on {r.spec.target} until: fleetctl fallback {r.cell}")
+        return _held(kept, seen, why, now, page=False)
+    if refused := lift.refusal(seen):
+        return _held(replace(r, lifted_by=()), seen, Reason(code=lift.REFUSED, text=refused), now, page=False)
+    return lift.raised(r, seen)
 
 
 def _identity(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
@@ -147,8 +164,8 @@ def _frozen(r: Rollout, seen: Observation, why: Reason, now: Instant, *, mark: s
         return replace(begun, next=replace(begun.next, hold_reason=r.hold_reason))
     if r.settled_at is None and _shows(r, seen) and seen.mark is None and seen.split.target_bp > 0:
         return _without_evidence(r, seen, BLIND, now)  # customers are there and nobody could even arm the breaker
-    if text := lost(r, seen, now):
-        return _without_evidence(r, seen, text, now)
+    if lost := lost_evidence(r, seen, now):
+        return _without_evidence(r, seen, lost, now)
     return _told(replace(r, lost_since=None), seen, why, now, mark=mark, page=page)
 
 
@@ -171,6 +188,10 @@ def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
     match order.kind:
         case "abort" | "fallback":
             return replace(r, direction="home", home_for=order.kind)
+        case "lift":
+            return lift.signed(r, order.actor)
+        case "rollback" if lift.is_wanted(r):  # a step lower would be a return to a source that nobody has proven
+            return replace(r, direction="home", home_for="abort")
         case "rollback":
             lower = [i for i in range(r.step) if 0 < r.spec.phases[i].weight_bp < r.weight_bp]
             if not lower:
@@ -246,16 +267,28 @@ def _off_target(r: Rollout, seen: Observation, why: Reason, notice: tuple[Effect
 
 def _after_end(r: Rollout, seen: Observation, now: Instant) -> Decision:
     """Do nothing; but where a finished cell's target loses machines, begin again if a source still stands, else say so once."""
+    if r.ended == "complete" and r.foreign and any(o.kind == "resume" for o in r.orders):
+        return _reopened(r)
+    r = replace(r, orders=())
     ending = leaving(seen.signals, r.spec.target) if r.ended == "complete" else None
+    if ending is None and r.ended == "complete" and (theirs := against(r, seen, now)).text:
+        return replace(_against(theirs.next, seen, theirs, now), look_again=FINISHED)
     if ending is None:
         rested = replace(r, hold_reason="") if r.hold_reason == TARGET else r
-        return Decision(next=rested, effects=(), why=Reason(code="ended", text=f"ended: {r.ended}"), look_again=timedelta(hours=1))
+        return Decision(next=rested, effects=(), why=Reason(code="ended", text=f"ended: {r.ended}"), look_again=FINISHED)
     opened = _leave_target(replace(r, ended="", hold_reason="", orders=()), seen, ending, now)
     if opened.next.weight_bp < seen.split.target_bp:
         return opened
     why = Reason(code=TARGET, text=f"target: {notice_text(ending, now)}; nobody can go home: the source does not answer")
     page = () if r.hold_reason == TARGET or seen.split.target_bp == 0 else (Notify(level="page", text=f"{r.cell}: {why.text}"),)
     return Decision(next=replace(r, hold_reason=TARGET), effects=page, why=why, look_again=timedelta(hours=1))
+
+
+def _reopened(r: Rollout) -> Decision:
+    """Begin the last step of a finished cell anew after a person's word: what others lowered is raised as any weight is, on proof."""
+    why = Reason(code="resumed", text=f"{r.phase}: beginning the last step anew, after {r.foreign}")
+    again = replace(resumed(r), ended="", step_done=False, promoted=False, orders=())
+    return Decision(next=again, effects=(), why=why, look_again=SETTLING)
 
 
 def _return_to_target(r: Rollout, seen: Observation, now: Instant) -> Decision:
@@ -271,15 +304,11 @@ def _return_to_target(r: Rollout, seen: Observation, now: Instant) -> Decision:
     return Decision(next=again, effects=(), why=why, look_again=SETTLING)
 
 
-def percent_text(bp: int) -> str:
-    """Return what happens to customers, for a page."""
-    return f"taking {bp / 100:g} % home" if bp else "nobody is there"
-
-
 def _trouble(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
     """Hold or go home where evidence is lost or the router does not do what it was told. None: neither."""
-    if text := lost(r, seen, now):
-        return _without_evidence(r, seen, text, now)
+    lost = lost_evidence(r, seen, now)
+    if lost:
+        return _without_evidence(r, seen, lost, now)
     fault = router_fault(r, seen, now)
     if fault is not None and fault.goes_home:
         return _go_home(replace(r, direction="home", home_for=f"{ROUTER}: {fault.text}"), seen)
@@ -289,12 +318,12 @@ def _trouble(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
     return None
 
 
-def _without_evidence(r: Rollout, seen: Observation, text: str, now: Instant) -> Decision:
+def _without_evidence(r: Rollout, seen: Observation, lost: str, now: Instant) -> Decision:
     since = r.lost_since or (r.since.since if r.since is not None and r.since.since > now else now)
     r = replace(r, lost_since=since)
     waited = now - since
     if seen.providers_lost >= PROVIDER_CELLS:
-        why = Reason(code=PROVIDER, text=f"{seen.providers_lost} cells have no evidence: the provider is at fault, holding ({text})")
+        why = Reason(code=PROVIDER, text=f"{seen.providers_lost} cells have no evidence: the provider is at fault, holding ({lost})")
         held = _held(r, seen, why, now, page=True)
         if not seen.is_paged:
             return held
@@ -302,7 +331,7 @@ def _without_evidence(r: Rollout, seen: Observation, text: str, now: Instant) ->
     if waited >= r.spec.lost_evidence_home:
         return _go_home(replace(r, direction="home", home_for="lost_evidence"), seen)
     left = (r.spec.lost_evidence_home - waited).total_seconds()
-    return _held(r, seen, Reason(code="evidence.lost", text=f"holding, {text}; home in {left:.0f} s"), now, page=False)
+    return _held(r, seen, Reason(code="evidence.lost", text=f"holding, {lost}; home in {left:.0f} s"), now, page=False)
 
 
 def _held(r: Rollout, seen: Observation, why: Reason, now: Instant, *, page: bool) -> Decision:
@@ -434,8 +463,10 @@ def _at_step(r: Rollout, seen: Observation, now: Instant) -> Decision:
         text = f"all of {r.cell}{f' ({r.spec.part})' if r.spec.part else ''} is on {r.spec.target}"
         back: tuple[Effect, ...] = (Unhold(pool=r.spec.source),) if r.spec.stays_split else ()  # else only `release` ends the way home
         news = text if r.spec.stays_split else f"{text}; {r.spec.source} is held as the way home until: fleetctl release {r.spec.source}"
-        ends: tuple[Effect, ...] = (*effects, StopShadow(), *back, Notify(level="info", text=news))
-        return Decision(next=done, effects=ends, why=Reason(code="complete", text=text), look_again=timedelta(hours=1))
+        shown = seen.split.target_bp
+        for_good = () if renewal or seen.split.lease_until - now > FINISHED_LEASE else (SetSplit(target_bp=shown),)  # nobody renews it now
+        ends: tuple[Effect, ...] = (*for_good, *effects, StopShadow(), *back, Notify(level="info", text=news))
+        return Decision(next=done, effects=ends, why=Reason(code="complete", text=text), look_again=FINISHED)
     return _advance(r, seen, now, verdict, renewal)
 
 

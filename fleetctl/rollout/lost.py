@@ -29,7 +29,7 @@ QUIET_STATES = frozenset({"empty", "stale"})
 BLIND = "the evidence source cannot be read"
 
 
-def lost(r: Rollout, seen: Observation, now: Instant) -> str:
+def lost_evidence(r: Rollout, seen: Observation, now: Instant) -> str:
     """Say why there is no evidence though customers are on the target; empty where there is, or none is needed."""
     if seen.split.target_bp == 0 or r.settled_at is None or now < r.settled_at:
         return ""
@@ -47,18 +47,18 @@ def lost(r: Rollout, seen: Observation, now: Instant) -> str:
 
 def needs_proof(r: Rollout, e: Evidence | None, now: Instant) -> bool:
     """Tell whether only a completion of our own would show that the source of evidence is at work: nobody else sends any request."""
-    if e is None or not is_quiet(e) or e.source_at is None or now - e.source_at <= AT_WORK:
+    if e is None or not now_quiet(e) or e.source_at is None or now - e.source_at <= AT_WORK:
         return False
     return r.proof_at is None or r.proof_at <= e.source_at
 
 
-def is_quiet(e: Evidence) -> bool:
+def now_quiet(e: Evidence) -> bool:
     """Tell whether neither arm has shown a request lately."""
     return all(s in QUIET_STATES for s in e.state.values())
 
 
 def _silent(r: Rollout, e: Evidence, weight_bp: int, now: Instant) -> str:
-    if is_quiet(e):
+    if now_quiet(e):
         return "" if _is_at_work(r, e, now) else "neither arm shows requests, and nothing shows that their source is at work"
     for arm in ARMS:
         if e.state.get(arm) in QUIET_STATES and (due := _due(e, arm, weight_bp)) >= DUE:

@@ -30,3 +30,8 @@ def notice_text(s: Signal, now: Instant) -> str:
     left = (s.deadline - now).total_seconds()
     when = f"in {left:.0f} s, at {s.deadline:%H:%M:%S} UTC" if left < 3600 else f"at {s.deadline:%Y-%m-%d %H:%M} UTC"
     return f"{s.subject} of {s.pool} goes {when if left > 0 else 'now'} ({s.kind})"
+
+
+def percent_text(bp: int) -> str:
+    """Return what happens to customers, for a page."""
+    return f"taking {bp / 100:g} % home" if bp else "nobody is there"

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
 
-from fleetctl.domain.holds import MOST_WRITES, Pin, PinState, Said, Standing, pin_id, wanted_minimum
+from fleetctl.domain.holds import MOST_WRITES, SILENT, Pin, PinState, Said, Standing, pin_id, wanted_minimum
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.people import Gap
 from fleetctl.domain.provision import Owner
@@ -31,6 +31,10 @@ EVERY = timedelta(seconds=30)
 """How often a pinned minimum is looked at."""
 FIND = timedelta(seconds=8)
 """Longest that others are looked for before a cell begins; who was not asked by then is a gap."""
+WAIT = timedelta(seconds=20)
+"""How long a cell waits to begin because an owner of its source's size is silent; then it begins without a hold, and says so."""
+SLOW = timedelta(seconds=1)
+"""A pool that took longer to give back is the last one of a sweep: cells wait for it."""
 
 
 class Kept(Store, Records, Protocol):
@@ -46,7 +50,9 @@ class KeptHolds:
 
     def __init__(self, hands: Hands, store: Kept, clock: Clock, holder: str) -> None:
         self._hands, self._store, self._clock, self._holder = hands, store, clock, holder
-        self._looked: dict[tuple[PoolId, CellId], tuple[Instant, str]] = {}
+        self._looked: dict[str, tuple[Instant, Standing | None]] = {}
+        self._waits: dict[PoolId, Instant] = {}
+        self._next_swept = PoolId("")
         self._found: dict[PoolId, tuple[Instant, tuple[Owner | Gap, ...]]] = {}
         self._told: set[tuple[str, str]] = set()
 
@@ -73,11 +79,12 @@ class KeptHolds:
     def pin(self, pool: PoolId, minimum: int, token: Token, c: CellId) -> tuple[Said, ...]:
         """Raise the owner's minimum for a cell, after saving what stood there; again: put it back where others took it, 3 times at most."""
         found = self._look(pool)
+        if not any(c in p.cells for p in self._pins(pool)):
+            self._wait_for(pool, found)
         scalers = [o for o in found if isinstance(o, Owner) and o.kind == "autoscaler" and o.ref and o.minimum is not None]
         others = tuple(o.name for o in found if isinstance(o, Owner) and o.kind == "gitops")
         if not scalers:
             return ()
-        self._looked.pop((pool, c), None)
         with self._writing(pool) as lease:
             return tuple(said for o in scalers for said in self._pin_one(o, minimum, c, others, lease))
 
@@ -86,14 +93,25 @@ class KeptHolds:
         self._found[pool] = (self._clock.now(), found)
         return found
 
+    def _wait_for(self, pool: PoolId, found: Sequence[Owner | Gap]) -> None:
+        """Let a cell begin later where an owner is silent: nobody pins its minimum once the cell has begun.
+
+        Raises:
+            LeaseHeld: hold.silent, for WAIT at most.
+        """
+        silent = [g.reason for g in found if isinstance(g, Gap) and g.code == SILENT]
+        if not silent:
+            self._waits.pop(pool, None)
+        elif self._clock.now() - self._waits.setdefault(pool, self._clock.now()) < WAIT:
+            raise LeaseHeld(SILENT, f"who sizes pool {pool} is asked again: {silent[0]}", hint="It is tried again by itself")
+
     def watch(self, pool: PoolId, c: CellId) -> str:
-        """Say who lowered a minimum that is pinned for this cell, "" where nobody did; asks at most every 30 s, changes nothing."""
-        now = self._clock.now()
-        at, text = self._looked.get((pool, c), (None, ""))
-        if at is None or now - at >= EVERY:
-            text = "; ".join(filter(None, (self._taken(p) for p in self._pins(pool) if c in p.cells and p.state == "pinned")))
-            self._looked[pool, c] = (now, text)
-        return text
+        """Say who lowered a minimum that is pinned for this cell, "" where nobody did; changes nothing.
+
+        Each minimum is asked for at most every 30 s, however many cells it is held for.
+        """
+        pins = (p for p in self._pins(pool) if c in p.cells and p.state == "pinned")
+        return "; ".join(filter(None, (self._taken(p) for p in pins)))
 
     def writer(self, c: CellId) -> str:
         """Name who wrote a cell's route last beside us, "" where nobody can tell."""
@@ -121,7 +139,12 @@ class KeptHolds:
     def sweep(self) -> tuple[tuple[CellId, Said], ...]:
         """Give back what nobody needs any more though nobody gave it back."""
         out: list[tuple[CellId, Said]] = []
-        for pool in dict.fromkeys(p.pool for p in self._store.all(Pin) if p.is_open):
+        pools = sorted({p.pool for p in self._store.all(Pin) if p.is_open}, key=lambda p: (p < self._next_swept, p))
+        began = self._clock.now()
+        for pool in pools:
+            if self._clock.now() - began > SLOW:  # an owner that does not answer: cells are due
+                self._next_swept = pool
+                break
             over = {p.ref: self._over(p) for p in self._pins(pool)}
             if not any(set(p.cells) <= over[p.ref] for p in self._pins(pool)):
                 continue
@@ -179,6 +202,7 @@ class KeptHolds:
 
     def _put(self, p: Pin, state: PinState | None = None) -> Pin:
         done = replace(p, state=state or p.state)
+        self._looked.pop(pin_id(p.pool, p.ref), None)
         self._store.put(pin_id(p.pool, p.ref), done)
         return done
 
@@ -232,9 +256,15 @@ class KeptHolds:
         self._hands.set_minimum(pin.pool, pin.ref, was, to)
 
     def _taken(self, p: Pin) -> str:
-        try:
-            found = self._hands.standing(p.pool, p.ref)
-        except FleetctlError:
+        key, now = pin_id(p.pool, p.ref), self._clock.now()
+        at, found = self._looked.get(key, (None, None))
+        if at is None or now - at >= EVERY:
+            try:
+                found = self._hands.standing(p.pool, p.ref)
+            except FleetctlError:
+                found = None
+            self._looked[key] = (now, found)
+        if found is None:
             return ""  # who cannot be asked now has not been seen to write
         if found.minimum is None:
             return f"{p.name} is gone: its minimum {p.to} holds nothing any more"
@@ -292,7 +322,7 @@ def give_back(r: Rollout, pool: PoolId, token: Token, holds: Holds) -> tuple[Sai
 
 def theirs(r: Rollout, split: Split, holds: Holds, now: Instant) -> dict[str, str]:
     """Say what others wrote since, for an observation: to the source's minimum, and who wrote the weight where it is not ours."""
-    if r.ended or r.settled_at is None or r.direction == "home":
+    if r.ended not in ("", "complete") or r.settled_at is None or r.direction == "home":
         return {}
     is_ours = split.target_bp == r.weight_bp or split.lease_until <= now
     return {"foreign_write": holds.watch(r.spec.source, r.cell), "writer": "" if is_ours else holds.writer(r.cell)}

@@ -70,6 +70,7 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
             f"no replica of {way.source} answers a real completion for {way.cell}; it keeps {shown.target_bp / 100:g} % on the target.",
             hint=f"If the target fails as well: fleetctl fallback {way.cell} --unproven",
         )
+    asked = ports.clock.now()
     token, reported = _set_zero(router, way)
     done = ports.clock.now()
     reported = "; ".join(filter(None, (reported, _mark(way, token, ports, actor))))
@@ -80,6 +81,8 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
         token=token,
         source_proven=proven,
         reported=reported,
+        router=way.router.name,
+        router_ms=(done - asked) / timedelta(milliseconds=1),
     )
 
 

@@ -23,7 +23,8 @@ from fleetctl.ports.state import Clock, Held, Lease, Lost, Records, Store
 from fleetctl.rollout.checks import FAILED, OPEN
 from fleetctl.rollout.decide import PHASE_ORDER
 from fleetctl.usecases.proof import Proof, of_plan
-from fleetctl.usecases.tick import JUDGE, TickPorts, TickResult, TickSettings, tick
+from fleetctl.usecases.tick import TickPorts, TickResult, TickSettings, tick
+from fleetctl.usecases.tick_events import JUDGE
 from fleetctl.usecases.unexpected import UNEXPECTED, Odd
 
 TICKER = "ticker"

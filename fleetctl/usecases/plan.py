@@ -20,6 +20,7 @@ from fleetctl.domain.plan import Plan
 from fleetctl.domain.provision import CapacityVerdict
 from fleetctl.domain.workload import Existing
 from fleetctl.errors import FleetctlError
+from fleetctl.planning.home_time import too_slow
 from fleetctl.planning.make_plan import Worked, work_out
 from fleetctl.planning.options import DEFAULT, PlanOptions
 from fleetctl.ports.capacity import Capacity
@@ -27,6 +28,7 @@ from fleetctl.ports.state import Clock, Records, Store
 from fleetctl.rollout.decide import BAKING, MOVING, SOAKING
 from fleetctl.usecases.assess import current
 from fleetctl.usecases.calibrate import measured_baselines
+from fleetctl.usecases.home_time import home_times
 from fleetctl.usecases.proof import Proof, claim
 from fleetctl.usecases.ready_time import ready_times
 
@@ -91,6 +93,7 @@ def work(fleet: Fleet, ports: PlanPorts, options: PlanOptions = DEFAULT, catalog
         migrating=migrating(fleet, ports.store),
         arrived=arrived(fleet, ports.store, ports.shown),
         ready=ready_times(ports.records, [p.id for p in fleet.pools]),
+        home=home_times(ports.records, fleet),
     )
     verdicts: dict[tuple[str, str], CapacityVerdict] = {}
     marked, measured = digest(fleet), measured_baselines(ports.records, fleet)
@@ -116,6 +119,13 @@ def work(fleet: Fleet, ports: PlanPorts, options: PlanOptions = DEFAULT, catalog
         if not ask(made.plan, fleet, ports.capacity, verdicts):
             break
         made = draft()
+    if slow := too_slow(fleet, made.plan.outcomes, options.home):
+        raise FleetctlError(
+            "plan.home_within",
+            "a router cannot bring its cells home as fast as the policy promises.",
+            hint="Raise policy.home_within, or let these cells stay",
+            details=slow,
+        )
     return made
 
 
@@ -132,12 +142,8 @@ def ask(made: Plan, fleet: Fleet, capacity: Capacity, verdicts: dict[tuple[str, 
     return learnt
 
 
-SWITCH_S = 0.1
-"""From the order to no new request on the target, rounded up. Source: measured on HAProxy, at most 8 ms (docs/explanation/traffic.md)."""
-
-
 class FaultTimes:
-    """Seconds from the moment every request on the target fails to none being sent there, at the slowest step: planned, not measured.
+    """Seconds from the moment every request on the target fails to the order to go home, at the slowest step: planned, not measured.
 
     The breaker needs some failing requests (by the baseline's error ratio), which arrive at the step's share; then the next look.
     """
@@ -157,7 +163,7 @@ class FaultTimes:
         if requests_per_s <= 0 or not self._steps:
             return None
         failures = failures_to_trip(error_ratio)
-        return round(max(failures / (requests_per_s * share) + look for share, look in self._steps) + SWITCH_S, 3)
+        return round(max(failures / (requests_per_s * share) + look for share, look in self._steps), 3)
 
 
 _WATCHED = frozenset({"canary", "ramp", "full", "soak"})

@@ -24,7 +24,9 @@ from fleetctl.domain.release import FINISHED, Release, ReleaseView
 from fleetctl.errors import FleetctlError, LeaseHeld, PlanStale, ProvisionFailed, StillPending
 from fleetctl.planning.release_gate import release_checks, role_of, strays
 from fleetctl.ports.state import Clock, Lease, Records, Store
+from fleetctl.usecases import drills as drills_of
 from fleetctl.usecases.capacity import CapacityPorts, PoolHosts, still_held, take
+from fleetctl.usecases.home_time import note_home_time
 from fleetctl.usecases.leftovers import beside, in_use, remove
 from fleetctl.usecases.proof import HOLDS_FOR, Given, Proof, claim, given, refuse_own, signed_by_me, told
 
@@ -78,7 +80,7 @@ def view(pool: PoolId, fleet: Fleet, ports: ReleasePorts, *, handoff: bool, gone
     else:
         kind: Literal["ours", "handoff"] = "handoff" if handoff else "ours"
         asked = Release(pool=pool, kind=kind, hosts=hosts, role=role, asked_by=c.actor, at=c.clock.now(), gone=said)
-    drills = {d.cell: d for d in c.records.all(Drill) if d.cell is not None}
+    drills = drills_of.newest(c.records, store)
     checks = release_checks(pool, fleet, rollouts, {x: ports.shown(x) for x in touched}, drills, c.clock.now(), said)
     approved = _given(asked, fleet, ports)
     missing = 0 if role == "unused" else approved.missing
@@ -382,14 +384,15 @@ def _name(f: Facts) -> str:
     return (str(f.values.get("name") or "").split() or [str(f.values.get("machine"))])[0]
 
 
-def rehearsed(results: Iterable[Returned], records: Records, clock: Clock, actor: Actor) -> None:
+def rehearsed(results: Iterable[Returned], records: Records, store: Store, clock: Clock, actor: Actor) -> None:
     """Keep each return from customers on the target as a rehearsal: what was measured then is what the release gate asks for."""
     for r in results:
+        if r.router:
+            note_home_time(records, r.router, r.router_ms, clock.now())
         if r.was_bp > 0:
             text = "" if r.source_proven else "the source was not proven healthy"
-            records.put(
-                f"{r.cell}", Drill(at=clock.now(), actor=actor, ms_to_zero=r.ms_to_zero, ok=r.source_proven, detail=text, cell=r.cell)
-            )
+            drill = Drill(at=clock.now(), actor=actor, ms_to_zero=r.ms_to_zero, ok=r.source_proven, detail=text, cell=r.cell)
+            drills_of.keep(drill, records, store)
 
 
 def machines_only(seen: Sequence[Facts | Gap]) -> tuple[Facts | Gap, ...]:

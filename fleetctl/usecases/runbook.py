@@ -251,7 +251,7 @@ class _Walk:
             raise RunbookFailed(
                 "runbook.unexpected",
                 f"step {step.id} of {self._bound.runbook.id}: {why}.",
-                hint=f"To take it back: {step.undo} Then run the same command again; it goes on at this step",
+                hint=f"{_taken_back(step)} run the same command again; it goes on at this step",
                 details=tuple(ended.output[-MOST_SHOWN:].splitlines()[-12:]),
             )
 
@@ -285,6 +285,10 @@ class _Walk:
     def _event(self, kind: str, text: str) -> None:
         data = {"runbook": self._bound.runbook.id, "run": self._run}
         self._ports.note(Event(at=self._ports.clock.now(), kind=kind, actor=self._ports.actor, text=text, cell=self._bound.cell, data=data))
+
+
+def _taken_back(step: Step) -> str:
+    return "Mend it, then" if step.undo.startswith("Nothing") else f"To take it back: {step.undo.rstrip('.')}. Then"
 
 
 def unexpected(step: Step, ended: Ended) -> str:

@@ -5,7 +5,7 @@ acquire -> fence -> load -> observe -> judge -> decide -> effects -> record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -22,7 +22,7 @@ from fleetctl.domain.fleet import FreezeWindow
 from fleetctl.domain.holds import Said
 from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import CellId, PoolId
-from fleetctl.domain.people import Actor, Signal
+from fleetctl.domain.people import Signal
 from fleetctl.domain.rollout import (
     Decision,
     Drain,
@@ -39,33 +39,31 @@ from fleetctl.domain.rollout import (
     Warm,
 )
 from fleetctl.domain.split import Served, Split, Stale
-from fleetctl.domain.units import Instant, Scalar
+from fleetctl.domain.units import Instant
 from fleetctl.errors import FleetctlError, LeaseHeld, StoreUnavailable, TrafficNotApplied
 from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store
 from fleetctl.ports.traffic import Checks, EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
-from fleetctl.rollout.decide import PROVIDER, STALE, decide
+from fleetctl.rollout.decide import FINISHED, PROVIDER, STALE, decide
 from fleetctl.rollout.lost import needs_proof
 from fleetctl.rollout.notices import LOOK, TARGET, leaving
 from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL
 from fleetctl.usecases.holds import give_back, hold, theirs
 from fleetctl.usecases.looking import mark_of, read_of, with_thresholds
 from fleetctl.usecases.pooling import members, with_stop
+from fleetctl.usecases.tick_events import event_of, events_of
 from fleetctl.usecases.unexpected import UNEXPECTED, Odd, as_error
 
 FOR_GOOD = timedelta(days=36_500)
 """Lease of a weight whose migration is complete: nobody needs to tick it any more."""
 
-RESTING = timedelta(hours=1)
-"""How often a finished cell is looked at whose target tells of nothing: the fleet file may name a source of notices since."""
+RESTING = FINISHED
+"""How often a finished cell is looked at: its weight and its source's minimum may still be written by others."""
 
 WITHOUT_EVIDENCE = ("evidence.lost", PROVIDER)
 """Hold reasons of a cell that has no evidence."""
 
 PERSONS_WORD = ("abort", "fallback", "rollback", "promote")
 """Orders that are obeyed whatever the arms serve, at once."""
-
-JUDGE = Actor(kind="judge", name="judge", via="timer")
-BREAKER = Actor(kind="breaker", name="breaker", via="timer")
 
 
 class NoNotices:
@@ -82,7 +80,7 @@ class NoNotices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickPorts:
-    """All that a tick touches; router, prober, evidence and identity are per cell."""
+    """All that a tick touches; router, prober, evidence and identity are per cell; timed: told what a set to 0 took, milliseconds."""
 
     store: Store
     clock: Clock
@@ -95,6 +93,7 @@ class TickPorts:
     identity: Callable[[CellId], IdentitySource] | None = None
     notices: Notices = field(default_factory=NoNotices)
     checks: Checks | None = None
+    timed: Callable[[CellId, float], None] = lambda c, took_ms: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +137,7 @@ def tick(c: CellId, ports: TickPorts, settings: TickSettings) -> TickResult:
         ports.store.release(lease)
         return TickResult(cell=c, kind="idle", why="nothing to do", look_again=RESTING)
     try:
-        if r.ended and not r.orders and not _is_told(r, ports):
+        if r.ended and not r.orders and not _is_told(r, ports) and not _is_foreign(r, ports):
             return _idle(r, lease, ports)
         split = ports.router(c).fence(c, lease.token)
         if isinstance(split, Stale):
@@ -171,6 +170,19 @@ def _is_told(r: Rollout, ports: TickPorts) -> bool:
     return r.hold_reason == TARGET or leaving(ports.notices.read(r.spec.target), r.spec.target) is not None
 
 
+def _is_foreign(r: Rollout, ports: TickPorts) -> bool:
+    """Tell whether others wrote the weight of a finished cell, or the minimum of its way home, or did so before and nobody resumed it."""
+    if r.ended != "complete":
+        return False
+    if r.foreign:
+        return True
+    try:
+        is_ours = ports.router(r.cell).read(r.cell).target_bp == r.weight_bp
+    except FleetctlError:
+        return False  # who cannot be asked now has not been seen to write
+    return not is_ours or bool(ports.holds.watch(r.spec.source, r.cell))
+
+
 def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, settings: TickSettings) -> TickResult:
     now = ports.clock.now()
     before, odd = r, Odd()
@@ -188,8 +200,8 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
         seen = replace(seen, target_ready=ports.prober(r.cell).ready(r.spec.target, r.cell).share)
         decision = decide(r, seen, now)
     decision = with_stop(r, decision, seen.judge or r.judge)
-    events = list(_events(r, decision, seen, now))
-    events += [_event(r, now, UNEXPECTED, text, error=kind) for kind, text in odd.news(r)]
+    events = list(events_of(r, decision, seen, now))
+    events += [event_of(r, now, UNEXPECTED, text, error=kind) for kind, text in odd.news(r)]
     decision = replace(decision, next=odd.told(decision.next))
     failed = _apply(r, decision, lease, ports, settings, events)
     if failed is not None:
@@ -356,8 +368,10 @@ def _apply(r: Rollout, d: Decision, lease: Lease, ports: TickPorts, settings: Ti
                 done = ports.router(r.cell).set(wanted)
                 if isinstance(done, Stale):
                     return TrafficNotApplied("traffic.stale", f"the router of {r.cell} has seen a newer writer (token {done.seen})")
+                if effect.target_bp == 0:
+                    ports.timed(r.cell, (ports.clock.now() - now) / timedelta(milliseconds=1))
                 if done.reported:
-                    events.append(_event(r, now, "traffic.reported", done.reported))
+                    events.append(event_of(r, now, "traffic.reported", done.reported))
             case Hold():
                 _say(r, hold(r, effect.pool, settings.minimum.get(effect.pool, 0), lease.token, ports.holds), ports, events)
             case Unhold():
@@ -372,7 +386,7 @@ def _apply(r: Rollout, d: Decision, lease: Lease, ports: TickPorts, settings: Ti
             case StopShadow() | Drain():
                 _after_care(r, effect, lease, ports, events)
             case Notify():
-                ports.notifier.send(_event(r, now, f"notify.{effect.level}", effect.text))
+                ports.notifier.send(event_of(r, now, f"notify.{effect.level}", effect.text))
             case _:
                 assert_never(effect)
     return None
@@ -380,10 +394,10 @@ def _apply(r: Rollout, d: Decision, lease: Lease, ports: TickPorts, settings: Ti
 
 def _say(r: Rollout, said: Sequence[Said], ports: TickPorts, events: list[Event]) -> None:
     """Put on record what is known of other hands, and tell people once what is not."""
-    events.extend(_event(r, ports.clock.now(), s.kind, s.text) for s in said)
+    events.extend(event_of(r, ports.clock.now(), s.kind, s.text) for s in said)
     gaps = [s.text for s in said if s.is_gap]
     if gaps:
-        ports.notifier.send(_event(r, ports.clock.now(), "notify.warning", f"{r.cell}: {'; '.join(gaps)}"))
+        ports.notifier.send(event_of(r, ports.clock.now(), "notify.warning", f"{r.cell}: {'; '.join(gaps)}"))
 
 
 def _after_care(r: Rollout, effect: StopShadow | Drain, lease: Lease, ports: TickPorts, events: list[Event]) -> None:
@@ -396,46 +410,7 @@ def _after_care(r: Rollout, effect: StopShadow | Drain, lease: Lease, ports: Tic
     except StoreUnavailable:
         raise
     except FleetctlError as e:
-        events.append(_event(r, ports.clock.now(), "traffic.reported", e.message))
-
-
-def _event(r: Rollout, at: Instant, kind: str, text: str, actor: Actor = JUDGE, **data: Scalar) -> Event:
-    return Event(at=at, kind=kind, actor=actor, text=text, cell=r.cell, data={"plan": r.plan, "phase": r.phase, **data})
-
-
-def _events(r: Rollout, d: Decision, seen: Observation, now: Instant) -> Iterator[Event]:
-    """Say what changed: orders obeyed, a FAIL, steps, weights, holds, the end."""
-    after = d.next
-    for order in r.orders:
-        yield _event(r, now, f"order.{order.kind}", order.note or f"{order.kind} by {order.actor.name}", order.actor)
-    if after.latched is not None and r.latched is None:
-        v = after.latched
-        who = BREAKER if v.guardrail == "breaker" else JUDGE
-        yield _event(r, now, "verdict.fail", f"{v.guardrail}: {v.detail or 'FAIL'}", who, e_value=min(v.e_value, 1e300), **_look(v))
-    if after.step != r.step:
-        yield _event(after, now, "rollout.step", d.why.text, step=after.step)
-    for effect in d.effects:
-        if isinstance(effect, SetSplit) and effect.target_bp != seen.split.target_bp:
-            yield _event(after, now, "traffic.set", d.why.text, from_bp=seen.split.target_bp, to_bp=effect.target_bp)
-    if after.settled_at is not None and r.settled_at is None:
-        yield _event(after, now, "rollout.shown", d.why.text, target_bp=seen.split.target_bp)
-    if after.hold_reason and after.hold_reason != r.hold_reason and not after.ended:
-        yield _event(after, now, "rollout.hold", d.why.text)
-    if after.step_done and not r.step_done and not after.promoted:
-        yield _event(after, now, "verdict.pass" if after.phase != "preflight" else "rollout.ready", d.why.text)
-    if after.ended and not r.ended:
-        yield _event(after, now, f"rollout.{after.ended}", d.why.text)
-
-
-def _look(v: Verdict) -> dict[str, Scalar]:
-    n = v.look
-    return {
-        "canary_n": n.canary_n,
-        "canary_events": n.canary_events,
-        "baseline_n": n.baseline_n,
-        "baseline_events": n.baseline_events,
-        "share": n.share,
-    }
+        events.append(event_of(r, ports.clock.now(), "traffic.reported", e.message))
 
 
 def _found_stale(r: Rollout, lease: Lease, split: Stale, ports: TickPorts) -> TickResult:
@@ -452,11 +427,11 @@ def _cannot_act(r: Rollout, lease: Lease, e: FleetctlError, ports: TickPorts) ->
 def _park(r: Rollout, lease: Lease, ports: TickPorts, code: str, text: str) -> TickResult:
     now = ports.clock.now()
     is_new = r.hold_reason not in (code, STALE)  # what a newer writer left is held until a person says so, whatever else fails since
-    events = (_event(r, now, "rollout.hold", text),) if is_new else ()
+    events = (event_of(r, now, "rollout.hold", text),) if is_new else ()
     parked = replace(r, hold_reason=code) if is_new else r
     row = LookRow(cell=r.cell, at=now, phase=r.phase, target_bp=r.weight_bp, served_bp=None, arms={}, verdicts=(), why=text)
     if ports.store.record(lease, replace(r, orders=()), parked, events, timedelta(seconds=1), row if is_new else None) is not None:
         text = f"{text}; another writer took over"
     elif is_new:
-        ports.notifier.send(_event(r, now, "notify.page", f"{r.cell}: {text}"))
+        ports.notifier.send(event_of(r, now, "notify.page", f"{r.cell}: {text}"))
     return TickResult(cell=r.cell, kind="stale" if code == STALE else "failed", why=text, rollout=parked)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-from fleetctl.domain.runbook import Bound, LiveName, LiveValue, Runbook, Spread, Step, Timing
+from fleetctl.analysis.faults import KINDS
+from fleetctl.domain.runbook import Bound, LiveName, LiveValue, Runbook, Step, Timing
 from fleetctl.views.columns import WIDTH, clean, columns, duration, wrapped
 
 NOT_RUN = "never rehearsed"
@@ -37,19 +38,41 @@ def triage_lines(bounds: Sequence[Bound], width: int = WIDTH) -> list[str]:
     """Return what is known of a cell and which runbook is for what."""
     cell = bounds[0].cell
     out = [f"Runbooks of {clean(cell)}", "", *live_lines(bounds[0].live, width), ""]
-    rows = [["IF YOU SEE", "RUNBOOK", "SEVERITY"]]
-    out += columns(rows + [[b.runbook.title, b.runbook.id, b.runbook.severity] for b in bounds], width=width, keep=(1, 2))
-    out += [
-        "",
-        *wrapped("Nothing was changed. Print one: fleetctl runbook show CELL NAME. Step through it: fleetctl runbook run CELL NAME", width),
-    ]
-    return out
+    rows = [["IF YOU SEE", "RUNBOOK", "SEV"]]
+    out += columns(rows + [[b.runbook.see, b.runbook.id, b.runbook.severity] for b in bounds], width=width, keep=(1, 2))
+    out += ["", *wrapped("Nothing was changed. Print one, then step through it:", width)]
+    for verb in ("show", "run"):
+        out += command_lines(("fleetctl", "runbook", verb, cell, "NAME"), width, "  ")
+    return [*out, *wrapped("In doubt take full-fallback: it brings every cell home, and needs no approval.", width)]
+
+
+def list_foot(cells: Sequence[str]) -> tuple[str, ...]:
+    """Say what to do next; a person who is called may not know the names of the cells."""
+    if not cells:
+        return ("No cell has a way home yet. Next: fleetctl plan",)
+    shown = ", ".join(map(clean, cells[:8])) + (f" and {len(cells) - 8} more" if len(cells) > 8 else "")
+    return (
+        f"Cells: {shown}",
+        f"Next, with what is known of it now: fleetctl runbook show {clean(cells[0]) if len(cells) == 1 else 'CELL'}",
+    )
+
+
+def last_short(last: Timing | None) -> str:
+    """Say in a word or two when a runbook was rehearsed last."""
+    return "never" if last is None else f"{last.at:%m-%d} {'green' if last.is_ok else 'RED'}"
+
+
+def fault_lines(width: int = WIDTH) -> list[str]:
+    """Return what each fault of a GPU that an error's text can name means, and what a person does about it."""
+    return [line for k in KINDS for line in _bullet(f"{k.name}{' (hard)' if k.is_hard else ''}: {k.meaning}. {k.mend}", width)]
 
 
 def runbook_lines(bound: Bound, last: Timing | None, width: int = WIDTH) -> list[str]:
     """Return a runbook made for a cell, with what is known now; at most `width` columns, but for words that must not be cut."""
     book = bound.runbook
-    out = [*wrapped(f"{book.title}: {clean(bound.cell)} ({book.severity})", width), ""]
+    out = [*wrapped(f"{book.title}: {clean(bound.cell)} ({book.severity})", width)]
+    out += wrapped("Follow it line by line, or let it ask and check each step:", width)
+    out += [*command_lines(("fleetctl", "runbook", "run", bound.cell, book.id), width, "  "), ""]
 
     def section(title: str, lines: Iterable[str]) -> None:
         out.extend((title, *lines, ""))
@@ -60,13 +83,13 @@ def runbook_lines(bound: Bound, last: Timing | None, width: int = WIDTH) -> list
     section("WHEN", bullets((*book.trigger, f"Alert: {book.alert}")))
     section("IMPACT", wrapped(clean(book.impact), width, "  "))
     section("NOW (read only)", ("  " + line for line in live_lines(bound.live, width - 2)))
-    section(
-        "DECIDE", (line for c in book.decisions for line in _decision(c.when, c.do, None if c.live is None else bound.live[c.live], width))
-    )
+    section("DECIDE", (line for c in book.decisions for line in _decision(c.when, c.do, bound.live[c.live], width)))
     if book.needs:
         section("NEEDS", bullets(_need(n.live, bound.live[n.live], n.otherwise) for n in book.needs))
     section("DO", _steps(book.steps, width))
     section("VERIFY", _steps(book.verification, width))
+    if book.id == "gpu-faults":
+        section("THE FAULTS", fault_lines(width))
     section("TELL PEOPLE", wrapped(clean(book.comms), width, "  "))
     section("CALL", bullets(f"{c.when}: {c.whom}" for c in book.escalation))
     section("AFTER", bullets(book.after))
@@ -80,11 +103,8 @@ def _bullet(text: str, width: int) -> list[str]:
     return [f"  - {first}", *(f"    {line}" for line in more)]
 
 
-def _decision(when: str, do: str, value: LiveValue | None, width: int) -> list[str]:
-    out = _bullet(f"{when}: {do}", width)
-    if value is not None:
-        out += wrapped(clean(f"({value.name} now: {value.text})"), width, "      ")
-    return out
+def _decision(when: str, do: str, value: LiveValue, width: int) -> list[str]:
+    return [*_bullet(f"{when}: {do}", width), *wrapped(clean(f"({value.name} now: {value.text})"), width, "      ")]
 
 
 def _need(name: str, value: LiveValue, otherwise: str) -> str:
@@ -99,17 +119,15 @@ def _steps(steps: Sequence[Step], width: int) -> list[str]:
         out += wrapped(clean(f"{number}. {s.text}{only}"), width, "  ")
         out += command_lines(s.command, width, "     ") if s.command else wrapped(clean(f"By hand: {s.by_hand}"), width, "     ")
         if s.danger:
-            out += wrapped(clean(f"DANGER: {s.danger} The name is asked for."), width, "     ")
+            out += wrapped(clean(f"DANGER: {s.danger} Never alone: ask a second person."), width, "     ")
         out += wrapped(clean(f"Expect: {expected_text(s)}. Time: {duration(s.budget_s)}. Undo: {s.undo}"), width, "     ")
     return out
 
 
 def expected_text(s: Step) -> str:
     """Say what a step's end must look like."""
-    if not s.command:
-        return "what it says"
-    exits = " or ".join(map(str, s.expect.exits))
-    return f"exit {exits}" + (f"; it shows: {s.shows.rstrip('.')}" if s.shows else "")
+    shows = s.shows.rstrip(".")
+    return f"exit {' or '.join(map(str, s.expect.exits))}; it shows: {shows}" if s.command else shows
 
 
 def last_text(last: Timing | None) -> str:
@@ -119,23 +137,6 @@ def last_text(last: Timing | None) -> str:
     took = "home was not verified" if last.verified_s is None else f"{last.verified_s:.1f} s from fault to verified"
     word = "green" if last.is_ok else f"NOT green ({clean(last.detail)})"
     return f"{last.at:%Y-%m-%d %H:%M}Z by {clean(last.actor.name)}, {took}, {word}"
-
-
-def rehearsal_lines(timing: Timing, spread: Sequence[Spread], goal_s: float, width: int = WIDTH) -> list[str]:
-    """Return the report of a rehearsal: what was broken, when what happened, and how it compares with all before."""
-    out = [f"Game day: {clean(timing.runbook)} of {clean(timing.cell)}, {timing.at:%Y-%m-%d %H:%M:%S}Z, by {clean(timing.actor.name)}", ""]
-    out += wrapped(f"Fault: {clean(timing.fault)} on the target (lab: hosts and engines are emulated, router and judge are real)", width)
-    rows = [["PART", "THIS RUN", "MEDIAN", "MAXIMUM", "RUNS"]]
-    by_part = {s.part: s for s in spread}
-    for part in ("detect", "decide", "zero", "verified"):
-        value, s = getattr(timing, f"{part}_s"), by_part.get(part)
-        known = ["-", "-", "0"] if s is None else [f"{s.median_s:.2f} s", f"{s.max_s:.2f} s", str(s.runs)]
-        rows.append([part, "-" if value is None else f"{value:.2f} s", *known])
-    out += ["", *columns(rows, right=(1, 2, 3, 4), width=width), ""]
-    word = "GREEN" if timing.is_ok else "NOT GREEN"
-    detail = f": {clean(timing.detail)}" if timing.detail else ""
-    out += wrapped(f"{word}{detail}. Home was ordered by the {timing.by}; the goal is {goal_s:g} s from fault to zero.", width)
-    return out
 
 
 def markdown(book: Runbook, more: str = "") -> str:
@@ -157,7 +158,7 @@ def markdown(book: Runbook, more: str = "") -> str:
     ]
     out += ["## When", "", *(f"- {t(x)}" for x in book.trigger), ""]
     out += ["## Decide", "", "| when | do | told by |", "| --- | --- | --- |"]
-    out += [f"| {_cell(t(c.when))} | {_cell(t(c.do))} | {c.live or ''} |" for c in book.decisions] + [""]
+    out += [f"| {_cell(t(c.when))} | {_cell(t(c.do))} | {c.live} |" for c in book.decisions] + [""]
     if book.needs:
         out += ["## Preconditions", "", *(f"- `{n.live}` is good. Otherwise: {t(n.otherwise)}" for n in book.needs), ""]
     out += ["## Steps", "", *_page_steps(book.steps), "## Verification", "", *_page_steps(book.verification)]
@@ -171,7 +172,7 @@ def markdown(book: Runbook, more: str = "") -> str:
         "",
     ]
     out += ["## After", "", *(f"- {t(x)}" for x in book.after), "", "## Not covered", "", t(book.limits), ""]
-    rehearsed = "the lab cannot make its fault" if book.fault is None else f"the lab injects `{book.fault.kind}` on the target"
+    rehearsed = "the lab cannot make its fault" if book.fault is None else f"the lab makes the fault `{book.fault.kind}`"
     out += ["## Rehearsal", "", f"`fleetctl runbook drill CELL {book.id}`: {rehearsed}."]
     return "\n".join([*out, *([more] if more else [])]) + "\n"
 
@@ -186,7 +187,7 @@ def _page_steps(steps: Sequence[Step]) -> list[str]:
         else:
             out += [f"   By hand: {_capitals(s.by_hand)}", ""]
         if s.danger:
-            out += [f"   **Danger.** {_capitals(s.danger)} The name is asked for.", ""]
+            out += [f"   **Danger.** {_capitals(s.danger)} Never alone: ask a second person. `run` asks for the cell's name.", ""]
         out += [f"   Expected: {_capitals(expected_text(s))}. Time: {duration(s.budget_s)}. Undo: {_capitals(s.undo)}", ""]
     return out
 

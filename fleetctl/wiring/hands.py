@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from fleetctl.formats.pool_words import NO, owner_problem
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fleetctl.adapters.deadline import Patience
     from fleetctl.adapters.hands import JoinedHands
     from fleetctl.domain.fleet import Connection, Fleet
     from fleetctl.domain.ids import CellId, PoolId
     from fleetctl.domain.pool import Host, Pool
     from fleetctl.ports.hands import Marks, Scaler
 
-NO = "no"
-HINT = 'Set: aws[:GROUP], azure:RESOURCE-GROUP/SCALE-SET, kubernetes[/CLUSTER]:NAMESPACE/DEPLOYMENT, or "no" in quotes'
+STATES = "Terraform states"
 UNNAMED = "nobody is named who could tell; set pool.{pool}.owners in the fleet file"
 BLIND = "it tells nobody who writes its files; a weight of theirs is noticed at the next look"
 CALL_S = 2
@@ -36,38 +39,50 @@ def is_unnamed(fleet: Fleet, pool: Pool) -> bool:
 
 
 def hands_of(fleet: Fleet, workspace: Path, hosts: Hosts) -> JoinedHands:
-    """Return all other hands of a fleet.
-
-    Raises:
-        ConfigInvalid: config.owners.
-    """
+    """Return all other hands of a fleet; a word that names nobody is a gap: the fleet file's check refuses it, no tick ends by it."""
     from fleetctl.adapters.hands import JoinedHands
 
     states = [workspace / word for word in fleet.settings.get("owners.terraform", "").split()]
+    patient = _patiently()
     scalers: dict[PoolId, list[Scaler]] = {}
-    for pool in fleet.pools:
-        made = [_scaler(fleet, workspace, pool, word, hosts) for word in words_of(fleet, pool)]
-        if states:
-            made.append(_states(states, pool.id, lambda p=pool: _names(fleet, p, hosts)))  # type: ignore[misc]
-        scalers[pool.id] = made
+    clusters = [s.name for s in fleet.sources if s.kind == "kubernetes"]
     unnamed = {p.id: UNNAMED.format(pool=p.id) for p in fleet.pools if is_unnamed(fleet, p)}
-    return JoinedHands(scalers, lambda c: _marks(fleet, states, c), unnamed)
+    for pool in fleet.pools:
+        wrong = [why for word in words_of(fleet, pool) if (why := owner_problem(word, clusters, fleet.settings))]
+        if wrong:
+            unnamed[pool.id] = f"settings pool.{pool.id}.owners: {'; '.join(wrong)}"
+        made = [] if wrong else [patient(*_scaler(fleet, pool, word, hosts)) for word in words_of(fleet, pool)]
+        if states:
+            made.append(patient(STATES, _states(states, pool.id, lambda p=pool: _names(fleet, p, hosts))))  # type: ignore[misc]
+        scalers[pool.id] = made
+    kept: dict[CellId, Sequence[Marks]] = {}
+
+    def marks(c: CellId) -> Sequence[Marks]:
+        if c not in kept:
+            kept[c] = [patient(place, of) for place, of in _marks(fleet, states, c)]
+        return kept[c]
+
+    return JoinedHands(scalers, marks, unnamed)
 
 
-def _scaler(fleet: Fleet, workspace: Path, pool: Pool, word: str, hosts: Hosts) -> Scaler:
+def _patiently() -> Callable[[str, Any], Any]:
+    """Return what bounds each call of an owner; those at one place share their patience with it."""
+    from fleetctl.adapters.hands.patient import Patient, fresh
+
+    places: defaultdict[str, Patience] = defaultdict(fresh)
+    return lambda place, of: Patient(of, place, places[place])
+
+
+def _scaler(fleet: Fleet, pool: Pool, word: str, hosts: Hosts) -> tuple[str, Scaler]:
+    """Return who answers, and the owner that a sound word names."""
     place, _, name = word.partition(":")
     kind, _, cluster = place.partition("/")
-    if kind == "aws" and not cluster:
-        return _asg(fleet, pool, name, hosts)
-    if kind == "azure" and name.count("/") == 1 and fleet.settings.get("azure.subscription_id"):
-        return _vmss(fleet, pool, name)
-    if kind == "kubernetes" and name.count("/") == 1:
-        clusters = [s for s in fleet.sources if s.kind == "kubernetes" and cluster in ("", s.name)]
-        if len(clusters) == 1:
-            return _deployment(clusters[0], pool, name)
-        raise _refused(pool, f"{word[:80]!r} names no one of the {len(clusters)} clusters among the sources")
-    more = "; azure needs settings azure.subscription_id" if kind == "azure" else ""
-    raise _refused(pool, f"{word[:80]!r} tells nobody to ask{more}")
+    if kind == "aws":
+        return f"AWS in {pool.region}", _asg(fleet, pool, name, hosts)
+    if kind == "azure":
+        return "Azure", _vmss(fleet, pool, name)
+    source = next(s for s in fleet.sources if s.kind == "kubernetes" and cluster in ("", s.name))
+    return f"cluster {source.name}", _deployment(source, pool, name)
 
 
 def _asg(fleet: Fleet, pool: Pool, name: str, hosts: Hosts) -> Scaler:
@@ -126,8 +141,8 @@ def _names(fleet: Fleet, pool: Pool, hosts: Hosts) -> tuple[str, ...]:
     return tuple(x for n in (*named, *machines) for x in dict.fromkeys((n, n.rpartition("/")[2])) if x)
 
 
-def _marks(fleet: Fleet, states: Sequence[Path], c: CellId) -> Sequence[Marks]:
-    """Return who can tell of a cell's route, by the kind of its router."""
+def _marks(fleet: Fleet, states: Sequence[Path], c: CellId) -> Sequence[tuple[str, Marks]]:
+    """Return who can tell of a cell's route, by the kind of its router, and who answers there."""
     try:
         cell = fleet.cell(c)
         connection = fleet.router(cell.router.name)
@@ -140,14 +155,15 @@ def _marks(fleet: Fleet, states: Sequence[Path], c: CellId) -> Sequence[Marks]:
     place = (connection.settings.get(f"{key}.{c}") or connection.settings.get(key, "")) if key else ""
     from fleetctl.domain.ids import PoolId
 
-    more = [_states(states, PoolId(""), lambda: (place, place.rpartition("/")[2].partition("#")[0]), c)] if states and place else []
+    names = (place, place.rpartition("/")[2].partition("#")[0])
+    more = [(STATES, _states(states, PoolId(""), lambda: names, c))] if states and place else []
     if connection.kind == "httproute":
         from fleetctl.adapters.kubernetes.hands import RouteMarks
 
-        return (RouteMarks(_kept(lambda: _objects(connection)), c, place), *more)
+        return ((f"cluster of router {connection.name}", RouteMarks(_kept(lambda: _objects(connection)), c, place)), *more)
     if connection.kind == "alb":
-        return (_rule(connection, c, place), *more)
-    return (_Blind(connection, c),)
+        return ((f"AWS of router {connection.name}", _rule(connection, c, place)), *more)
+    return ((f"router {connection.name}", _Blind(connection, c)),)
 
 
 def _rule(connection: Connection, c: CellId, arn: str) -> Marks:
@@ -187,12 +203,6 @@ def _kept(make: Callable[[], Any]) -> Callable[[], Any]:
         return kept[0]
 
     return get
-
-
-def _refused(pool: Pool, why: str) -> Exception:
-    from fleetctl.errors import ConfigInvalid
-
-    return ConfigInvalid("config.owners", f"pool.{pool.id}.owners: {why}.", hint=HINT)
 
 
 def asked(fleet: Fleet) -> Mapping[PoolId, tuple[str, ...]]:

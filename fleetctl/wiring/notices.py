@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 AWS = "aws"
 KUBERNETES = "kubernetes"
 NO = "no"
-HINT = "Set: http://{address}:PORT/PATH, aws, kubernetes:LABEL=VALUE, or no"
 
 
 def notices_of(
@@ -116,8 +115,9 @@ def _nodes(fleet: Fleet, pool: Pool, word: str, workspace: Path, now: Callable[[
 
 def _refused(pool: Pool, why: str) -> Exception:
     from fleetctl.errors import ConfigInvalid
+    from fleetctl.formats.pool_words import NOTICES_HINT
 
-    return ConfigInvalid("config.notices", f"pool.{pool.id}.notices: {why}.", hint=HINT)
+    return ConfigInvalid("config.notices", f"pool.{pool.id}.notices: {why}.", hint=NOTICES_HINT)
 
 
 def parse_notices(document: object, host: str, names: Mapping[str, str], now: Instant) -> tuple[Signal, ...]:

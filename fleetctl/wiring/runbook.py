@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from fleetctl.domain.event import Event
     from fleetctl.domain.ids import CellId
+    from fleetctl.domain.runbook import JournalLine
     from fleetctl.ports.runbook import Commands, Journal, Rehearsals
     from fleetctl.usecases.runbook import LookPorts
 
@@ -53,6 +54,12 @@ class Runbooks(Traffic):
         from fleetctl.adapters.runbooks import JournalFile
 
         return JournalFile(self.runbook_folder, c, runbook)
+
+    def runbook_runs(self) -> tuple[JournalLine, ...]:
+        """Return every line of every run's journal, as they lie here."""
+        from fleetctl.adapters.runbooks import read_journals
+
+        return read_journals(self.runbook_folder)
 
     @property
     def rehearsals(self) -> Rehearsals:

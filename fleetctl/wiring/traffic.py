@@ -241,11 +241,22 @@ class Traffic(Base):
             prober=self.prober_of,
             identity=self.identity_of,
             notices=self.notices,
+            timed=self._timed,
         )
+
+    def _timed(self, c: CellId, took_ms: float) -> None:
+        """Keep what a router took to bring a cell home; nothing waits for it."""
+        from contextlib import suppress
+
+        from fleetctl.errors import FleetctlError
+        from fleetctl.usecases.home_time import note_home_time
+
+        with suppress(FleetctlError):
+            note_home_time(self.store, self._connection_of(c).name, took_ms, self.clock.now())
 
     @cached_property
     def holds(self) -> Holds:
-        """Return what keeps the source's minimum and knows who else writes. Raises ConfigInvalid (config.owners)."""
+        """Return what keeps the source's minimum and knows who else writes."""
         from fleetctl.usecases.holds import KeptHolds
         from fleetctl.wiring.hands import hands_of
 

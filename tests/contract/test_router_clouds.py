@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.alb.router import TAG, TOKEN_TAG, AlbRouter, _kept
 from fleetctl.adapters.routers.alb.router import paper_commands as alb_paper
 from fleetctl.adapters.routers.alb.wire import Elb
-from fleetctl.adapters.routers.deadline import Deadline
 from fleetctl.adapters.routers.httproute.router import MARK, HttpRouteRouter
 from fleetctl.adapters.routers.httproute.wire import Routes
 from fleetctl.adapters.routers.route import Backends

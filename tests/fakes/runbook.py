@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fleetctl.adapters.runbooks import JournalFile
@@ -10,7 +11,7 @@ from fleetctl.domain.fleet import Connection
 from fleetctl.domain.home import WayHome
 from fleetctl.domain.ids import CellId, PoolId, Token, WorkloadId
 from fleetctl.domain.people import Actor
-from fleetctl.domain.runbook import Bound, Step
+from fleetctl.domain.runbook import Bound, LiveName, LiveValue, Step
 from fleetctl.domain.split import Readiness, Split
 from fleetctl.errors import FleetctlError
 from fleetctl.formats.runbook_file import load_runbook
@@ -53,6 +54,8 @@ class Prober:
 class World:
     """One cell at 50 % behind a router, in memory."""
 
+    cell = CELL
+
     def __init__(self, *ways: WayHome, weight_bp: int = 5_000) -> None:
         self.clock, self.prober, self.ways = FakeClock(), Prober(), MemoryWaysHome()
         for w in ways or (way(),):
@@ -79,27 +82,54 @@ class World:
         return bind(load_runbook(name), CELL, found, look(CELL, found, self.look), self.look)
 
 
+EXTRA = {
+    "see": f"{CELL}  rollout.start",
+    "paper": f"{CELL}\n",
+    "answers": "router        edge answers\n",
+    "source-ready": "source        2 of 2 replicas\n",
+}
+"""What steps of other runbooks print; `look` of those is a doctor."""
+
+
 class Answers:
     """Commands that print what their step expects, unless told otherwise."""
 
-    def __init__(self, bound: Bound, *, wrong: str = "", dies_at: str = "") -> None:
-        self.steps = {s.command[1:]: s for s in bound.runbook.all_steps if s.command}
+    def __init__(
+        self,
+        bound: Bound,
+        *,
+        wrong: str = "",
+        dies_at: str = "",
+        live: Callable[[], Mapping[LiveName, LiveValue]] = dict,
+        home: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.live, self.home = live, home
+        self.steps = [s for s in bound.runbook.all_steps if s.command]
         self.wrong, self.dies_at = wrong, dies_at
         self.ran: list[str] = []
+        self.passed: set[str] = set()
 
     def run(self, words: Sequence[str], limit_s: float) -> Ended:
-        step = self.steps[tuple(words)]
+        if tuple(words[-2:]) == ("-o", "json"):  # a person's look in between, no step
+            rows = [{"name": v.name, "is_good": v.is_good} for v in self.live().values()]
+            return Ended(exit_code=0, output=json.dumps({"live": rows}), seconds=0.5)
+        if words[0] == "fallback":
+            self.home()
+        alike = [s for s in self.steps if s.command[1:] == tuple(words)]
+        step = next((s for s in alike if s.id not in self.passed), alike[-1])
         self.ran.append(step.id)
+        self.passed |= {step.id} - {self.wrong}
         if step.id == self.dies_at:
             raise KeyboardInterrupt
         good = {
-            "look": f"{CELL}\n",
+            "look": f"{CELL}\n" if "--dry-run" in words else "0 missing, 1 to look at\n",
             "go-home": f"cell/{CELL} home: 50 % -> 0 % in 9 ms\n1 of 1 home; slowest\n",
             "reconcile": "Nothing to reconcile.",
             "at-zero": "weight        0 % on the target\nsource        2 of 2 replicas\n",
-            "nothing-moves": f"{CELL}  canary  0 %  -  fell back\n",
+            "nothing-moves": "migration     fell back in canary (fallback)\n",
         }
-        return Ended(exit_code=1 if step.id == self.wrong else 0, output=good.get(step.id, ""), seconds=0.5)
+        output = good.get(step.id) or EXTRA.get(step.id, "")
+        return Ended(exit_code=1 if step.id == self.wrong else 0, output=output, seconds=0.5)
 
 
 def ports(world: World, bound: Bound, commands: Answers, folder: Path, asked: list[tuple[str, str]] | None = None) -> RunPorts:

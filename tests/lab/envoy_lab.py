@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.envoy.config import EnvoyConfig, write_files
 from fleetctl.adapters.routers.envoy.router import EnvoyRouter
 from fleetctl.adapters.routers.envoy.runtime import Admin, HostRow

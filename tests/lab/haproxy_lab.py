@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.haproxy.config import RouterConfig, write_files
 from fleetctl.adapters.routers.haproxy.process import HaproxyProcess, find_binary
 from fleetctl.adapters.routers.haproxy.router import HaproxyRouter
@@ -242,8 +242,13 @@ def rig(
     adapters: tuple[str, ...] = (),
     cohort: AffinityKey | None = None,
     part: Cohort | None = None,
+    through: Callable[[CellId, int], int] = lambda cell, port: port,
 ) -> Iterator[Rig]:
-    """Run one, and leave nothing behind; with a `part` the second cell serves these requests of the first, and does not stream."""
+    """Run one, and leave nothing behind; with a `part` the second cell serves these requests of the first, and does not stream.
+
+    Args:
+        through: the port by which HAProxy reaches a target server, from the server's own: something may stand between.
+    """
     folder = Path("/tmp") / f"fl-{secrets.token_hex(4)}"
     folder.mkdir(mode=0o700)
     backends = {
@@ -255,7 +260,7 @@ def rig(
             cell=cell,
             model="tiny",
             baseline=tuple(f"127.0.0.1:{servers[name].port}" for name in ("b1", "b2")),
-            canary=tuple(f"127.0.0.1:{servers[name].port}" for name in canaries),
+            canary=tuple(f"127.0.0.1:{through(cell, servers[name].port)}" for name in canaries),
             affinity=AffinityKey(kind="header", name="x-conversation-id"),
             streaming=cell == STREAM and part is None,
             part=part if cell == STREAM else None,

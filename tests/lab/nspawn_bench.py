@@ -42,7 +42,16 @@ class Bench:
         """Return what runs plays over the lab's hosts."""
         run = self.lab.folder / "run"
         return AnsibleConfigurator(
-            PLAYBOOKS, run, sys.executable, ssh=self.lab.ssh_files, check=check, diff=check, tags=tags, timeout_s=timeout_s, forks=8
+            PLAYBOOKS,
+            run,
+            sys.executable,
+            ssh=self.lab.ssh_files,
+            vendors={self.lab.pool: "amd"},
+            check=check,
+            diff=check,
+            tags=tags,
+            timeout_s=timeout_s,
+            forks=8,
         )
 
     def run(
@@ -88,7 +97,7 @@ def state_of(path: Path) -> str:
     return f"{what} {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}" if stat.S_ISREG(s.st_mode) else what
 
 
-def _touched(h: RealHost) -> set[str]:
+def touched(h: RealHost) -> set[str]:
     """Return the paths that a host has written or removed since it was made."""
     upper = h.folder / "upper"
     found = {str(Path(folder, name).relative_to(upper)) for folder, dirs, files in os.walk(upper) for name in (*dirs, *files)}
@@ -102,10 +111,10 @@ def packages(h: RealHost) -> list[str]:
 
 def remember(h: RealHost) -> Callable[[], dict[str, tuple[str, str]]]:
     """Note a host's file system and return a function that tells what differs from it: {path: (before, now)}."""
-    before = {p: state_of(h.root / p) for p in _touched(h)}
+    before = {p: state_of(h.root / p) for p in touched(h)}
 
     def difference() -> dict[str, tuple[str, str]]:
-        paths = _touched(h) | set(before)
+        paths = touched(h) | set(before)
         pairs = {p: (before.get(p) or state_of(h.lab.base / p), state_of(h.root / p)) for p in paths}
         return {p: pair for p, pair in pairs.items() if pair[0] != pair[1]}
 

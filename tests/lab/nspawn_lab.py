@@ -8,7 +8,8 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from fleetctl.lab.nspawn import SUITE, USER, NspawnLab, RealHost, free_network, why_not
+from fleetctl.lab.nspawn import USER, NspawnLab, RealHost, free_network
+from fleetctl.lab.nspawn_needs import SUITE, why_not
 
 __all__ = ["SUITE", "USER", "NspawnLab", "RealHost", "nspawn_lab", "why_not"]
 

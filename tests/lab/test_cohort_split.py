@@ -94,6 +94,17 @@ def test_a_probe_reaches_each_side_of_a_cohort_by_its_own_name(shared: Any) -> N
         assert answered(shared, "", range(3), cell=FIRST, headers=pinned) == {f"first {'c' if arm == 'canary' else 'b'}": 3}
 
 
+@pytest.mark.parametrize("kind", ["haproxy", "envoy"])
+def test_a_cohort_by_cookie_takes_exactly_its_values(kind: str) -> None:
+    part = Cohort(of=CELL, cookie="tier", values=("free", "in.ternal"))
+    with rig(part=part) if kind == "haproxy" else envoy_rig(part=part) as found:
+        weigh(found, 10_000, 0)
+        for cookie in ("tier=free", "a=1; tier=in.ternal; b=2", "tier=free; session=x"):
+            assert answered(found, "", range(6), headers={"cookie": cookie}) == {"first c": 6}, cookie
+        for cookie in ("tier=paid", "xtier=free", "tier=freeloader", "a=tier; free=1", "a=tier=free", "tier=inXternal"):
+            assert answered(found, "", range(6), headers={"cookie": cookie}) == {"rest b": 6}, cookie
+
+
 def test_a_split_that_stays_outlives_a_restart(shared: Any) -> None:
     weigh(shared, 10_000, 0)
     restarted = shared if hasattr(shared, "stop") else shared.process

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.envoy.router import EnvoyRouter, paper_commands, replicas_of
 from fleetctl.adapters.routers.envoy.runtime import RUNTIME_FILE, Admin, read_runtime_file, weight_key
 from fleetctl.adapters.routers.evidence import RouterLogEvidence

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.haproxy.router import replicas_of
 from fleetctl.adapters.routers.haproxy.wire import AdminSocket
 from fleetctl.adapters.routers.prober import CompletionProber

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.haproxy.maps import Standing, read_standing, write_standing
 from fleetctl.adapters.routers.haproxy.wire import AdminSocket
 from fleetctl.adapters.routers.served import last_new_request_ms

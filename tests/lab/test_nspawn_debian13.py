@@ -77,10 +77,11 @@ def test_a_cuda_program_is_hipified_and_linked_for_gfx942_with_debians_own_rocm(
     linked = h.ssh("ldd", f"{folder}/twice").stdout
     assert re.search(r"libamdhip64\.so\.\d+ => /", linked), linked
     ran = h.ssh(f"{folder}/twice")
-    assert (ran.returncode, ran.stdout) == (1, "hipErrorNoDevice\n"), "it runs, and a host without an accelerator says so"
+    assert ran.returncode == 1
+    assert ran.stdout.strip() in {"hipErrorNoDevice", "hipErrorInvalidDevice"}, "it runs, and a host without an accelerator says so"
     assert 'HIP_VISIBLE_DEVICES="0"' in h.ssh("sudo", "cat", "/etc/fleetctl/translation.env").stdout
 
-    broken = SOURCE.replace("x[i] *= 2.0f", 'asm("mov.u32 %0, %%laneid;" : "=r"(n))')  # an instruction of NVIDIA's
+    broken = SOURCE.replace("x[i] *= 2.0f", "x[i] = __nvvm_read_ptx_sreg_laneid()")  # a register of NVIDIA's alone
     (failed,) = bench.run("rocm_node", variables | {"translation_layer_sources": [{"name": "broken", "text": broken}]}, tags=TAGS)
     assert failed.state == "failed", "what cannot be compiled is never linked"
     assert "translation_layer" in failed.detail

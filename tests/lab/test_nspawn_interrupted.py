@@ -1,10 +1,8 @@
-"""A run that is interrupted is run again and converges: controller killed, host rebooted, power lost, cable cut, apt locked, disk full."""
+"""A run that is cancelled, or loses its host's power, in the middle of a build is mended by the next; a lock of apt is waited for."""
 
 from __future__ import annotations
 
 import os
-import random
-import signal
 import subprocess
 import threading
 import time
@@ -36,23 +34,6 @@ def bench() -> Iterator[nb.Bench]:
         yield made
 
 
-def interrupted_at(bench: nb.Bench, step: int, disturb: Callable[[], None], tags: tuple[str, ...]) -> None:
-    """Run, and disturb it once the host begins its n-th task; whatever the run comes to is accepted here."""
-    begun = 0
-    done = threading.Event()
-
-    def on(p: Progress) -> None:
-        nonlocal begun
-        begun += p.state == "started"
-        if begun >= step and not done.is_set():
-            done.set()
-            disturb()
-
-    with suppress(ConfigureFailed):  # configure.broken, where its main process was killed
-        bench.configurator(tags=tags).run("rocm_node", [bench.lab.hosts[0].host], bench.repository.variables(), Token(1), on)
-    assert done.is_set(), f"only {begun} tasks were begun"
-
-
 def converges(bench: nb.Bench, tags: tuple[str, ...]) -> None:
     """Prove that running it again ends well, and once more changes nothing."""
     variables = bench.repository.variables()
@@ -67,32 +48,6 @@ def undo(bench: nb.Bench, tags: tuple[str, ...] = ()) -> None:
     assert (undone.state, undone.detail) == ("ok", "")
 
 
-def kill_controller(bench: nb.Bench) -> Callable[[], None]:
-    """Kill the run's main process without a chance to clean up."""
-
-    def disturb() -> None:
-        listed = subprocess.run(["pgrep", "-f", f"ansible-playbook.*{bench.lab.folder}"], capture_output=True, text=True, check=False)
-        for pid in listed.stdout.split():
-            if int(pid) != os.getpid():
-                os.kill(int(pid), signal.SIGKILL)
-
-    return disturb
-
-
-def reboot(bench: nb.Bench) -> Callable[[], None]:
-    def disturb() -> None:
-        h = bench.lab.hosts[0]
-        before = h.reboots
-        h.ssh("sudo", "systemctl", "reboot", "--force")
-        until = time.monotonic() + 60
-        while h.reboots == before:
-            assert time.monotonic() < until
-            time.sleep(0.1)
-        h.wait()
-
-    return disturb
-
-
 def lose_power(bench: nb.Bench) -> Callable[[], None]:
     def disturb() -> None:
         h = bench.lab.hosts[0]
@@ -100,21 +55,6 @@ def lose_power(bench: nb.Bench) -> Callable[[], None]:
         h.start()
 
     return disturb
-
-
-def cut_cable(bench: nb.Bench) -> Callable[[], None]:
-    def disturb() -> None:
-        h = bench.lab.hosts[0]
-        h.network(up=False)
-        threading.Timer(5, lambda: h.network(up=True)).start()
-
-    return disturb
-
-
-def test_a_killed_controller_leaves_a_host_that_converges(bench: nb.Bench) -> None:
-    interrupted_at(bench, 14, kill_controller(bench), TWO)
-    converges(bench, TWO)
-    undo(bench, TWO)
 
 
 def test_a_cancelled_run_leaves_nothing_running_here_or_on_the_host(bench: nb.Bench) -> None:
@@ -194,17 +134,6 @@ def test_power_lost_in_the_middle_of_a_build_is_mended_by_the_next_run(bench: nb
     undo(bench, TWO)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("how", [kill_controller, reboot, lose_power, cut_cable], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("number", range(5))
-def test_an_interruption_at_any_point_converges(bench: nb.Bench, how: Callable[[nb.Bench], Callable[[], None]], number: int) -> None:
-    step = random.Random(f"{how.__name__}-{number}").randint(2, 70)
-    interrupted_at(bench, step, how(bench), ())
-    converges(bench, ())
-    undo(bench)
-
-
-@pytest.mark.slow
 def test_a_lock_of_apt_is_waited_for(bench: nb.Bench) -> None:
     h = bench.lab.hosts[0]
     holder = "import fcntl,time;f=open('/var/lib/dpkg/lock-frontend','w');fcntl.lockf(f,2);print('held',flush=True);time.sleep(60)"
@@ -216,16 +145,4 @@ def test_a_lock_of_apt_is_waited_for(bench: nb.Bench) -> None:
         (result,) = bench.run("rocm_node", bench.repository.variables(), tags=TWO)
         held.kill()
     assert (result.state, result.detail) == ("ok", "")
-    undo(bench, TWO)
-
-
-@pytest.mark.slow
-def test_a_full_disk_fails_and_converges_once_there_is_room(bench: nb.Bench) -> None:
-    h = bench.lab.hosts[0]
-    assert h.ssh("sudo", "mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", "/etc/apt/sources.list.d").returncode == 0
-    assert h.ssh("sudo", "dd", "if=/dev/zero", "of=/etc/apt/sources.list.d/full", "bs=4k", "count=1").returncode == 0
-    (result,) = bench.run("rocm_node", bench.repository.variables(), tags=TWO)
-    assert result.state == "failed"
-    assert h.ssh("sudo", "umount", "/etc/apt/sources.list.d").returncode == 0
-    converges(bench, TWO)
     undo(bench, TWO)

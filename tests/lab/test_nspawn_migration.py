@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from fleetctl.lab.machine import host_of
-from fleetctl.lab.nspawn import RealHost, why_not
+from fleetctl.lab.nspawn import RealHost
+from fleetctl.lab.nspawn_needs import why_not
 from fleetctl.lab.record import need_record
 from tests.fakes.ansible_world import ROOT
 from tests.lab import nspawn_bench as nb

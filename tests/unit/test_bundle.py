@@ -14,12 +14,15 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetctl.adapters.runbooks import JournalFile, RehearsalFile
 from fleetctl.adapters.store.sqlite import SqliteStore
 from fleetctl.cli.main import cli
 from fleetctl.domain.event import Event
-from fleetctl.domain.ids import PlanId, Sha256
+from fleetctl.domain.ids import CellId, PlanId, Sha256
 from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Approval
+from fleetctl.domain.provision import Drill
+from fleetctl.domain.runbook import JournalLine, Timing
 from fleetctl.errors import FleetctlError
 from fleetctl.usecases.bundle import gather
 from fleetctl.views.redact import Redactor, secret_variables
@@ -37,6 +40,16 @@ PLANTED = {
     "pem": "canaryMIIBOgIBAAJB",
     "signed": "canary-sig-88",
     "prompt": "canary: write my will",
+    "cookie": "canary-cookie-1c1c",
+    "basic": "Y2FuYXJ5OmJhc2lj",
+    "sas": "canarysas%2Fab12",
+    "account": "canaryaccountkey99==",
+    "github": "ghp_canaryCANARYcanary12",
+    "gitlab": "glpat-canaryCANARY123",
+    "slack": "xoxb-canary-11-22-aabb",
+    "api": "canary-api-key-4242",
+    "session": "canary-session-token-9",
+    "client": "canary-client-secret-7",
 }
 SAID = {
     "url": "asked https://ops:{}@router.example/stats",
@@ -49,6 +62,16 @@ SAID = {
     "signed": "GET https://store/x?X-Amz-Signature={}&y=1",
     "variable": "the endpoint answered {} back",
     "file": "prefix{}suffix",
+    "cookie": "sent Cookie: {}",
+    "basic": "Authorization: Basic {}",
+    "sas": "GET https://store/x?sv=1&sig={}&se=2",
+    "account": "AccountName=a;AccountKey={};EndpointSuffix=core",
+    "github": "fatal: bad credentials for {}",
+    "gitlab": "runner with {} is gone",
+    "slack": "webhook refuses {}",
+    "api": "curl -H api-key={} failed",
+    "session": "X-Amz-Security-Token={}&z",
+    "client": "client_secret={} is over",
 }
 
 
@@ -69,7 +92,22 @@ def _workspace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         full = said.format(PLANTED[kind])
         store.append((Event(at=AT, kind="test.event", actor=who, text=full, data={"detail": full, "prompt": PLANTED["prompt"]}),))
         store.put(kind, Approval(plan=PlanId("p1"), plan_digest=Sha256("0" * 64), actor=who, at=AT, note=full))
+        timing = Timing(
+            at=AT, actor=who, cell=CellId("chat-lab"), runbook="errors", fault="errors", detect_s=1.0, decide_s=1.0, zero_s=1.0,
+            verified_s=2.0, by="judge", is_ok=False, detail=full,
+        )  # fmt: skip
+        RehearsalFile(folder / ".fleetctl" / "runbooks").add(timing)
+        line = JournalLine(run="r1", digest="d", at=AT, actor=who, step="look", state="failed", detail=full)
+        JournalFile(folder / ".fleetctl" / "runbooks", CellId("chat-lab"), "errors").append(line)
+        store.put(f"drill-{kind}", Drill(at=AT, actor=who, ms_to_zero=1.0, ok=False, detail=full, cell=CellId("chat-lab")))
     store.close()
+
+
+WHOLE = {
+    "versions", "doctor", "settings", "ways_home", "rehearsals", "runbook_runs", "fleet", "plan", "approvals", "drills", "audit", "events",
+    "rollouts", "looks",
+}  # fmt: skip
+"""What whoever helps needs: what runs here, what is wanted, who said yes, what happened, what was measured, how it was rehearsed."""
 
 
 def test_a_bundle_is_private_and_holds_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +119,11 @@ def test_a_bundle_is_private_and_holds_no_secret(tmp_path: Path, monkeypatch: py
     with tarfile.open(file) as archive:
         texts = {m.name.partition("/")[2]: archive.extractfile(m).read().decode() for m in archive.getmembers()}  # type: ignore[union-attr]
     whole = done.output + "".join(texts.values())
+    assert len(PLANTED) >= 20
     assert [kind for kind, value in PLANTED.items() if value in whole] == []
+    assert {f"{name}.jsonl" for name in WHOLE} | {"manifest.json"} == set(texts)
+    for part in ("rehearsals", "runbook_runs", "drills"):
+        assert texts[f"{part}.jsonl"].count("\n") == len(SAID), part
     assert (tmp_path / ".fleetctl" / "key").read_text().strip() not in whole
     assert texts["events.jsonl"].count('"test.event"') == len(SAID)
     assert "[secret SITE_API_TOKEN]" in texts["events.jsonl"]

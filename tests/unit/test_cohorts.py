@@ -21,7 +21,7 @@ from fleetctl.domain.home import WayHome
 from fleetctl.domain.ids import CellId, PlanId, PoolId, WorkloadId
 from fleetctl.domain.rollout import Rollout
 from fleetctl.domain.workload import AffinityKey, Cohort, Lane
-from fleetctl.errors import UnsafeFallback
+from fleetctl.errors import ConfigInvalid, UnsafeFallback
 from fleetctl.formats.fleet_convert import to_fleet
 from fleetctl.formats.fleet_file import parse_fleet
 from fleetctl.formats.fleet_schema import CellShape, FleetShape
@@ -90,6 +90,8 @@ def test_cohorts_are_looked_for_once_however_many_workloads_there_are() -> None:
         ("values: [free, internal]", 'values: ["free\\" }\\n"]', "is not a cohort's value"),
         ("values: [free, internal]", 'values: ["a b"]', "is not a cohort's value"),
         ("header: X-Tier", 'header: "x tier"', "is not a header's"),
+        ("header: X-Tier, ", "", "name a header or a cookie, one of the two"),
+        ("header: X-Tier", "header: X-Tier, cookie: tier", "name a header or a cookie, one of the two"),
         ("workload: chat-free", "workload: chat", "a cohort is a workload of its own"),
         ("traffic: {requests_per_s: 1,", "after: [chat]\n    traffic: {requests_per_s: 1,", "a cohort goes first"),
     ],
@@ -100,6 +102,40 @@ def test_every_mistake_about_a_cohort_is_named_with_its_line(was: str, now: str,
     found = mistakes(text)
     assert any(said in m for m in found), found
     assert all(m.startswith("f.yaml:") for m in found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "by_header", "by_cookie"),
+    [
+        ("haproxy", "", ""),
+        ("envoy", "", ""),
+        ("alb", "", "(alb) cannot tell a cookie's value: let your gateway set a header"),
+        ("httproute", "", "(httproute) cannot tell a cookie's value: let your gateway set a header"),
+        ("queue", "(queue) gives out jobs, which have no header", "(queue) gives out jobs, which have no cookie"),
+        ("sqs", "(sqs) gives out jobs, which have no header", "(sqs) gives out jobs, which have no cookie"),
+    ],
+)
+def test_what_a_kind_of_router_cannot_tell_is_refused_before_any_plan(kind: str, by_header: str, by_cookie: str) -> None:
+    for key, said in (("header: X-Tier", by_header), ("cookie: tier", by_cookie)):
+        text = TEXT.replace("edge: {kind: haproxy}", f"edge: {{kind: {kind}}}").replace("header: X-Tier", key)
+        about = [m for m in (mistakes(text) if said else may_be_wrong(text)) if "cohort" in m]
+        assert (len(about), all(said in m for m in about)) == (bool(said), True), (key, about)
+
+
+def may_be_wrong(text: str) -> tuple[str, ...]:
+    try:
+        parse_fleet(text, file="f.yaml")
+    except ConfigInvalid as e:
+        return e.details
+    return ()
+
+
+def test_a_cohort_by_cookie_reads_back_and_is_told_in_the_plan() -> None:
+    fleet = parse_fleet(TEXT.replace("header: X-Tier", "cookie: tier"), file="f.yaml")
+    cohort = fleet.cell(CellId("chat-free")).cohort
+    assert cohort == Cohort(of=CellId("chat-lab"), cookie="tier", values=("free", "internal"))
+    assert cohort.key == "cookie tier"
+    assert decode(Fleet, plain(fleet)) == fleet
 
 
 def test_a_cohort_behind_another_router_or_of_another_model_is_refused() -> None:
@@ -224,6 +260,9 @@ def test_envoys_cohort_comes_before_the_cell_whose_requests_it_takes(tmp_path: P
         Cohort(of=CellId("chat"), header="#x", values=("a",)),
         Cohort(of=CellId("chat"), header="$HOME", values=("a",)),
         Cohort(of=CellId("chat"), header="x", values=()),
+        Cohort(of=CellId("chat"), values=("a",)),
+        Cohort(of=CellId("chat"), header="x", cookie="y", values=("a",)),
+        Cohort(of=CellId("chat"), cookie="y=z; a", values=("a",)),
         Cohort(of=CellId("chat"), header="x", values=("a } { always_true",)),
         Cohort(of=CellId("chat"), header="x", values=('a"', "b\n")),
     ],

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
-from fleetctl.adapters.routers import deadline
-from fleetctl.adapters.routers.deadline import MOST_WAITING, Deadline, within
+from fleetctl.adapters import deadline
+from fleetctl.adapters.deadline import MOST_WAITING, Deadline, Patience, within
 
 
 def test_a_call_gives_what_it_came_to_or_what_it_raised() -> None:
@@ -40,3 +41,32 @@ def test_a_call_that_does_not_end_is_left_alone_and_so_many_are_the_last(monkeyp
             break
         except TimeoutError:
             assert time.monotonic() < end, "those that have ended make room"
+
+
+def test_who_does_not_answer_is_waited_for_once_whoever_asks() -> None:
+    gate, asked = threading.Event(), [0]
+
+    def hang() -> None:
+        asked[0] += 1
+        gate.wait(30)
+
+    patience = Patience(0.05, 30.0)
+    try:
+        for _ in range(40):
+            with pytest.raises(TimeoutError):
+                patience.ask(hang)
+        assert asked == [1]
+        other = Patience(30.0, 30.0)
+        assert other.ask(lambda: 7) == 7, "another place is asked all the same"
+        assert within(Deadline(), lambda: 7) == 7, "and so is a router"
+    finally:
+        gate.set()
+    short = Patience(0.05, 0.0)
+    with pytest.raises(TimeoutError):
+        short.ask(lambda: threading.Event().wait(0.5))
+    end = time.monotonic() + 30
+    while True:
+        with suppress(TimeoutError):
+            assert short.ask(lambda: 7) == 7
+            break
+        assert time.monotonic() < end, "after a while it is asked again"

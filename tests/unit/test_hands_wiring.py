@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from fleetctl.adapters.hands import patient
 from fleetctl.cli.commands.doctor import _owners_found
 from fleetctl.cli.commands.migrate import _other_hands
 from fleetctl.domain.fleet import Connection, Fleet
 from fleetctl.domain.ids import PoolId
 from fleetctl.domain.people import Gap
+from fleetctl.domain.provision import Owner
 from fleetctl.domain.rollout import Order
-from fleetctl.errors import ConfigInvalid
 from fleetctl.usecases.holds import KeptHolds
 from fleetctl.wiring.hands import asked, hands_of
 from tests.cases.planning_fleet import lab_fleet
@@ -23,6 +24,7 @@ from tests.contract.test_hands import asg
 from tests.fakes.hands import FakeHands
 from tests.rollouts import CELL, PERSON
 from tests.simulator import SOURCE, Simulation, quick
+from tests.unit.test_fleet_file import SMALL, mistakes
 
 
 def fleet(words: str | None, *, by: str = "existing", clusters: int = 1, settings: dict[str, str] | None = None) -> Fleet:
@@ -53,28 +55,47 @@ def test_the_fleet_file_says_who_is_asked(words: str | None, by: str, said: tupl
         assert hands.of_pool(SOURCE) == (), "nothing else sizes it: no gap"
 
 
+WRONG = [
+    ("azure", 1),
+    ("azure:rg/h100", 1),
+    ("azure:rg/../x", 1),
+    ("aws/eu:h100", 1),
+    ("kubernetes", 1),
+    ("kubernetes:chat", 1),
+    ("kubernetes:a/b", 0),
+    ("kubernetes:a/b", 2),
+    ("kubernetes/c9:a/b", 2),
+    ("no aws", 1),
+    ("gcp:x", 1),
+    ("no\x1b[31m", 1),
+]
+
+
+def test_what_tells_nobody_to_ask_is_a_gap_that_names_its_setting_and_ends_no_ticker(tmp_path: Path) -> None:
+    for words, clusters in WRONG:
+        (gap,) = hands_of(fleet(words, clusters=clusters), tmp_path, lambda _: ()).of_pool(SOURCE)
+        assert isinstance(gap, Gap)
+        assert f"pool.{SOURCE}.owners" in gap.reason, words
+        assert "\x1b" not in gap.reason
+
+
 @pytest.mark.parametrize(
-    ("words", "clusters"),
+    ("setting", "said"),
     [
-        ("azure", 1),
-        ("azure:rg/h100", 1),
-        ("aws/eu:h100", 1),
-        ("kubernetes", 1),
-        ("kubernetes:chat", 1),
-        ("kubernetes:a/b", 0),
-        ("kubernetes:a/b", 2),
-        ("kubernetes/c9:a/b", 2),
-        ("no aws", 1),
-        ("gcp:x", 1),
-        ("no\x1b[31m", 1),
+        ("pool.green.owners: gcp:x", "'gcp:x' tells nobody to ask. Set: aws[:GROUP]"),
+        ("pool.green.owners: azure:rg/h100", "needs settings azure.subscription_id"),
+        ("pool.green.owners: kubernetes:serving/chat", "no one of the 0 clusters among the sources"),
+        ("pool.gren.owners: aws:h100", "there is no pool 'gren' (did you mean 'green'?)"),
+        ("pool.green.owner: aws:h100", "(did you mean 'pool.green.owners'?)"),
+        ("pool.green.notices: 'ftp://{address}/x'", "is no address"),
+        ("pool.green.notices: kubernetes", "names no nodes"),
+        ("pool.gren.notices: aws", "there is no pool 'gren'"),
     ],
 )
-def test_what_tells_nobody_to_ask_is_refused_by_name(words: str, clusters: int, tmp_path: Path) -> None:
-    with pytest.raises(ConfigInvalid) as e:
-        hands_of(fleet(words, clusters=clusters), tmp_path, lambda _: ())
-    assert e.value.code == "config.owners"
-    assert f"pool.{SOURCE}.owners" in e.value.message
-    assert "\x1b" not in e.value.message
+def test_the_fleet_files_check_refuses_it_with_its_line(setting: str, said: str) -> None:
+    (found,) = mistakes(f"{SMALL}settings:\n  {setting}\n")
+    assert found.startswith(f"f.yaml:{len(SMALL.splitlines()) + 2}: settings."), found
+    assert said in found
 
 
 def test_a_pool_of_others_that_names_nobody_is_a_gap_and_doctor_warns(tmp_path: Path) -> None:
@@ -92,7 +113,9 @@ def test_a_state_that_lists_the_group_is_its_owner(tmp_path: Path) -> None:
     hands = hands_of(fleet("no", settings={"owners.terraform": "prod.tfstate"}), tmp_path, lambda _: ())
     assert hands.of_pool(SOURCE) == (), "this pool has no name that a state could list"
     named = hands_of(fleet("kubernetes:serving/h100", settings={"owners.terraform": "prod.tfstate"}), tmp_path, lambda _: ())
-    assert [o.name for o in named._scalers[SOURCE][1].find()] == ["Terraform prod.tfstate (aws_autoscaling_group.g)"]  # type: ignore[union-attr]
+    assert [o.name for o in named._scalers[SOURCE][1].find() if isinstance(o, Owner)] == [
+        "Terraform prod.tfstate (aws_autoscaling_group.g)"
+    ]
 
 
 def test_the_command_names_other_hands_before_it_begins(capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,6 +142,7 @@ def test_a_whole_migration_holds_and_gives_back_a_group_of_an_emulated_aws_thoug
 ) -> None:
     from moto import mock_aws
 
+    monkeypatch.setattr(patient, "LIMIT_S", 60.0)  # the emulated account answers within this process, however busy it is
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "emulated")
     with mock_aws():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.haproxy.config import RouterConfig, render, write_files
 from fleetctl.adapters.routers.haproxy.router import HaproxyRouter, paper_commands
 from fleetctl.adapters.routers.haproxy.wire import AdminSocket

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from itertools import product
@@ -9,10 +11,17 @@ from typing import Any
 
 import pytest
 
-from fleetctl.domain.holds import Pin, pin_id, wanted_minimum
+from fleetctl.adapters.deadline import Patience
+from fleetctl.adapters.hands import JoinedHands
+from fleetctl.adapters.hands.patient import Patient
+from fleetctl.domain.holds import Pin, Standing, pin_id, wanted_minimum
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.people import Gap
+from fleetctl.domain.provision import Owner
 from fleetctl.domain.rollout import Order
+from fleetctl.domain.split import Split
+from fleetctl.errors import InventoryFailed
+from fleetctl.ports.state import Lease
 from fleetctl.usecases.holds import KeptHolds, said_of
 from fleetctl.usecases.migrate import Driver
 from fleetctl.usecases.tick import TickSettings
@@ -115,6 +124,7 @@ def test_a_split_that_stays_gives_it_back_when_it_is_complete(stays: dict[str, A
     s.begin()
     s.run(600, lambda: bool(s.rollout().ended))
     assert (s.rollout().ended, hands.minimum) == ("complete", {"asg": 2})
+    assert s.target.splits[CELL].lease_until - s.clock.now() > timedelta(days=365), "nobody renews it now: no guard takes it home"
 
 
 @pytest.mark.crash
@@ -472,3 +482,167 @@ def test_a_writer_that_lost_its_lease_writes_nothing() -> None:
     holds.pin(SOURCE, 0, Token(2), CELL)
     assert hands.writes == [("asg", 2, 8)]
     assert holds.restore(PoolId("other"), Token(2), CELL) == ()
+
+
+class Hanging:
+    """An owner of a pool whose API, from a moment on, takes a call and never answers it."""
+
+    def __init__(self) -> None:
+        self.of = FakeHands(of={"asg": SOURCE}, minimum={"asg": 2})
+        self.hangs, self.ends, self.asked = False, threading.Event(), 0
+
+    def _answer(self) -> FakeHands:
+        if self.hangs:
+            self.asked += 1
+            self.ends.wait(60)
+        return self.of
+
+    def find(self) -> tuple[Owner | Gap, ...]:
+        return self._answer().of_pool(SOURCE)
+
+    def standing(self, ref: str) -> Standing:
+        return self._answer().standing(SOURCE, ref)
+
+    def set_minimum(self, ref: str, was: int, to: int) -> bool:
+        return self._answer().set_minimum(SOURCE, ref, was, to)
+
+
+@pytest.fixture
+def hanging() -> Iterator[Hanging]:
+    found = Hanging()
+    yield found
+    found.ends.set()
+
+
+def hung_world(scaler: Hanging, cells: int = 5) -> Simulation:
+    s, _ = world(tuple(CellId(f"cell-{n}") for n in range(cells)))
+    s.rate_per_s = 60
+    patient = Patient(scaler, "AWS", Patience(0.1, 3_600.0))
+    s.holds = KeptHolds(JoinedHands({SOURCE: [patient]}, lambda _: (), {}), s.store, s.clock, "a")  # type: ignore[assignment]
+    s.begin()
+    return s
+
+
+def test_an_api_that_hangs_while_cells_move_is_waited_for_once_and_every_cell_goes_on(hanging: Hanging) -> None:
+    s = hung_world(hanging)
+    s.run(60, lambda: all(s.bp(c) > 0 for c in s.cells))
+    assert hanging.of.minimum == {"asg": 8}
+    hanging.hangs = True
+    s.run(31, lambda: all(s.rollout(c).phase == "ramp" for c in s.cells))
+    swept(s)
+    assert [s.rollout(c).hold_reason for c in s.cells] == [""] * 5
+    assert hanging.asked == 1, "one place is waited for once, not once per cell and look"
+    for c in s.cells:
+        s.store.order(c, Order(kind="abort", actor=PERSON, at=s.clock.now()))
+    s.run(30, lambda: all(s.rollout(c).ended for c in s.cells))
+    assert {s.rollout(c).ended for c in s.cells} == {"aborted"}
+    assert hanging.asked == 1
+
+
+def test_cells_whose_owner_hangs_before_they_begin_wait_twenty_seconds_and_then_begin_without_a_hold(hanging: Hanging) -> None:
+    hanging.hangs = True
+    s = hung_world(hanging, 3)
+    began = s.clock.now()
+    s.run(15)
+    assert {s.rollout(c).phase for c in s.cells} == {"preflight"}
+    assert all(not kinds(s, c) for c in s.cells), "nothing is recorded yet"
+    s.run(60, lambda: all(s.bp(c) > 0 for c in s.cells))
+    assert s.clock.now() - began >= timedelta(seconds=20)
+    assert all("hands.gap" in kinds(s, c) for c in s.cells)
+    assert hanging.asked == 1
+
+
+def test_a_sweep_stops_at_an_owner_that_is_slow_and_begins_behind_it_the_next_time() -> None:
+    s, hands = world()
+    hands.silent = True
+    for n in range(4):
+        pin = Pin(pool=PoolId(f"p{n}"), ref="asg", name="x", was=2, to=8, cells=(CELL,), at=s.clock.now(), state="pinned")
+        s.store.put(pin_id(pin.pool, pin.ref), pin)
+    asked: list[PoolId] = []
+
+    def slow(pool: PoolId, ref: str) -> Standing:
+        asked.append(pool)
+        s.clock.advance(timedelta(seconds=3))
+        raise InventoryFailed("hold.silent", "no answer")
+
+    hands.standing = slow  # type: ignore[method-assign]
+    for _ in range(4):
+        s.holds.sweep()
+    assert asked == ["p0", "p1", "p2", "p3"]
+
+
+def finished(weight_bp: int = 10_000, **more: Any) -> tuple[Simulation, FakeHands]:
+    """Return a cell that is complete, at its last weight for good, its source held as the way home."""
+    s, hands = world(**more)
+    if weight_bp < 10_000:
+        phases = tuple(replace(p, weight_bp=min(p.weight_bp, weight_bp)) for p in s.spec.phases)
+        s.spec = replace(s.spec, cap_bp=weight_bp, phases=phases)
+    s.begin()
+    s.holds.pin(SOURCE, 0, Token(1), CELL)
+    forever = s.clock.now() + timedelta(days=36_500)
+    lease = s.store.acquire(CELL, "a", timedelta(seconds=5))
+    assert isinstance(lease, Lease)
+    at_last = replace(s.rollout(), step=len(s.spec.phases) - 1, weight_bp=weight_bp, settled_at=s.clock.now())
+    s.store.record(lease, s.rollout(), replace(at_last, ended="complete", step_done=True), (), timedelta(minutes=5))
+    s.target.splits[CELL] = Split(cell=CELL, target_bp=weight_bp, cap_bp=weight_bp, token=Token(0), lease_until=forever)
+    return s, hands
+
+
+def looked(s: Simulation) -> None:
+    """Let five minutes pass and everybody who is due be looked at."""
+    s.clock.advance(timedelta(minutes=5))
+    for _ in range(6):
+        s.tick_once()
+        s.clock.advance(timedelta(seconds=1))
+
+
+def test_a_finished_cell_whose_weight_somebody_lowers_is_held_names_the_writer_pages_once_and_a_person_brings_it_back() -> None:
+    s, hands = finished()
+    looked(s)
+    assert pages(s) == []
+    hands.last_writer = "kustomize-controller"
+    s.target.splits[CELL] = replace(s.target.splits[CELL], target_bp=4_000)
+    for _ in range(4):
+        looked(s)
+    assert pages(s) == [f"{CELL}: kustomize-controller set 40 % where 100 % was; resume or abort it"]
+    assert (s.rollout().ended, s.rollout().hold_reason, s.bp()) == ("complete", "foreign_write", 4_000), "nobody more is sent by itself"
+    assert [e.text for e in s.store.events(CELL, 0) if e.kind == "rollout.hold"][-1].startswith("kustomize-controller set 40 %")
+    s.store.order(CELL, Order(kind="resume", actor=PERSON, at=s.clock.now()))
+    s.look_now()
+    s.run(200, lambda: s.rollout().ended == "complete" and s.bp() == 10_000)
+    assert (s.rollout().hold_reason, s.bp(), hands.minimum) == ("", 10_000, {"asg": 8})
+    s.target.splits[CELL] = replace(s.target.splits[CELL], target_bp=0)
+    looked(s)
+    assert len(pages(s)) == 2, "after a person's word a new write is a new matter"
+    s.store.order(CELL, Order(kind="fallback", actor=PERSON, at=s.clock.now()))
+    s.look_now()
+    s.run(60, lambda: s.rollout().ended == "fell_back")
+    assert (s.bp(), hands.minimum) == (0, {"asg": 2})
+
+
+def test_a_finished_splits_cap_is_set_back_three_times_at_most() -> None:
+    s, _ = finished(5_000)
+    for _ in range(5):
+        s.target.splits[CELL] = replace(s.target.splits[CELL], target_bp=9_000, cap_bp=9_000)
+        looked(s)
+    assert [a.target_bp for a in s.target.applied] == [5_000] * 3
+    assert len(pages(s)) == 1
+
+
+def test_the_way_home_of_a_finished_cell_is_watched_until_its_pool_is_released() -> None:
+    s, hands = finished(gitops=("Terraform prod.tfstate",))
+    for _ in range(5):
+        hands.minimum["asg"] = 1
+        looked(s)
+    assert len(pages(s)) == 1
+    assert "it belongs to Terraform prod.tfstate) set the minimum of scaler asg to 1, where 8 is held for chat-lab" in pages(s)[0]
+    assert [w for w in hands.writes if w[1:] == (1, 8)] == [("asg", 1, 8)] * 3
+    assert s.rollout().hold_reason == "foreign_write"
+    s.store.order(CELL, Order(kind="resume", actor=PERSON, at=s.clock.now()))
+    s.look_now()
+    hands.minimum["asg"] = 8
+    s.run(200, lambda: s.rollout().ended == "complete")
+    assert released(s) == ["hold.restored"]
+    hands.minimum["asg"] = 0
+    looked(s)
+    assert len(pages(s)) == 1, "released: it is the owner's again"

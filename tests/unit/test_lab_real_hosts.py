@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from fleetctl.errors import LabFailed
-from fleetctl.lab import nspawn
+from fleetctl.lab import nspawn, nspawn_needs
 from fleetctl.lab.bare_hosts import endpoints
 from fleetctl.lab.host import create_host, destroy_host
 from fleetctl.lab.lifecycle import lab_up
@@ -73,3 +75,27 @@ def test_what_is_mounted_below_a_folder_is_found_deepest_first() -> None:
 def test_a_network_of_another_shape_is_none() -> None:
     with pytest.raises(ValueError, match="no lab with real hosts"):
         network_of(Path("/tmp/other"), "10.213.7")
+
+
+@pytest.mark.parametrize("refusing", ["mount", "network namespace", "user namespace"])
+def test_a_machine_that_refuses_root_what_hosts_need_says_so_in_one_line(refusing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(argv: Sequence[str], **_: object) -> subprocess.CompletedProcess[str]:
+        refused = ("--mount" in argv) == (refusing == "mount")
+        return subprocess.CompletedProcess(
+            argv, 1 if refused else 0, "", "unshare: unshare failed: Operation not permitted\n" if refused else ""
+        )
+
+    mapped = "0 1000 1\n" if refusing == "user namespace" else "0 0 4294967295\n"
+    monkeypatch.setattr(subprocess, "run", answer)
+    monkeypatch.setattr(Path, "read_text", lambda self: mapped)
+    why = nspawn_needs.refused.__wrapped__()
+    assert refusing in why
+    assert "\n" not in why
+
+
+def test_without_a_root_and_without_an_archive_real_hosts_are_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETCTL_CACHE", str(tmp_path))
+    monkeypatch.setattr(nspawn_needs, "MIRROR", f"file://{tmp_path}/nothing")
+    assert "needs a Debian root" in nspawn_needs.no_root.__wrapped__()
+    nspawn_needs.root_tar().touch()
+    assert nspawn_needs.no_root.__wrapped__() == ""

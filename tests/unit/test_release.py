@@ -123,7 +123,7 @@ class World:
 
     def drill(self, **changes: object) -> None:
         home = Returned(cell=CELL, ms_to_zero=87.0, was_bp=5000, token=Token(1), source_proven=True)
-        rehearsed([replace(home, **changes)], self.store, self.clock, ADA)  # type: ignore[arg-type]
+        rehearsed([replace(home, **changes)], self.store, self.store, self.clock, ADA)  # type: ignore[arg-type]
 
     def failing(self) -> list[str]:
         return [c.detail for c in self.view().checks if not c.ok]
@@ -193,6 +193,24 @@ def test_going_home_must_have_been_rehearsed(world: Callable[..., World]) -> Non
     assert any("never rehearsed" in text for text in w.failing()), "a cell that was home already proves nothing"
 
 
+def test_a_rehearsal_that_was_edited_or_is_told_of_nowhere_counts_as_none(world: Callable[..., World]) -> None:
+    w = world()
+    w.moved()
+    w.clock.advance(timedelta(days=31))
+    assert any("over 30 days ago" in text for text in w.failing())
+    kept = w.store.get(Drill, CELL)
+    assert kept is not None
+    for forged in (replace(kept, at=w.clock.now()), replace(kept, ms_to_zero=1.0), replace(kept, at=w.clock.now(), detail="again")):
+        w.store.put(CELL, forged)
+        assert any("the audit log tells of no such one" in text for text in w.failing()), forged
+    w.store.put(CELL, kept)
+    w.drill()
+    assert w.failing() == []
+    chain = w.store._chains[CELL]
+    chain[0] = replace(chain[0], text="home in 1 ms")
+    assert any("the audit log of its cell does not hold" in text for text in w.failing())
+
+
 def test_a_second_person_is_needed_and_whoever_asked_is_none(world: Callable[..., World]) -> None:
     w = world()
     w.moved()
@@ -223,7 +241,7 @@ def test_after_all_of_it_the_pool_is_destroyed_and_swept_and_what_was_approved_i
     assert w.held == {OURS, THEIRS}, "the source's minimum is held until then"
     gone = destroy(w.view(), w.fleet, w.ports(), lambda _: None)
     assert w.held == {THEIRS}
-    assert [(e.kind, e.actor.name) for e in w.store.events(CELL, 0)] == [("hold.restored", "ada")]
+    assert [(e.kind, e.actor.name) for e in w.store.events(CELL, 0)] == [("drill.done", "ada"), ("hold.restored", "ada")]
     assert [o.id for o in gone] == ["/disk/loose"]
     assert (w.provisioner.outputs(OURS), set(w.cloud.things)) == ((), {"/vm/theirs"})
     assert {a.actor.name for a in w.permits[0].approvals} == {"ada", "grace"}

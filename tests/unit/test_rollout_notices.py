@@ -289,8 +289,8 @@ def test_a_finished_cell_is_neither_fenced_nor_told_of_without_a_notice() -> Non
     assert (s.target.splits[CELL].token, len(tuple(s.store.events(CELL, 0))), len(s.target.applied)) == (token, heads, applied)
     s.signals.given = None
     s.run(20)
-    s.clock.advance(timedelta(minutes=30))
-    assert s.store.due(1) == (), "nobody tells of it: once in an hour is enough"
+    s.clock.advance(timedelta(minutes=4))
+    assert s.store.due(1) == (), "nobody tells of it: what others write there is looked for once in five minutes"
 
 
 def test_a_person_s_order_for_a_finished_cell_goes_before_a_notice() -> None:

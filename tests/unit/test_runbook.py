@@ -38,7 +38,7 @@ def test_a_run_does_every_step_and_keeps_a_journal(tmp_path: Path) -> None:
     assert states[-1] == (END, "done")
     assert not end.resumed
     assert [e.kind for e in world.store.events(CELL, 0)] == ["runbook.done"]
-    again = walk(bound, ports(world, bound, commands, tmp_path))
+    again = walk(bound, ports(world, bound, Answers(bound), tmp_path))
     assert not again.resumed, "a run that has ended is not resumed"
     assert (tmp_path / "chat-east.full-fallback.jsonl").stat().st_mode & 0o777 == 0o600
 
@@ -60,30 +60,73 @@ def test_after_a_kill_it_goes_on_at_the_step_that_did_not_finish(tmp_path: Path)
 
 
 KILLED = """
-import os, signal, sys
+import json, os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
+from fleetctl.adapters.runbooks import JournalFile
 from fleetctl.usecases.runbook import walk
 from tests.fakes.runbook import Answers, World, ports
-world = World(); bound = world.bound(); commands = Answers(bound)
-def run(words, limit_s, inner=commands.run):
-    ended = inner(words, limit_s)
-    if commands.ran[-1] == "reconcile":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return ended
-commands.run = run
-walk(bound, ports(world, bound, commands, Path(sys.argv[1])))
+
+def child(folder, moment, at):
+    world = World(); bound = world.bound(); commands = Answers(bound); p = ports(world, bound, commands, folder)
+    told = [0]
+    def killed():
+        told[0] += 1
+        if told[0] == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+    append, run = p.journal.append, commands.run
+    def kills_before(line): killed(); append(line)
+    def kills_after(line): append(line); killed()
+    def kills_in(words, limit_s):
+        ended = run(words, limit_s); killed(); return ended
+    if moment == "command":
+        commands.run = kills_in
+    else:
+        p.journal.append = {"before": kills_before, "after": kills_after}[moment]
+    walk(bound, p)
+
+World().bound()  # read once, before the forks
+for moment in ("before", "after", "command"):
+    for at in range(1, 40):
+        folder = Path(sys.argv[1]) / f"{moment}-{at}"
+        folder.mkdir()
+        pid = os.fork()
+        if pid == 0:
+            child(folder, moment, at)
+            os._exit(0)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        world = World(); bound = world.bound(); commands = Answers(bound)
+        before = [(x.step, x.state) for x in JournalFile(folder, world.cell, bound.runbook.id).lines()]
+        commands.passed = {s for s, state in before if state == "done"} if ("end", "done") not in before else set()
+        resumed = walk(bound, ports(world, bound, commands, folder)).resumed if code == -9 else None
+        after = [(x.step, x.state) for x in JournalFile(folder, world.cell, bound.runbook.id).lines()]
+        print(json.dumps([moment, at, code, before, resumed, commands.ran, after]))
+        if code == 0:
+            break
 """
+"""Kills a real process before and after each line of its journal and after each command, and steps on from what it left."""
 
 
-def test_a_process_killed_for_good_leaves_a_journal_that_is_resumed(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(ROOT)], capture_output=True, check=False, timeout=60)
-    assert done.returncode == -9, done.stderr
-    world = World()
-    bound = world.bound()
-    commands = Answers(bound)
-    assert walk(bound, ports(world, bound, commands, tmp_path)).resumed
-    assert commands.ran == ["reconcile", "at-zero", "nothing-moves"]
+def test_killed_at_every_step_boundary_it_goes_on_where_it_was(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(ROOT)], capture_output=True, check=True, timeout=120, text=True)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    book = World().bound().runbook
+    steps = [s.id for s in book.all_steps]
+    killed = [r for r in rows if r[2] == -9]
+    lines = 2 * len(steps)  # begun and done of each; a choice is one line, skipped; the end is one
+    assert {m: sum(1 for r in killed if r[0] == m) for m in ("before", "after", "command")} == {
+        "before": lines, "after": lines, "command": len(steps) - 1,
+    }  # fmt: skip
+    for moment, at, _, before, resumed, ran, after in killed:
+        finished = [s for s, state in before if state in ("done", "skipped")]
+        was_over = END in finished
+        assert resumed == (bool(before) and not was_over), (moment, at)
+        assert not set(ran) & set(finished) or was_over, (moment, at, "a step that was done is not done again")
+        last = dict(after)
+        assert {last[s] for s in steps} <= {"done", "skipped"}, (moment, at)
+        assert after[-1] == [END, "done"]
+        if not was_over:
+            assert [s for s, state in after if state in ("done", "skipped")] == [*steps, END], (moment, at, "each is done once, in order")
 
 
 def test_a_step_that_is_not_as_expected_stops_the_run_and_is_done_again(tmp_path: Path) -> None:

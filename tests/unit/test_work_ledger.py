@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from fleetctl.adapters.routers.evidence import RouterLogEvidence
 from fleetctl.adapters.routers.work.board import Posted, WorkSplit
 from fleetctl.adapters.routers.work.ledger import Job, Ledger, bucket_of
-from fleetctl.adapters.routers.work.sqs import may_take
+from fleetctl.adapters.routers.work.sqs import TAG, TOKEN_TAG, SqsBoard, SqsConsumer, may_take
 from fleetctl.domain.evidence import Arm
 from fleetctl.domain.ids import CellId, PoolId, Token
-from fleetctl.domain.split import Applied, Split
+from fleetctl.domain.split import Applied, Served, Split
 from tests.fakes.clock import FakeClock
 
 CELL = CellId("nightly")
@@ -278,3 +278,51 @@ def test_going_home_finds_its_moment_among_consumers_that_write_all_the_time(tmp
         for one in hogs:
             one.join()
     assert batch.split.read(CELL).target_bp == 0
+
+
+def test_what_came_of_a_job_of_another_queue_counts_once_and_is_evidence(batch: Batch) -> None:
+    began = batch.clock.now()
+    assert batch.ledger.note(CELL, "message-1", "canary", ok=True, taken=began)
+    assert not batch.ledger.note(CELL, "message-1", "baseline", ok=False, taken=began)
+    assert batch.ledger.note(CELL, "message-2", "canary", ok=False, taken=began)
+    assert (batch.ledger.is_known(CELL, "message-1"), batch.ledger.is_known(CELL, "message-3")) == (True, False)
+    assert sorted((row["a"], row["st"]) for row in batch.rows()) == [("canary", 200), ("canary", 500)]
+
+
+class Queue:
+    """An SQS client in memory: gives what is not deleted, again and again, as SQS does with a message whose consumer died."""
+
+    def __init__(self, messages: dict[str, str]) -> None:
+        self.messages, self.tries = messages, 0
+
+    def list_queue_tags(self, **_: object) -> dict[str, object]:
+        return {"Tags": {TAG: "10000/10000:1:9:0", TOKEN_TAG: "1"}}
+
+    def receive_message(self, **_: object) -> dict[str, object]:
+        self.tries += 1
+        given = [
+            {"MessageId": i, "Body": b, "ReceiptHandle": i, "Attributes": {"ApproximateReceiveCount": str(self.tries)}}
+            for i, b in self.messages.items()
+        ]
+        return {"Messages": given[:1]}
+
+    def delete_message(self, *, QueueUrl: str, ReceiptHandle: str) -> None:  # noqa: N803 - AWS's names
+        del self.messages[ReceiptHandle]
+
+    def change_message_visibility(self, **_: object) -> None:
+        return
+
+
+def test_a_message_that_comes_again_after_its_result_is_not_worked_at_and_a_poison_one_counts_once(batch: Batch) -> None:
+    queue = Queue({"a": "1"})
+    board = SqsBoard(queue, {CELL: "http://q"}, lambda *_: Served(baseline=0, canary=0))
+    consumer = SqsConsumer(board, queue, "http://q", CELL, "canary", index=0, of=1, results=batch.ledger, most_tries=3)
+    message = consumer.take()
+    assert message is not None
+    assert batch.ledger.note(CELL, message.id, "canary", ok=True, taken=message.at), "killed before it could delete it"
+    assert consumer.take() is None
+    assert queue.messages == {}
+    queue.messages, queue.tries = {"poison": "2"}, 0
+    assert [consumer.take() is not None for _ in range(5)] == [True, True, True, False, False]
+    assert queue.messages == {}
+    assert sorted((row["a"], row["st"]) for row in batch.rows()) == [("canary", 200), ("canary", 500)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -37,12 +38,10 @@ class JoinedHands:
         found: list[Owner | Gap] = []
         if pool in self._unnamed:
             found.append(Gap(scope=f"pool {pool}", reason=self._unnamed[pool], source="fleet file"))
-        for n, scaler in enumerate(self._scalers.get(pool, ())):
-            try:
-                with _understood(f"pool {pool}"):
-                    found.extend(_numbered(x, n) for x in scaler.find())
-            except FleetctlError as e:
-                found.append(Gap(scope=f"pool {pool}", reason=e.message, source=e.code, code=e.code, mend=e.hint))
+        scalers = self._scalers.get(pool, ())
+        with ThreadPoolExecutor(max_workers=max(1, len(scalers)), thread_name_prefix="hands") as side_by_side:
+            for n, one in enumerate(side_by_side.map(lambda s: _found(pool, s), scalers)):
+                found.extend(_numbered(x, n) for x in one)
         return tuple(found)
 
     def of_route(self, c: CellId) -> tuple[Owner | Gap, ...]:
@@ -86,6 +85,14 @@ class JoinedHands:
             text = f"the fleet file no longer names what sizes pool {pool}, whose minimum is pinned."
             raise InventoryFailed("hold.unnamed", text, hint=f"Put back: settings pool.{pool}.owners")
         return known[int(number)], inner
+
+
+def _found(pool: PoolId, scaler: Scaler) -> tuple[Owner | Gap, ...]:
+    try:
+        with _understood(f"pool {pool}"):
+            return tuple(scaler.find())
+    except FleetctlError as e:
+        return (Gap(scope=f"pool {pool}", reason=e.message, source=e.code, code=e.code, mend=e.hint),)
 
 
 @contextmanager

@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from fleetctl.domain.ids import PoolId
 from fleetctl.domain.people import Signal
 from fleetctl.domain.pool import Host
 from fleetctl.domain.units import Instant
 from fleetctl.errors import ConfigInvalid
+from fleetctl.formats.pool_words import NOTICES_HINT, is_address
 
 WAIT_S = 1.5
 """Longest that all hosts of a pool are waited for."""
@@ -65,9 +65,9 @@ class HostNotices:
         self, sources: Mapping[PoolId, NoticeSource], hosts: Callable[[PoolId], Sequence[Host]], now: Callable[[], Instant]
     ) -> None:
         for pool, source in sources.items():
-            if not _is_address(source.url):
+            if not is_address(source.url):
                 text = f"pool.{pool}.notices: {source.url[:80]!r} is no address."
-                raise ConfigInvalid("config.notices", text, hint="Set: http://{address}:PORT/PATH, aws, kubernetes:LABEL=VALUE, or no")
+                raise ConfigInvalid("config.notices", text, hint=NOTICES_HINT)
         self._sources = dict(sources)
         self._hosts = hosts
         self._now = now
@@ -100,14 +100,6 @@ class HostNotices:
         keep_s = KEEP_SILENT_S if any(s.kind == "notices.silent" for s in found.values()) else KEEP_S
         self._kept[pool] = (time.monotonic() + keep_s, tuple(found.values()))
         return self._kept[pool][1]
-
-
-def _is_address(url: str) -> bool:
-    try:
-        parts = urlsplit(url.replace("{address}", "h"))
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a bracket left open, a port that is none
-        return False
 
 
 def _cloud_name(h: Host) -> str:

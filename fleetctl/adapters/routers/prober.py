@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.route import PIN_HEADER, SERVER_HEADER
 from fleetctl.domain.evidence import Arm
 from fleetctl.domain.fleet import Connection

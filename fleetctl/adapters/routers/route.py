@@ -99,8 +99,8 @@ def problems(route: CellRoute) -> Iterator[str]:
 def _part_problems(cell: CellId, part: Cohort) -> Iterator[str]:
     if not is_id(part.of) or part.of == cell:
         yield f"cell {cell}: {part.of!r} is no other cell whose requests it could take"
-    if not _TOKEN.match(part.header):
-        yield f"cell {cell}: {part.header!r} is not the name of a header"
+    if bool(part.header) == bool(part.cookie) or not _TOKEN.match(part.header or part.cookie):
+        yield f"cell {cell}: {part.header or part.cookie!r} is not the name of one header or cookie"
     if not part.values:
         yield f"cell {cell}: its cohort has no value"
     for value in part.values:

@@ -23,6 +23,7 @@ from fleetctl.errors import LeaseHeld, RunbookFailed
 from fleetctl.ports.runbook import Ended
 
 T = TypeVar("T")
+REHEARSALS = "rehearsals.jsonl"
 MOST_BYTES = 16 << 20
 MOST_OUTPUT = 1 << 20
 GRACE_S = 10.0
@@ -142,11 +143,17 @@ class JournalFile:
             os.close(fd)
 
 
+def read_journals(folder: Path) -> tuple[JournalLine, ...]:
+    """Return the lines of every journal in a folder. Raises RunbookFailed (runbook.journal)."""
+    paths = sorted(p for p in folder.glob("*.jsonl") if p.name != REHEARSALS)
+    return tuple(line for p in paths for line in _Lines(p, JournalLine).read())
+
+
 class RehearsalFile:
     """`Rehearsals` in `rehearsals.jsonl` of a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._lines = _Lines(folder / "rehearsals.jsonl", Timing)
+        self._lines = _Lines(folder / REHEARSALS, Timing)
 
     def add(self, timing: Timing) -> None:
         """Add one."""

@@ -74,6 +74,8 @@ def list_(app: App, cell: str | None, output: str) -> None:
     store = app.wiring.store
     chains = (CellId(cell),) if cell else (None, *store.cells())
     events = sorted((e for c in chains for e in store.events(c, 0)), key=lambda e: e.at)
+    if not events and output != "json":
+        app.out("No event yet.")
     for e in events:
         if output == "json":
             app.line("event", e)

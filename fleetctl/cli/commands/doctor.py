@@ -34,7 +34,8 @@ def command(app: App, file: str, output: str) -> int:
     """Check every need of this workspace: ok, warn or missing, and the command that mends it.
 
     Ends with 1 where something is missing. Looks only: nothing is changed, no cloud is called. The bundle holds versions, settings, fleet,
-    plan, approvals, events, rollouts and looks; secrets are taken out, and what customers wrote is never in it. Read it before you send it.
+    ways home, plan, approvals, events, rollouts, looks, rehearsals and runs of runbooks; secrets are taken out, and what customers wrote
+    is never in it. Read it before you send it.
     """
     from fleetctl.usecases.doctor import diagnose
     from fleetctl.views.doctor import doctor_names, doctor_table

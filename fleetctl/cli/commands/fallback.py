@@ -84,7 +84,7 @@ def _rehearsed(app: App, home: list[object]) -> None:
 
     w = app.wiring
     try:
-        rehearsed(home, w.store, w.clock, w.actor)  # type: ignore[arg-type]
+        rehearsed(home, w.store, w.store, w.clock, w.actor)  # type: ignore[arg-type]
     except FleetctlError:
         return
 

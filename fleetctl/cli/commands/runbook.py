@@ -41,15 +41,16 @@ def list_(app: App, output: str) -> None:
     """Every runbook: what it is for, how severe, when it was rehearsed last."""
     from fleetctl.formats.runbook_file import ORDER, load_runbook
     from fleetctl.views.output import Column, Table
-    from fleetctl.views.runbook import last_text
+    from fleetctl.views.runbook import last_short, list_foot
 
     books = [load_runbook(name) for name in ORDER]
     done = app.wiring.rehearsals.all()
     last = {b.id: next((t for t in reversed(done) if t.runbook == b.id), None) for b in books}
-    rows = tuple((b.id, b.severity, b.title, last_text(last[b.id])) for b in books)
-    titles = (Column(title="RUNBOOK"), Column(title="SEVERITY"), Column(title="FOR"), Column(title="LAST REHEARSAL", wraps=True, shrink=1))
-    value = [{"id": b.id, "severity": b.severity, "title": b.title, "last": last[b.id]} for b in books]
-    app.show(output, "runbooks", value, Table(columns=titles, rows=rows), tuple(f"runbook/{b.id}" for b in books))
+    rows = tuple((b.id, b.severity, b.see, last_short(last[b.id])) for b in books)
+    titles = (Column(title="RUNBOOK"), Column(title="SEV"), Column(title="IF YOU SEE", shrink=1), Column(title="REHEARSED"))
+    value = [{"id": b.id, "severity": b.severity, "title": b.title, "see": b.see, "last": last[b.id]} for b in books]
+    table = Table(columns=titles, rows=rows, foot=("", *list_foot(app.wiring.ways_home.cells())))
+    app.show(output, "runbooks", value, table, tuple(f"runbook/{b.id}" for b in books))
 
 
 @command.command("show")
@@ -104,20 +105,51 @@ def run(app: App, cell: str, name: str, yes: bool, again: bool, confirm: str | N
 
 @command.command("drill")
 @click.argument("cell", type=CELL, metavar="CELL|WORKLOAD")
-@click.argument("name", default="full-fallback")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--game-day", is_flag=True, help="Every runbook with a fault, one after the other; customers are sent back in between.")
+@click.option(
+    "--fault", type=click.Choice(("latency", "tail", "errors", "hang", "crash")), help="Break it so instead of the runbook's own."
+)
+@click.option("--mend", "only_mend", is_flag=True, help="Only take every fault of a rehearsal away, after one that was killed.")
 @click.option("--goal", "goal_s", type=click.FloatRange(1, 3600), default=90.0, show_default=True, help="Seconds from fault to zero.")
 @click.option("--watch", "watch_s", type=click.FloatRange(0, 600), default=60.0, show_default=True, help="Seconds to wait for the judge.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Also write the report as JSON to this new file.")
 @output_option("table", "json")
 @pass_app
-def drill(app: App, cell: str, name: str, goal_s: float, watch_s: float, out: Path | None, output: str) -> None:
-    """Rehearse a runbook in the lab: break the target, wait for the judge, go home by the runbook, and time it all.
+def drill(
+    app: App,
+    cell: str,
+    names: tuple[str, ...],
+    game_day: bool,
+    fault: str | None,
+    only_mend: bool,
+    goal_s: float,
+    watch_s: float,
+    out: Path | None,
+    output: str,
+) -> None:
+    """Rehearse runbooks (full-fallback by default): break it, wait until it is noticed, step through the runbook, and time it all.
 
-    Only in a lab, and only a cell that has traffic on its target. What was measured is what `fleetctl release` asks for.
+    Only in a lab, or for a workload that the fleet file marks (drill), and only a cell that has traffic on its target. What was measured
+    of a way home is what `fleetctl release` asks for.
     """
-    from fleetctl.cli.rehearse import rehearse
+    from fleetctl.cli.rehearse import Asked, place_of, rehearse
+    from fleetctl.errors import RunbookFailed, UsageError
+    from fleetctl.formats.runbook_file import ORDER, load_runbook
 
-    sys.exit(rehearse(app, _bound(app, cell, [name])[0], _run_ports, goal_s=goal_s, watch_s=watch_s, out=out, output=output))
+    if game_day and (names or fault):
+        raise UsageError("usage.bad", "--game-day names the runbooks and faults itself.", hint="See: fleetctl runbook drill --help")
+    if only_mend:
+        (bound,) = _bound(app, cell, ["full-fallback"])
+        place = place_of(app, bound.cell)
+        if why := place.refuses(bound.cell):
+            raise RunbookFailed("runbook.not_a_lab", f"{bound.cell} was not broken on purpose: {why}.", hint="Run: fleetctl lab status")
+        place.mend(bound.cell)
+        app.out(f"cell/{bound.cell} mended")
+        return
+    chosen = [n for n in ORDER if load_runbook(n).fault is not None] if game_day else list(names) or ["full-fallback"]
+    asked = Asked(goal_s=goal_s, watch_s=watch_s, out=out, output=output, fault=fault or "")
+    sys.exit(rehearse(app, cell, chosen, _bound, _run_ports, asked))
 
 
 def _bound(app: App, cell: str, names: list[str]) -> list[Bound]:

@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.alb.wire import Elb
-from fleetctl.adapters.routers.deadline import Deadline
 from fleetctl.adapters.routers.marks import LONGEST_ANSWER_S, Mark, read_mark, read_token, still_open
+from fleetctl.adapters.routers.odd import understood
 from fleetctl.adapters.routers.route import Backends
 from fleetctl.adapters.routers.splits import as_split, checked_cell, epoch_ms, natural, rounded
 from fleetctl.domain.evidence import Cursor
@@ -89,6 +90,7 @@ class AlbRouter:
             switch_ms=max(self._took_ms, default=None), streaming=True, mirror=False, fence="single_writer", served_s=COUNTED_S
         )
 
+    @understood
     def read(self, c: CellId) -> Split:
         """Return what the rule forwards by now; a foreign weight above the cap is shown with the cap raised to it.
 
@@ -98,6 +100,7 @@ class AlbRouter:
         cell = checked_cell(c)
         return _shown(cell, self._standing(cell, Deadline()))
 
+    @understood
     def fence(self, c: CellId, token: Token) -> Split | Stale:
         """Raise the floor to `token` and return what stands; Stale unless token > floor or this very fence was ours.
 
@@ -115,6 +118,7 @@ class AlbRouter:
         self._fencing[cell] = token
         return _shown(cell, self._standing(cell, deadline))
 
+    @understood
     def set(self, s: Split) -> Applied | Stale:
         """Set split, cap and lease, then read back. At 0 the load balancer's stickiness is off too, else it would keep clients there.
 
@@ -182,6 +186,7 @@ class AlbRouter:
         if standing.mark.token > token and standing.bp > 0:
             self._elb.forward(self._arn(cell), self._actions(standing, 0), deadline)
 
+    @understood
     def drain(self, c: CellId, pool: PoolId, token: Token) -> Drained | Stale:
         """Tell whether that side can still hold an open request: 1 until the longest answer has passed since it got its last one, else 0.
 
@@ -197,6 +202,7 @@ class AlbRouter:
         share = standing.bp if self._sources[cell] != pool else FULL_BP - standing.bp
         return still_open(standing.mark, share, self._now(), self._longest_s)
 
+    @understood
     def served(self, c: CellId, since: Cursor) -> Served:
         """Count requests by target group, in whole minutes that began at or after `since.since`: that is how CloudWatch counts.
 

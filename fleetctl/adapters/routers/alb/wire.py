@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fleetctl.adapters.routers.deadline import Deadline, within
+from fleetctl.adapters.deadline import Deadline, within
 from fleetctl.domain.units import Instant
 from fleetctl.errors import TrafficNotApplied
 
@@ -124,7 +124,7 @@ class Elb:
                 raise TrafficNotApplied("traffic.unknown_cell", text, hint="Correct the ARN in the fleet file.") from e
             text = f"router {self._router}: AWS answers {code} ({e.operation_name}): {said}."
             raise TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor") from e
-        except (BotoCoreError, TimeoutError, KeyError, IndexError, ValueError) as e:
+        except (BotoCoreError, TimeoutError, LookupError, TypeError, ValueError, AttributeError) as e:
             text = f"router {self._router}: AWS cannot be asked: {' '.join(str(e).split())[:200].rstrip('.')}."
             raise TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor") from e
 

@@ -8,6 +8,7 @@ holds the source's servers at a lower priority: failover goes from target to sou
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -310,12 +311,15 @@ def _routes(config: EnvoyConfig, route: CellRoute) -> list[dict[str, Any]]:
 
 
 def _part_routes(config: EnvoyConfig, route: CellRoute) -> list[dict[str, Any]]:
-    """Return the routes of a cell again, for requests of another one that go by it: a header of their gateway has one of the values."""
+    """Return the routes of a cell again, for requests of another one that go by it, by a header or cookie."""
     if route.part is None:
         return []
     of = route.part.of
     values = "|".join(value.replace(".", r"\.") for value in route.part.values)  # RE2; the values are plain else
-    wanted = {"name": route.part.header, "string_match": {"safe_regex": {"regex": f"^({values})$"}}}
+    name, regex = route.part.header, f"^({values})$"
+    if route.part.cookie:
+        name, regex = "cookie", f"^(.*; *)?{re.escape(route.part.cookie)}=({values})(;.*)?$"
+    wanted = {"name": name, "string_match": {"safe_regex": {"regex": regex}}}
     found = []
     for own in _routes(replace(config, pin_key=""), replace(route, part=None)):
         match = json.loads(json.dumps(own["match"]).replace(f"/{route.cell}/", f"/{of}/"))

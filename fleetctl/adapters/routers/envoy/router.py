@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.envoy.runtime import (
     RUNTIME_FILE,
     Admin,
@@ -24,6 +24,7 @@ from fleetctl.adapters.routers.envoy.runtime import (
     write_standing,
 )
 from fleetctl.adapters.routers.late import FILE_LIMIT_S, LateWriter
+from fleetctl.adapters.routers.odd import understood
 from fleetctl.adapters.routers.prober import Replica, Replicas
 from fleetctl.adapters.routers.route import Backends, backends_of
 from fleetctl.adapters.routers.served import served_by_log
@@ -73,6 +74,7 @@ class EnvoyRouter:
         self._admin.runtime(Deadline())
         return RouterCapabilities(switch_ms=max(self._took_ms, default=None), streaming=True, mirror=True, fence="single_writer")
 
+    @understood
     def read(self, c: CellId) -> Split:
         """Return what Envoy routes by now; a foreign weight above the cap is shown with the cap raised to it.
 
@@ -82,6 +84,7 @@ class EnvoyRouter:
         cell = checked_cell(c)
         return _shown(cell, self._standing(cell, Deadline()))
 
+    @understood
     def fence(self, c: CellId, token: Token) -> Split | Stale:
         """Raise the floor to `token` and return what stands; Stale unless token > floor or this very fence was ours.
 
@@ -102,6 +105,7 @@ class EnvoyRouter:
         self._fencing[cell] = token
         return _shown(cell, self._standing(cell, deadline))
 
+    @understood
     def set(self, s: Split) -> Applied | Stale:
         """Set split, cap and lease, read back, and keep the runtime file in step.
 
@@ -133,6 +137,7 @@ class EnvoyRouter:
             reported = self._file(cell, wanted, min(2.0, deadline.left_s()))
         return Applied(split=rounded(s), reported=reported)
 
+    @understood
     def drain(self, c: CellId, pool: PoolId, token: Token) -> Drained | Stale:
         """Count requests open on that side of the cell; cuts nothing.
 
@@ -151,6 +156,7 @@ class EnvoyRouter:
         rows = self._admin.hosts((names.baseline, names.canary), deadline)
         return Drained(open_streams=sum(row.open_requests for row in rows if _side(row, names) == side))
 
+    @understood
     def served(self, c: CellId, since: Cursor) -> Served:
         """Count requests started at or after `since.since`, by the server that answered; pinned ones (probes, shadow) count nowhere.
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.deadline import Deadline, within
 from fleetctl.adapters.routers.lock import locked
 from fleetctl.adapters.routers.route import write_private
 from fleetctl.domain.ids import CellId
@@ -167,6 +167,12 @@ class Admin:
             return None
 
     def _ask(self, method: str, path: str, deadline: Deadline) -> tuple[int, bytes]:
+        try:
+            return within(deadline, lambda: self._asked(method, path, deadline))  # a header may trickle for ever
+        except TimeoutError as late:
+            raise self._down(str(late)) from late
+
+    def _asked(self, method: str, path: str, deadline: Deadline) -> tuple[int, bytes]:
         left = deadline.left_s()
         link = http.client.HTTPConnection(self._host, self._port, timeout=max(0.001, left))
         try:
@@ -180,13 +186,17 @@ class Admin:
                 if size > _ANSWER_MAX or deadline.left_s() <= 0:
                     raise TimeoutError("its answer does not end")
                 parts.append(part)
+            if got.length:
+                raise http.client.IncompleteRead(b"", got.length)
             return got.status, b"".join(parts)
         except (OSError, http.client.HTTPException) as failed:
-            why = str(failed)[:120] or type(failed).__name__
-            text = f"router {self._router} does not answer on http://{self._host}:{self._port}: {why}."
-            raise TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor") from failed
+            raise self._down(str(failed)[:120] or type(failed).__name__) from failed
         finally:
             link.close()
+
+    def _down(self, why: str) -> TrafficNotApplied:
+        text = f"router {self._router} does not answer on http://{self._host}:{self._port}: {why}."
+        return TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor")
 
     def _odd(self, what: str) -> TrafficNotApplied:
         text = f"what answers as the admin interface of router {self._router} does not show {what}."

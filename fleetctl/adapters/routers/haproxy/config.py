@@ -238,12 +238,13 @@ def _unknown() -> str:
 
 
 def _cohorts(cells: tuple[CellRoute, ...]) -> str:
-    """Return lines that send requests of one cell by another, by a header of their gateway; the first that fits decides."""
+    """Return lines that send requests of one cell by another, by a header or cookie of their gateway; the first that fits decides."""
     lines = []
     for cell, part in ((route.cell, route.part) for route in cells if route.part is not None):
         for start in range(0, len(part.values), 16):  # a line of HAProxy holds 64 words and 2,048 characters
             values = " ".join(part.values[start : start + 16])
-            here = f"{{ var(txn.c) -m str {part.of} }} {{ req.fhdr({part.header}) -m str {values} }}"
+            key = f"req.fhdr({part.header})" if part.header else f"req.cook({part.cookie})"
+            here = f"{{ var(txn.c) -m str {part.of} }} {{ {key} -m str {values} }}"
             lines.append(f"    http-request set-var(txn.c) str({cell}) if {here}\n")
     return "".join(lines)
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.haproxy.config import CONFIG_FILE, PIN_VARIABLE
 from fleetctl.adapters.routers.haproxy.wire import AdminSocket
 from fleetctl.errors import ConfigInvalid, LabFailed, ToolMissing, TrafficNotApplied

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.haproxy.config import WEIGHT_MAP
 from fleetctl.adapters.routers.haproxy.maps import Standing, read_standing, write_standing
 from fleetctl.adapters.routers.haproxy.wire import AdminSocket
 from fleetctl.adapters.routers.late import FILE_LIMIT_S, LateWriter
+from fleetctl.adapters.routers.odd import understood
 from fleetctl.adapters.routers.prober import Replica, Replicas
 from fleetctl.adapters.routers.route import Backends, backends_of
 from fleetctl.adapters.routers.served import served_by_log
@@ -71,6 +72,7 @@ class HaproxyRouter:
             weight_lease="none" if single else "router",
         )
 
+    @understood
     def read(self, c: CellId) -> Split:
         """Return what HAProxy routes by now; a foreign weight above the cap is shown with the cap raised to it.
 
@@ -79,6 +81,7 @@ class HaproxyRouter:
         """
         return self._read(checked_cell(c), Deadline())
 
+    @understood
     def fence(self, c: CellId, token: Token) -> Split | Stale:
         """Raise the floor to `token` and return what stands; Stale unless token > floor or this very fence was ours.
 
@@ -102,6 +105,7 @@ class HaproxyRouter:
         self._file(answer, FILE_LIMIT_S)
         return answer
 
+    @understood
     def set(self, s: Split) -> Applied | Stale:
         """Set split, cap and lease, compare the token in HAProxy, read back, and keep the start-up files in step.
 
@@ -126,6 +130,7 @@ class HaproxyRouter:
             reported = self._file(s, min(2.0, deadline.left_s()))
         return Applied(split=shown, reported=reported)
 
+    @understood
     def drain(self, c: CellId, pool: PoolId, token: Token) -> Drained | Stale:
         """Count requests open on that side of the cell; cuts nothing.
 
@@ -144,6 +149,7 @@ class HaproxyRouter:
         rows = (*self._socket.servers(names.baseline, deadline), *self._socket.servers(names.canary, deadline))
         return Drained(open_streams=sum(row.sessions for row in rows if row.name.startswith(side)))
 
+    @understood
     def served(self, c: CellId, since: Cursor) -> Served:
         """Count requests started at or after `since.since`, by the server that answered; pinned ones (probes, shadow) count nowhere.
 

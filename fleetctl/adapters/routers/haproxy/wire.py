@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fleetctl.adapters.routers.deadline import Deadline
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.errors import TrafficNotApplied
 
 _COMMAND = re.compile(r"[A-Za-z0-9_./ -]{1,400}\Z")
@@ -54,9 +54,12 @@ class AdminSocket:
                 self._limit(link, deadline)
                 link.connect(str(self.path))
                 link.sendall(command.encode("ascii") + b"\n")
-                return self._all(link, deadline).decode("utf-8", "replace").strip()
+                answer = self._all(link, deadline).decode("utf-8", "replace")
         except OSError as failed:
             raise self._down(failed.strerror or "no answer in time") from failed
+        if not answer.endswith("\n"):  # whatever HAProxy says ends a line: a weight cut in two would be another weight
+            raise self._down("its answer is cut off")
+        return answer.strip()
 
     def servers(self, backend: str, deadline: Deadline) -> tuple[ServerRow, ...]:
         """List the servers of a backend, in the order of the configuration.

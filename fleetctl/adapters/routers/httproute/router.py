@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from fleetctl.adapters.routers.deadline import Deadline, within
+from fleetctl.adapters.deadline import Deadline, within
 from fleetctl.adapters.routers.httproute.wire import Conflict, Routes
 from fleetctl.adapters.routers.marks import LONGEST_ANSWER_S, Mark, read_mark, still_open
+from fleetctl.adapters.routers.odd import understood
 from fleetctl.adapters.routers.route import Backends
 from fleetctl.adapters.routers.splits import as_split, checked_cell, epoch_ms, natural, rounded
 from fleetctl.domain.evidence import Cursor
@@ -86,6 +87,7 @@ class HttpRouteRouter:
         """Tell what this router can do; `switch_ms` is the slowest of the last 20 sets, until the gateway said that it had seen it."""
         return RouterCapabilities(switch_ms=max(self._took_ms, default=None), streaming=True, mirror=False, fence="target")
 
+    @understood
     def read(self, c: CellId) -> Split:
         """Return what the route says by now; a foreign weight above the cap is shown with the cap raised to it.
 
@@ -95,6 +97,7 @@ class HttpRouteRouter:
         cell = checked_cell(c)
         return _shown(cell, self._standing(cell, Deadline()))
 
+    @understood
     def fence(self, c: CellId, token: Token) -> Split | Stale:
         """Raise the floor to `token` and return what stands; Stale unless token > floor or this very fence was ours.
 
@@ -116,6 +119,7 @@ class HttpRouteRouter:
             return done
         return _shown(cell, done)
 
+    @understood
     def set(self, s: Split) -> Applied | Stale:
         """Set split, cap and lease where the token is the floor, then look whether the gateway has seen it.
 
@@ -151,6 +155,7 @@ class HttpRouteRouter:
         self._took_ms.append((time.monotonic() - started) * 1_000)
         return Applied(split=rounded(s), reported=reported)
 
+    @understood
     def drain(self, c: CellId, pool: PoolId, token: Token) -> Drained | Stale:
         """Tell whether that side can still hold an open request: 1 until the longest answer has passed since it got its last one, else 0.
 
@@ -166,6 +171,7 @@ class HttpRouteRouter:
         share = standing.bp if self._sources[cell] != pool else FULL_BP - standing.bp
         return still_open(standing.mark, share, self._now(), LONGEST_ANSWER_S)
 
+    @understood
     def served(self, c: CellId, since: Cursor) -> Served:
         """Count requests since the cursor by who answered, as the counters say that the fleet file names.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fleetctl.adapters.routers.deadline import Deadline, within
+from fleetctl.adapters.deadline import Deadline, within
 from fleetctl.errors import TrafficNotApplied
 
 GROUP, VERSION, PLURAL = "gateway.networking.k8s.io", "v1", "httproutes"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from fleetctl.adapters.routers.marks import Mark
+from fleetctl.adapters.routers.odd import understood
 from fleetctl.adapters.routers.splits import as_split, checked_cell, epoch_ms, natural, rounded
 from fleetctl.domain.evidence import Cursor
 from fleetctl.domain.ids import CellId, PoolId, Token
@@ -77,11 +78,13 @@ class WorkSplit:
         """Tell what this split can do; `switch_ms` is the slowest of the last 20 sets, from the order to the read-back."""
         return RouterCapabilities(switch_ms=max(self._took_ms, default=None), streaming=False, mirror=False, fence=self._board.compares)
 
+    @understood
     def read(self, c: CellId) -> Split:
         """Return what consumers go by. Raises TrafficNotApplied (traffic.router_down, traffic.unknown_cell)."""
         cell = checked_cell(c)
         return _shown(cell, self._board.read(cell))
 
+    @understood
     def fence(self, c: CellId, token: Token) -> Split | Stale:
         """Raise the floor to `token` and return what stands; Stale unless token > floor or this very fence was ours.
 
@@ -100,6 +103,7 @@ class WorkSplit:
         self._fencing[cell] = token
         return _shown(cell, self._board.read(cell))
 
+    @understood
     def set(self, s: Split) -> Applied | Stale:
         """Post share, cap and lease where the token is the floor, then read back.
 
@@ -124,6 +128,7 @@ class WorkSplit:
         self._took_ms.append((time.monotonic() - started) * 1_000)
         return Applied(split=rounded(s))
 
+    @understood
     def drain(self, c: CellId, pool: PoolId, token: Token) -> Drained | Stale:
         """Count the jobs that side is working at; stops none.
 
@@ -138,6 +143,7 @@ class WorkSplit:
             raise TrafficNotApplied("traffic.unknown_pool", f"queue {self.name} was not told the source pool of cell {cell}.")
         return Drained(open_streams=self._board.open_jobs(cell, on_target=self._sources[cell] != pool))
 
+    @understood
     def served(self, c: CellId, since: Cursor) -> Served:
         """Count jobs begun since the cursor, by the side that took them. Raises TrafficNotApplied."""
         cell = checked_cell(c)

@@ -40,7 +40,8 @@ CREATE TABLE IF NOT EXISTS jobs (id TEXT NOT NULL, cell TEXT NOT NULL, bucket IN
   arm TEXT NOT NULL DEFAULT '', worker TEXT NOT NULL DEFAULT '', taken_ms INTEGER NOT NULL DEFAULT 0, until_ms INTEGER NOT NULL DEFAULT 0,
   tries INTEGER NOT NULL DEFAULT 0, ended_ms INTEGER NOT NULL DEFAULT 0, ok INTEGER NOT NULL DEFAULT 0, told INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (cell, id));
-CREATE INDEX IF NOT EXISTS jobs_waiting ON jobs (cell, state, bucket);
+CREATE INDEX IF NOT EXISTS jobs_in_order ON jobs (cell, state);
+CREATE INDEX IF NOT EXISTS jobs_untold ON jobs (state) WHERE told = 0;
 CREATE TABLE IF NOT EXISTS lost (cell TEXT NOT NULL, id TEXT NOT NULL, arm TEXT NOT NULL, taken_ms INTEGER NOT NULL,
   until_ms INTEGER NOT NULL, told INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (cell, id, arm));
 CREATE TABLE IF NOT EXISTS takes (cell TEXT NOT NULL, arm TEXT NOT NULL, at_ms INTEGER NOT NULL);
@@ -165,15 +166,14 @@ class Ledger:
             TrafficNotApplied: traffic.router_down where the file cannot be read in time.
         """
         now = _ms(self._now())
-        side = "bucket < (SELECT bp FROM splits WHERE cell = :cell)"
-        if arm == "baseline":
-            side = f"NOT ({side})"
+        side = "bucket < ?" if arm == "canary" else "bucket >= ?"
         with self._open() as db:
             self._free(db, c, now)
-            row = db.execute(
-                f"SELECT id, body, tries FROM jobs WHERE cell = :cell AND state = 'waiting' AND {side} ORDER BY rowid LIMIT 1",  # noqa: S608
-                {"cell": c},
-            ).fetchone()
+            bp = (db.execute("SELECT bp FROM splits WHERE cell = ?", (c,)).fetchone() or (0,))[0]
+            bp = bp if isinstance(bp, int) else 0
+            is_closed = bp == (0 if arm == "canary" else FULL_BP)  # a side without a share looks at no job
+            wanted = f"SELECT id, body, tries FROM jobs WHERE cell = ? AND state = 'waiting' AND {side} ORDER BY rowid LIMIT 1"  # noqa: S608
+            row = None if is_closed else db.execute(wanted, (c, bp)).fetchone()
             if row is None:
                 return None
             until = now + self._hold_ms
@@ -199,6 +199,25 @@ class Ledger:
         if counted:
             self._tell_if_possible()
         return counted
+
+    def note(self, c: CellId, id_: str, arm: Arm, *, ok: bool, taken: Instant) -> bool:
+        """Take what came of a job of another queue; False where that is known already: then it does not count again."""
+        row = (id_, c, bucket_of(id_), arm, _ms(taken), _ms(self._now()), int(ok))
+        with self._open() as db:
+            done = db.execute(
+                "INSERT OR IGNORE INTO jobs (id, cell, bucket, body, state, arm, taken_ms, ended_ms, ok)"
+                " VALUES (?, ?, ?, x'', 'ended', ?, ?, ?, ?)",
+                row,
+            )
+            counted = done.rowcount == 1
+        if counted:
+            self._tell_if_possible()
+        return counted
+
+    def is_known(self, c: CellId, id_: str) -> bool:
+        """Tell whether it is known what came of a job. Raises TrafficNotApplied (traffic.router_down)."""
+        with self._open() as db:
+            return db.execute("SELECT 1 FROM jobs WHERE cell = ? AND id = ? AND state = 'ended'", (c, id_)).fetchone() is not None
 
     def counts(self, c: CellId) -> dict[str, int]:
         """Return how many jobs wait, are taken, have ended well or badly, and are dead."""

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from fleetctl.adapters.routers.marks import read_mark, read_token
 from fleetctl.adapters.routers.work.board import Posted
+from fleetctl.adapters.routers.work.ledger import Ledger
 from fleetctl.domain.evidence import Arm
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.split import Served
@@ -98,6 +100,7 @@ class Message:
     body: str
     receipt: str
     tries: int
+    at: Instant
 
 
 class SqsConsumer:
@@ -105,9 +108,24 @@ class SqsConsumer:
 
     Args:
         board: the split; client, url: of the queue; index: of this consumer from 0; of: consumers of its side.
+        results: what came of each message, shared by all consumers: SQS gives a message again whose consumer died, so a result counts once
+            by the message's id, and one that was tried `most_tries` times in vain counts once as a failure. None: you keep results.
     """
 
-    def __init__(self, board: SqsBoard, client: Any, url: str, cell: CellId, arm: Arm, *, index: int, of: int) -> None:
+    def __init__(
+        self,
+        board: SqsBoard,
+        client: Any,
+        url: str,
+        cell: CellId,
+        arm: Arm,
+        *,
+        index: int,
+        of: int,
+        results: Ledger | None = None,
+        most_tries: int = 3,
+    ) -> None:
+        self._results, self._most_tries = results, most_tries
         self._board, self._client, self._url = board, client, url
         self._cell, self._arm, self._index, self._of = cell, arm, index, of
         self._posted, self._looked = Posted(), -LOOK_S
@@ -129,6 +147,10 @@ class SqsConsumer:
         if not found:
             return None
         one = found[0]
+        tries = int(one.get("Attributes", {}).get("ApproximateReceiveCount", 1))
+        message = Message(id=one["MessageId"], body=one["Body"], receipt=one["ReceiptHandle"], tries=tries, at=datetime.now(UTC))
+        if self._is_over(message):
+            return None
         is_open = False
         try:
             is_open = self.is_open()
@@ -136,13 +158,26 @@ class SqsConsumer:
             if not is_open:
                 with _translated(self._url):
                     self._client.change_message_visibility(QueueUrl=self._url, ReceiptHandle=one["ReceiptHandle"], VisibilityTimeout=0)
-        if not is_open:
-            return None
-        tries = int(one.get("Attributes", {}).get("ApproximateReceiveCount", 1))
-        return Message(id=one["MessageId"], body=one["Body"], receipt=one["ReceiptHandle"], tries=tries)
+        return message if is_open else None
 
-    def done(self, message: Message) -> None:
-        """Delete a message whose result is kept. Raises TrafficNotApplied."""
+    def done(self, message: Message, *, ok: bool = True) -> bool:
+        """Keep the result, then delete the message; False where its result was known already. Raises TrafficNotApplied."""
+        counted = self._results is None or self._results.note(self._cell, message.id, self._arm, ok=ok, taken=message.at)
+        self._delete(message)
+        return counted
+
+    def _is_over(self, message: Message) -> bool:
+        """Delete what is known already (its consumer died before it could), or was tried too often."""
+        if self._results is None:
+            return False
+        if not self._results.is_known(self._cell, message.id):
+            if message.tries <= self._most_tries:
+                return False
+            self._results.note(self._cell, message.id, self._arm, ok=False, taken=message.at)
+        self._delete(message)
+        return True
+
+    def _delete(self, message: Message) -> None:
         with _translated(self._url):
             self._client.delete_message(QueueUrl=self._url, ReceiptHandle=message.receipt)
 
@@ -153,6 +188,6 @@ def _translated(url: str) -> Iterator[None]:
 
     try:
         yield
-    except (BotoCoreError, ClientError, KeyError, ValueError) as e:
+    except (BotoCoreError, ClientError, LookupError, TypeError, ValueError, AttributeError) as e:
         text = f"the queue {url} cannot be asked: {' '.join(str(e).split())[:200].rstrip('.')}."
         raise TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor") from e

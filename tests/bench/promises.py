@@ -1,0 +1,222 @@
+"""How many cases of each promise are tried, and how many break it: rules alone, no router, no network. Run by `make bench-promises`.
+
+The last line is one JSON object. Exit 1 where a case breaks its promise. Every refusal is the program's own; only the cases are made here.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import combinations, product
+from pathlib import Path
+from typing import get_args
+
+from fleetctl.adapters.store.sqlite import SqliteStore
+from fleetctl.domain.canonical import canonical, decode, digest
+from fleetctl.domain.event import Event, broken_link
+from fleetctl.domain.evidence import Arm, SignalState, VerdictKind
+from fleetctl.domain.fleet import FreezeWindow, Phase
+from fleetctl.domain.ids import PlanId
+from fleetctl.domain.people import Actor
+from fleetctl.domain.plan import Approval, Plan
+from fleetctl.domain.provision import Drill
+from fleetctl.domain.rollout import Ended, Order, Rollout, SetSplit
+from fleetctl.errors import StoreUnavailable
+from fleetctl.formats.fleet_file import parse_fleet
+from fleetctl.planning.release_gate import release_checks
+from fleetctl.ports.state import Lease
+from fleetctl.rollout.decide import BROKEN_STATES, decide
+from fleetctl.usecases.proof import given
+from fleetctl.usecases.tick import open_window
+from tests.cases.planning_fleet import plan_of
+from tests.fakes.clock import FakeClock
+from tests.fakes.store import MemoryStore
+from tests.rollouts import CELL, PERSON, T0, evidence, rollout, seeing, verdict
+from tests.unit.test_fleet_file import SMALL
+
+LATE = T0 + timedelta(minutes=5)
+WEIGHTED: tuple[Phase, ...] = ("canary", "ramp", "full", "soak")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """Cases tried and those that broke the promise."""
+
+    cases: int
+    broken: int
+
+
+def at(phase: Phase, **changes: object) -> Rollout:
+    """Return a rollout settled in a phase, 5 minutes ago."""
+    r = rollout()
+    step = next(i for i, p in enumerate(r.spec.phases) if p.phase == phase)
+    kept = {"step": step, "weight_bp": r.spec.phases[step].weight_bp, "settled_at": T0, "deadline": T0 + timedelta(hours=1)}
+    return replace(r, **(kept | changes))  # type: ignore[arg-type]
+
+
+def release_gate() -> Tried:
+    """P6: a source is given back only with soak over, 100 % shown and a green rehearsal under 30 days old."""
+    fleet = parse_fleet(SMALL, file="f.yaml")
+    cell, pool = fleet.cells[0].id, fleet.cells[0].source
+    green = Drill(at=T0, actor=PERSON, ms_to_zero=9.0, ok=True, cell=cell)
+    drills = (None, replace(green, ok=False), replace(green, at=T0 - timedelta(days=31)), green)
+    cases = broken = 0
+    for ended, shown, drill in product(get_args(Ended), (None, 0, 9_500, 9_999, 10_000), drills):
+        r = rollout()
+        r = replace(r, cell=cell, ended=ended, spec=replace(r.spec, source=pool))
+        checks = release_checks(pool, fleet, {cell: r}, {cell: shown}, {} if drill is None else {cell: drill}, T0)
+        cases += 1
+        broken += all(c.ok for c in checks) != (ended == "complete" and shown == 10_000 and drill is green)
+    return Tried(cases=cases, broken=broken)
+
+
+def lost_evidence() -> Tried:
+    """P7: whatever is wrong with the evidence of either arm, whatever the verdict says: no weight rises without a PASS of whole series."""
+    cases = broken = 0
+    for phase, base, canary, kind in product(WEIGHTED, get_args(SignalState), get_args(SignalState), get_args(VerdictKind)):
+        if kind == "PASS" and not {base, canary} & BROKEN_STATES:
+            continue
+        r = at(phase)
+        states: dict[Arm, SignalState] = {"baseline": base, "canary": canary}
+        n = r.weight_bp // 10
+        seen = replace(evidence(LATE, baseline=1000 - n, canary=n), state=states, served_bp=r.weight_bp)
+        d = decide(r, seeing(LATE, r.weight_bp, (verdict(kind, "errors", LATE), verdict(kind, "latency", LATE)), seen), LATE)
+        cases += 1
+        broken += d.next.step > r.step or any(e.target_bp > r.weight_bp for e in d.effects if isinstance(e, SetSplit))
+    return Tried(cases=cases, broken=broken)
+
+
+def one_writer(writers: int = 4, times: int = 25) -> Tried:
+    """P8: threads race for one cell's lease in a real SQLite file; two never hold it at once, and no token comes twice."""
+    held: list[int] = []
+    inside, broken, lock, pause = [0], [0], threading.Lock(), threading.Event()
+
+    def race(path: Path, name: str) -> None:
+        store, mine = SqliteStore(path), 0
+        while mine < times:
+            try:
+                lease = store.acquire(CELL, name, timedelta(seconds=30))
+            except StoreUnavailable:
+                continue  # too many at the file at once: nobody got anything
+            if not isinstance(lease, Lease):
+                pause.wait(0.002)
+                continue
+            with lock:
+                inside[0] += 1
+                broken[0] += inside[0] > 1
+                held.append(lease.token)
+            mine += 1
+            with lock:
+                inside[0] -= 1
+            store.release(lease)
+        store.close()
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "store.db"
+        SqliteStore(path).close()
+        threads = [threading.Thread(target=race, args=(path, f"w{i}")) for i in range(writers)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    return Tried(cases=len(held), broken=broken[0] + len(held) - len(set(held)))
+
+
+def freeze_windows() -> Tried:
+    """P10: at every hour of a fortnight around a window, in six zones, it binds what advances, and no way home."""
+    cases = broken = 0
+    for zone, hour in product((-11, -5, 0, 2, 5.75, 13), range(336)):
+        start = (T0 + timedelta(hours=zone)).replace(tzinfo=T0.tzinfo) - timedelta(hours=zone)
+        window = FreezeWindow(name="w", start=start + timedelta(days=4), end=start + timedelta(days=9))
+        now = T0 + timedelta(hours=hour)
+        r = replace(at("ramp"), settled_at=now - timedelta(minutes=5), deadline=now + timedelta(hours=1))
+        seen = replace(evidence(now, baseline=500, canary=500), served_bp=5_000)
+        more = {"window": open_window((window,), now)}
+        on = decide(r, seeing(now, 5_000, (verdict("PASS", "errors", now), verdict("PASS", "latency", now)), seen, **more), now)
+        failed = decide(r, seeing(now, 5_000, (verdict("FAIL", "errors", now),), seen, **more), now)
+        ordered = decide(replace(r, orders=(Order(kind="abort", actor=PERSON, at=now),)), seeing(now, 5_000, (), seen, **more), now)
+        frozen = window.start <= now < window.end
+        cases += 3
+        broken += (on.next.step > r.step) == frozen
+        broken += sum(d.next.direction != "home" for d in (failed, ordered))
+    return Tried(cases=cases, broken=broken)
+
+
+def approved_plan() -> Tried:
+    """P12: a plan with any one byte flipped is no value of a plan any more, or another one, of another digest than was approved."""
+    plan = plan_of(parse_fleet(SMALL, file="f.yaml"))
+    whole, mark = canonical(plan), digest(plan)
+    broken = 0
+    for i in range(len(whole)):
+        flipped = whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :]
+        try:
+            read = decode(Plan, flipped)
+            broken += read != plan and digest(read) == mark  # a flip in a name that no value has, such as a tag's, changes no plan
+        except (ValueError, TypeError, KeyError, AttributeError):
+            continue
+    return Tried(cases=len(whole), broken=broken)
+
+
+def audit_chain(events: int = 60) -> Tried:
+    """P13: every event edited, every one but the last deleted, every two neighbours exchanged; each is found."""
+    store = MemoryStore(FakeClock().now)
+    rows = (Event(at=T0, kind="traffic.set", actor=PERSON, text=f"step {i}", cell=CELL, data={"to_bp": i}) for i in range(events))
+    store.append(tuple(rows))
+    chain = tuple(store.events(CELL, 0))
+    made = [(*chain[:i], replace(e, text=e.text + "!"), *chain[i + 1 :]) for i, e in enumerate(chain)]
+    made += [(*chain[:i], replace(e, actor=Actor(kind="person", name="eve")), *chain[i + 1 :]) for i, e in enumerate(chain)]
+    made += [(*chain[:i], *chain[i + 1 :]) for i in range(len(chain) - 1)]
+    made += [(*chain[:i], chain[i + 1], chain[i], *chain[i + 2 :]) for i in range(len(chain) - 1)]
+    whole = broken_link(chain) is not None
+    return Tried(cases=len(made), broken=whole + sum(broken_link(c) is None for c in made))
+
+
+def second_person() -> Tried:
+    """P14: of every set of people who said yes, under every policy, the author never counts; an order home asks nobody."""
+    policy = parse_fleet(SMALL, file="f.yaml").policy
+    people = ("author", "ada", "grace", "bob")
+    sets = [s for n in range(len(people) + 1) for s in combinations(people, n)]
+    cases = broken = 0
+    for needed, said in product(range(4), sets):
+        store = MemoryStore(FakeClock().now)
+        for name in said:
+            yes = Approval(plan=PlanId("p1"), plan_digest=digest("plan"), actor=Actor(kind="person", name=name), at=T0)
+            store.put(f"p1-{name}", yes)
+        found = given("p1", digest("plan"), replace(policy, approvals=needed), store, None, author="author")
+        cases += 1
+        broken += (found.missing == 0) != (len({*said} - {"author"}) >= needed)
+    for phase, kind in product(WEIGHTED, ("abort", "fallback")):
+        r = at(phase, orders=(Order(kind=kind, actor=PERSON, at=LATE),), approvals=())  # type: ignore[arg-type]
+        cases += 1
+        broken += decide(r, seeing(LATE, r.weight_bp, (), evidence(LATE)), LATE).next.direction != "home"
+    return Tried(cases=cases, broken=broken)
+
+
+ROWS: Mapping[str, Callable[[], Tried]] = {
+    "P6": release_gate,
+    "P7": lost_evidence,
+    "P8": one_writer,
+    "P10": freeze_windows,
+    "P12": approved_plan,
+    "P13": audit_chain,
+    "P14": second_person,
+}
+
+
+def main() -> int:
+    """Try every case and print the counts."""
+    found = {name: row() for name, row in ROWS.items()}
+    for name, tried in found.items():
+        what = (ROWS[name].__doc__ or "").partition(": ")[2]
+        print(f"{name:<4} {tried.cases:>6,} cases, {tried.broken} broken: {what}")
+    print(json.dumps({name: {"cases": t.cases, "broken": t.broken} for name, t in found.items()}))
+    return 1 if any(t.broken for t in found.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,349 @@
+"""A router that answers half, or something else than it should: a clear error, the split unchanged, and what stands is read back.
+
+Doubles of each router's own protocol give every cut of an answer, and answers in which any one value is another than it should be.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from copy import deepcopy
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fleetctl.adapters.deadline import Deadline
+from fleetctl.adapters.routers.alb.router import TAG, TOKEN_TAG, AlbRouter
+from fleetctl.adapters.routers.alb.wire import Elb
+from fleetctl.adapters.routers.envoy.router import EnvoyRouter
+from fleetctl.adapters.routers.haproxy.router import HaproxyRouter
+from fleetctl.adapters.routers.httproute.router import MARK, HttpRouteRouter
+from fleetctl.adapters.routers.httproute.wire import Routes
+from fleetctl.adapters.routers.work import sqs
+from fleetctl.adapters.routers.work.board import WorkSplit
+from fleetctl.adapters.routers.work.ledger import Ledger
+from fleetctl.adapters.routers.work.sqs import SqsBoard
+from fleetctl.domain.evidence import Cursor
+from fleetctl.domain.fleet import Connection
+from fleetctl.domain.ids import CellId, PoolId, Token
+from fleetctl.domain.split import Applied, Served, Split
+from fleetctl.errors import TrafficNotApplied
+from fleetctl.ports.traffic import Router
+
+CELL = CellId("chat")
+SOURCES = {CELL: PoolId("nvidia")}
+LEASE_MS = 4_000_000_000_000
+LEASE = datetime.fromtimestamp(LEASE_MS / 1_000, UTC)
+STANDS = Split(cell=CELL, target_bp=1_000, cap_bp=10_000, token=Token(5), lease_until=LEASE)
+ODD: tuple[Any, ...] = (None, "x", -1, ["x"], {}, 1e308)
+
+
+def odd_answers(whole: Any) -> Iterator[Any]:
+    """Yield copies of a JSON value in which one node, at any depth, is something else or is gone."""
+
+    def paths(value: Any, here: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+        yield here
+        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for key, inner in items:
+            yield from paths(inner, (*here, key))
+
+    for path in paths(whole, ()):
+        for odd in (*ODD, KeyError):
+            made = deepcopy(whole)
+            if not path:
+                if odd is not KeyError:
+                    yield odd
+                continue
+            at = made
+            for key in path[:-1]:
+                at = at[key]
+            if odd is KeyError:
+                del at[path[-1]]
+            else:
+                at[path[-1]] = odd
+            yield made
+
+
+def check(router: Router, written: Callable[[], int]) -> None:
+    """Every call gives an answer or the router's own error; what could not be read as it stands was not written over."""
+    before = written()
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: router.read(CELL),
+        lambda: router.drain(CELL, PoolId("mi300x"), Token(5)),
+        lambda: router.served(CELL, Cursor(position="", since=datetime.now(UTC) - timedelta(minutes=5))),
+    )
+    for call in calls:
+        with suppress(TrafficNotApplied):
+            call()
+    assert written() == before, "reading writes nothing"
+    standing = read(router)
+    if isinstance(standing, str):
+        assert standing in ("traffic.not_shown", "traffic.router_down", "traffic.unknown_cell")
+        with pytest.raises(TrafficNotApplied):
+            router.set(Split(cell=CELL, target_bp=5_000, cap_bp=10_000, token=Token(5), lease_until=LEASE))
+        assert written() == before, "what cannot be read is not written over"
+
+
+def read(router: Router) -> Split | str:
+    """Return what the router shows, or the code of its error."""
+    try:
+        return router.read(CELL)
+    except TrafficNotApplied as e:
+        return e.code
+
+
+class Custom:
+    """A Kubernetes client whose reads give what they are told."""
+
+    def __init__(self) -> None:
+        self.data: bytes = b""
+        self.writes = 0
+
+    def get_namespaced_custom_object(self, *_: Any, **__: Any) -> Any:
+        return SimpleNamespace(data=self.data)
+
+    def replace_namespaced_custom_object(self, *_: Any, **__: Any) -> None:
+        self.writes += 1
+
+
+def test_an_httproute_of_any_other_shape_and_every_cut_of_it() -> None:
+    pytest.importorskip("kubernetes", reason="the client for Kubernetes is not installed: pip install 'fleetctl[kubernetes]'")
+    refs = [{"name": "chat-baseline", "weight": 9_000}, {"name": "chat-canary", "weight": 1_000}]
+    condition = {"type": "Accepted", "status": "True", "observedGeneration": 1}
+    whole = {
+        "metadata": {"annotations": {MARK: f"10000:5:{LEASE_MS}:1"}, "generation": 1},
+        "spec": {"rules": [{"backendRefs": refs}]},
+        "status": {"parents": [{"parentRef": {"name": "edge"}, "conditions": [condition]}]},
+    }
+    custom = Custom()
+    connection = Connection(name="edge", kind="httproute", settings={f"route.{CELL}": "serving/chat"})
+    served = Served(baseline=0, canary=0)
+    router = HttpRouteRouter(connection, routes=Routes(custom, "edge"), sources=SOURCES, seen_s=0.0, count=lambda *_: served)
+    custom.data = json.dumps(whole).encode()
+    assert router.read(CELL) == STANDS
+    for odd in odd_answers(whole):
+        custom.data = json.dumps(odd).encode()
+        check(router, lambda: custom.writes)
+    for n in range(0, len(full := json.dumps(whole).encode()), 7):
+        custom.data = full[:n]
+        with pytest.raises(TrafficNotApplied):
+            router.read(CELL)
+
+
+class Aws:
+    """A client of elbv2, CloudWatch and SQS whose reads give what they are told."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self.answers = answers
+        self.writes = 0
+
+    def __getattr__(self, name: str) -> Any:
+        def call(**_: Any) -> Any:
+            if name.startswith(("modify", "add_tags", "tag_queue")):
+                self.writes += 1
+                return {}
+            return self.answers[name]
+
+        return call
+
+
+def test_an_albs_answers_of_any_other_shape() -> None:
+    arn = "arn:aws:elasticloadbalancing:us-east-1:1:listener-rule/app/edge/1/2/3"
+    groups = [{"TargetGroupArn": f"arn:x:targetgroup/chat-{arm}/1", "Weight": w} for arm, w in (("baseline", 900), ("canary", 100))]
+    marks = [{"Key": TAG, "Value": f"10000:5:{LEASE_MS}:1"}, {"Key": TOKEN_TAG, "Value": "5"}]
+    whole: dict[str, Any] = {
+        "describe_rules": {"Rules": [{"Actions": [{"Type": "forward", "ForwardConfig": {"TargetGroups": groups}}]}]},
+        "describe_tags": {"TagDescriptions": [{"Tags": marks}]},
+        "describe_target_groups": {"TargetGroups": [{"LoadBalancerArns": ["arn:x:loadbalancer/app/edge/1"]}]},
+        "get_metric_statistics": {"Datapoints": [{"Timestamp": datetime.now(UTC), "Sum": 3.0}]},
+    }
+    aws = Aws(whole)
+    connection = Connection(name="edge", kind="alb", settings={f"rule.{CELL}": arn})
+    router = AlbRouter(connection, elb=Elb(lambda _: aws, "edge"), sources=SOURCES)
+    assert router.read(CELL) == STANDS
+    assert router.served(CELL, Cursor(position="", since=datetime.now(UTC) - timedelta(minutes=5))).canary == 3
+    for name in whole:
+        for odd in odd_answers(whole[name]):
+            aws.answers = {**whole, name: odd}
+            check(router, lambda: aws.writes)
+
+
+def test_an_sqs_queues_answers_of_any_other_shape() -> None:
+    whole: dict[str, Any] = {
+        "list_queue_tags": {"Tags": {sqs.TAG: f"1000/10000:5:{LEASE_MS}:0", sqs.TOKEN_TAG: "5"}},
+        "get_queue_attributes": {"Attributes": {"ApproximateNumberOfMessagesNotVisible": "0"}},
+    }
+    aws = Aws(whole)
+    router = WorkSplit("nightly", SqsBoard(aws, {CELL: "http://q"}, lambda *_: Served(baseline=0, canary=0)), sources=SOURCES)
+    assert router.read(CELL) == STANDS
+    for name in whole:
+        for odd in odd_answers(whole[name]):
+            aws.answers = {**whole, name: odd}
+            check(router, lambda: aws.writes)
+
+
+def test_a_queues_file_with_odd_values_or_cut_anywhere(tmp_path: Path) -> None:
+    path = tmp_path / "work.db"
+    ledger = Ledger(path)
+    ledger.add_cell(CELL)
+    router = WorkSplit("nightly", ledger, sources=SOURCES)
+    for column in ("bp", "cap_bp", "token", "lease_ms"):
+        for odd in ("x", "", -1, 1e308, b"\x00", 10**15):
+            with closing(sqlite3.connect(path)) as db, db:
+                db.execute("UPDATE splits SET bp = 1000, cap_bp = 10000, token = 5, lease_ms = ?", (LEASE_MS,))
+                db.execute(f"UPDATE splits SET {column} = ?", (odd,))
+            found = read(router)
+            assert found == "traffic.not_shown" or isinstance(found, Split), (column, odd)
+    whole = path.read_bytes()
+    for n in (50, 100, 4_096, len(whole) // 2):
+        path.write_bytes(whole[:n])
+        with pytest.raises(TrafficNotApplied):
+            router.read(CELL)
+
+
+@contextmanager
+def haproxy_double(folder: Path) -> Iterator[dict[str, bytes]]:
+    """Serve an admin socket that answers by the command's first two words; what is not told is what a sound HAProxy with our Lua says."""
+    stat = b"# pxname,svname,status,check_status,scur,bck\nchat_canary,c1,UP,L7OK,1,0\nchat_baseline,b1,UP,L7OK,2,0\n\n"
+    state = f"ok 1000 10000 5 {LEASE_MS}\n\n".encode()
+    answers = {
+        "fleetctl tee": b"ok 0 0 0 0 0\n\n",
+        "fleetctl read": state,
+        "fleetctl set": state,
+        "show map": b"0x1 chat 1000\n\n",
+        "show stat": stat,
+    }
+    place = str(folder / "s")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(place)
+        listener.listen(16)
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    link, _ = listener.accept()
+                    with link, suppress(OSError):
+                        words = link.recv(4_096).decode().split()
+                        link.sendall(answers.get(" ".join(words[:2]), b"Unknown command\n\n"))
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield answers
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_every_cut_of_haproxys_answers_is_an_error_and_never_another_weight(tmp_path: Path) -> None:
+    with haproxy_double(tmp_path) as answers:
+        settings = {"socket": str(tmp_path / "s"), "map_folder": str(tmp_path)}
+        router = HaproxyRouter(Connection(name="edge", kind="haproxy", settings=settings), sources=SOURCES)
+        single = {**settings, "fence": "single_writer"}
+        plain = HaproxyRouter(Connection(name="edge", kind="haproxy", settings=single), sources=SOURCES)
+        assert router.read(CELL) == STANDS
+        assert plain.read(CELL).target_bp == 1_000
+        assert isinstance(router.set(STANDS), Applied)
+        for command, reads in (("fleetctl read", router), ("show map", plain)):
+            full = answers[command]
+            for n in range(len(full) - 1):
+                answers[command] = full[:n]
+                found = read(reads)
+                assert found.target_bp == 1_000 if isinstance(found, Split) else found.startswith("traffic.")
+            answers[command] = full
+        full = answers["show stat"]
+        for n in range(0, len(full) - 1, 3):
+            answers["show stat"] = full[:n]
+            with suppress(TrafficNotApplied):
+                router.drain(CELL, PoolId("mi300x"), Token(5))
+        answers["show stat"] = full
+        full = answers["fleetctl set"]
+        for n in range(len(full) - 2):
+            answers["fleetctl set"] = full[:n]
+            with pytest.raises(TrafficNotApplied):
+                router.set(STANDS)
+
+
+@contextmanager
+def envoy_double() -> Iterator[dict[str, Any]]:
+    """Serve an admin interface that gives what it is told; "raw": whole bytes instead, or a callable that writes them."""
+    told: dict[str, Any] = {"/runtime": {}, "/clusters": {"cluster_statuses": []}, "writes": 0}
+
+    class Handler(BaseHTTPRequestHandler):
+        def _give(self) -> None:
+            raw = told.get("raw")
+            if callable(raw):
+                raw(self.wfile)
+                return
+            body = raw if isinstance(raw, bytes) else json.dumps(told[self.path.partition("?")[0]]).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body) + told.get("short", 0)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_GET(self) -> None:
+            with suppress(OSError):
+                self._give()
+
+        def do_POST(self) -> None:
+            told["writes"] += 1
+            self.send_response(200)
+            self.send_header("content-length", "2")
+            self.end_headers()
+            self.wfile.write(b"OK")
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    told["url"] = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield told
+    finally:
+        told["over"] = True
+        server.shutdown()
+        server.server_close()
+
+
+def test_an_envoys_answers_of_any_other_shape_cut_short_or_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {f"fleetctl.weight.{CELL}_canary": "1000", f"fleetctl.weight.{CELL}_baseline": "9000"}
+    values |= {f"fleetctl.token.{CELL}": "5", f"fleetctl.lease.{CELL}": f"10000:{LEASE_MS}"}
+    runtime = {"entries": {key: {"final_value": value} for key, value in values.items()}}
+    host = {"hostname": "c1", "health_status": {"eds_health_status": "HEALTHY"}, "stats": [{"name": "rq_active", "value": 1}]}
+    clusters = {"cluster_statuses": [{"name": f"{CELL}_canary", "host_statuses": [host]}]}
+    with envoy_double() as told:
+        router = EnvoyRouter(Connection(name="edge", kind="envoy", settings={"admin": told["url"]}), sources=SOURCES)
+        told["/runtime"], told["/clusters"] = runtime, clusters
+        assert router.read(CELL) == STANDS
+        for place, whole in (("/runtime", runtime), ("/clusters", clusters)):
+            for odd in odd_answers(whole):
+                told[place] = odd
+                check(router, lambda: int(told["writes"]))
+            told[place] = whole
+        told["short"] = 10
+        with pytest.raises(TrafficNotApplied) as refused:
+            router.read(CELL)
+        assert refused.value.code == "traffic.router_down"
+
+        def trickle(out: Any) -> None:
+            out.write(b"HTTP/1.1 200 OK\r\nx: ")
+            while not told.get("over"):
+                out.write(b"a")
+                out.flush()
+                time.sleep(0.05)
+
+        told["raw"] = trickle
+        monkeypatch.setattr(Deadline.__init__, "__defaults__", (0.5,))
+        began = time.monotonic()
+        with pytest.raises(TrafficNotApplied) as refused:
+            router.read(CELL)
+        assert refused.value.code == "traffic.router_down"
+        assert time.monotonic() - began < 4.0, "a header that never ends keeps nobody"
+        assert told["writes"] == 0
