@@ -122,6 +122,7 @@ class BucketTally:
             detail=self._detail(at, grown),
             faults=self._faults(),
             query=query,
+            source_at=instant(max(seen)) if seen else None,
         )
 
     def _of(self, arm: Arm) -> list[_Replica]:

@@ -25,7 +25,7 @@ from fleetctl.domain.evidence import (
     ladder_key,
 )
 from fleetctl.domain.ids import CellId
-from fleetctl.domain.records import Attempt
+from fleetctl.domain.records import Attempt, GaveUp
 from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.domain.workload import model_guardrails
 
@@ -36,6 +36,8 @@ STALE_GAPS = 8.0
 """An arm is stale after 10 s without a new attempt, or 8 of its usual gaps (up to its last one) where those are longer."""
 OUTCOMES = 5_000
 """Newest canary outcomes kept; a look that finds more new ones than that sees only these one by one."""
+BASELINE_OUTCOMES = 100
+"""Newest baseline outcomes kept: who fails now is told by those."""
 MISLABELLED_SHARE = 0.05
 _SECONDS_KEPT = 4_096
 _RECENT_KEPT_MS = 15_000
@@ -60,26 +62,49 @@ class MetricTally:
 
 
 @dataclass(slots=True, kw_only=True)
+class Clustered:
+    """Running sums of events by second."""
+
+    n: int = 0
+    clusters: int = 0
+    sum_sq: int = 0
+    seconds: dict[int, int] = field(default_factory=dict)
+
+    def add(self, second: int) -> None:
+        """Count one event."""
+        before = self.seconds.get(second, 0)
+        self.seconds[second] = before + 1
+        self.n += 1
+        self.sum_sq += 2 * before + 1
+        if before == 0:
+            self.clusters += 1
+            if len(self.seconds) > _SECONDS_KEPT:
+                del self.seconds[min(self.seconds)]
+
+    def sums(self) -> ClusterSums:
+        """Return the sums."""
+        return ClusterSums(clusters=self.clusters, errors=self.n, sum_sq=self.sum_sq)
+
+
+@dataclass(slots=True, kw_only=True)
 class ArmTally:
     """Running sums of one arm."""
 
     attempts: int = 0
-    errors: int = 0
+    failures: Clustered = field(default_factory=Clustered)
     misses: int = 0
-    clusters: int = 0
-    sum_sq: int = 0
     cached: int = 0
     prompt: int = 0
     latency_sum: float = 0.0
     first_ms: int | None = None
     last_ms: int | None = None
-    seconds: dict[int, int] = field(default_factory=dict)
     metrics: dict[str, MetricTally] = field(default_factory=dict)
     latencies: deque[float] = field(default_factory=lambda: deque(maxlen=_LATENCIES_KEPT))
     sums: dict[str, tuple[float, int]] = field(default_factory=dict)
     finishes: dict[str, int] = field(default_factory=dict)
     finished: int = 0
     models: dict[str, list[int]] = field(default_factory=dict)
+    gave_up: Clustered = field(default_factory=Clustered)
 
     @property
     def timed(self) -> int:
@@ -117,6 +142,8 @@ class Tally:
             for metric, ladders in self._ladders.items():
                 arm.metrics[metric].rungs = {key: [0] * (len(LADDER) + 1) for key, _ in ladders}
         self._outcomes: deque[str] = deque(maxlen=OUTCOMES)
+        self._baseline: deque[str] = deque(maxlen=BASELINE_OUTCOMES)
+        self._missed: dict[Arm, int] = dict.fromkeys(ARMS, 0)
         self._recent: deque[tuple[int, int, Arm, bool]] = deque()
         self._faults: dict[str, int] = {}
         self.skipped: dict[str, int] = {}
@@ -137,16 +164,21 @@ class Tally:
         self._recent.append((a.started_ms, a.ended_ms, a.arm, a.failed))
         while self._recent[0][1] < a.ended_ms - _RECENT_KEPT_MS:  # never the one just added, however long it took
             self._recent.popleft()
-        if a.arm == "canary":
-            self._outcomes.append("x" if a.failed else ".")
+        (self._outcomes if a.arm == "canary" else self._baseline).append("x" if a.failed else ".")
+        self._missed = {other: 0 if other == a.arm else n + 1 for other, n in self._missed.items()}
         if a.failed:
-            self._fail(arm, a.started_ms // 1_000)
+            arm.failures.add(a.started_ms // 1_000)
         else:
             for metric in LADDER_METRICS:
                 value = a.measured(metric)
                 if value is not None and not (self._streaming and metric == "latency"):
                     self._time(arm, metric, value, a.prompt_tokens)
         self._show(arm, a)
+
+    def give_up(self, g: GaveUp) -> None:
+        """Count a request whose client went away: no attempt of its arm, but arms are compared by how often that happens."""
+        if g.started_ms >= self._since_ms:
+            self._arms[g.arm].gave_up.add(g.ended_ms // 1_000)
 
     def _show(self, arm: ArmTally, a: Attempt) -> None:
         """Add to what is shown, to adapter models, finish reasons and hard faults."""
@@ -183,16 +215,6 @@ class Tally:
             row[2] += 1
             row[3] += value > frozen.rows[bisect_right(frozen.class_edges, a.prompt_tokens)][_SLOW_RUNG]
 
-    def _fail(self, arm: ArmTally, second: int) -> None:
-        arm.errors += 1
-        before = arm.seconds.get(second, 0)
-        arm.seconds[second] = before + 1
-        arm.sum_sq += 2 * before + 1
-        if before == 0:
-            arm.clusters += 1
-            if len(arm.seconds) > _SECONDS_KEPT:
-                del arm.seconds[min(arm.seconds)]
-
     def _time(self, arm: ArmTally, metric: str, value: float, prompt_tokens: int) -> None:
         counted = arm.metrics[metric]
         counted.n += 1
@@ -224,6 +246,8 @@ class Tally:
             first_canary_at=instant(first) if first is not None else None,
             last_at=instant(max(ends)) if ends else None,
             canary_outcomes="".join(self._outcomes),
+            baseline_outcomes="".join(self._baseline),
+            missed=dict(self._missed),
             baseline_recent=len(baseline),
             baseline_recent_errors=sum(1 for r in baseline if r[3]),
             detail=self._detail(),
@@ -243,7 +267,8 @@ class Tally:
         return "stale" if now - arm.last_ms > max(STALE_S * 1_000, STALE_GAPS * gap) else "ok"
 
     def _detail(self) -> str:
-        parts = [f"{count} {why}" for why, count in sorted(self.skipped.items()) if why != "other"]
+        told = {**self.skipped, "aborted": sum(arm.gave_up.n for arm in self._arms.values())}
+        parts = [f"{count} {why}" for why, count in sorted(told.items()) if why != "other" and count]
         if self.was_reset:
             parts.append("the log was cut or removed")
         return ", ".join(parts)
@@ -262,11 +287,12 @@ def _counts(arm: ArmTally) -> Counts:
             ladders[key] = tuple(reversed(slower))
     return Counts(
         attempts=arm.attempts,
-        errors=arm.errors,
+        errors=arm.failures.n,
         misses=arm.misses,
         timed=arm.timed,
         ladders=ladders,
-        clusters=ClusterSums(clusters=arm.clusters, errors=arm.errors, sum_sq=arm.sum_sq),
+        clusters=arm.failures.sums(),
+        gave_up=arm.gave_up.sums(),
         cached_tokens=arm.cached,
         prompt_tokens=arm.prompt,
         mean_latency_ms=arm.latency_sum / arm.timed if arm.timed else 0.0,

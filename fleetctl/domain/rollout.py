@@ -91,6 +91,20 @@ class ArmsMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """What a cell of a pooled group had shown at a step when it left it.
+
+    Args:
+        step: index into spec.phases; canary: attempts on the canary there.
+        passes: log of each PASS process as it stood, by name; one that had reached its bound stands at the bound.
+    """
+
+    step: int
+    canary: int
+    passes: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
     """One cell on its way. A current rollout per cell is the state of record.
 
@@ -108,6 +122,8 @@ class Rollout:
         shown: steps that ended on a PASS of evidence, not on a person's word.
         identity: what both arms were when this step's evidence began; "" where it is not known; arms: what they said lately.
         first_settled_at: when this step was settled first: evidence that begins anew does not move its deadline.
+        stops: of a pooled cell: what it had shown at each step that it left, for the cells that are still there.
+        proof_at: when a completion was sent last to see whether the source of evidence is at work while no customer sends any.
         foreign: what somebody else wrote; it holds the cell until a person resumes; foreign_writes: of ours against it, at most 3.
         ends_told: of which ends of pools people were paged already, and how long before.
         lifted_by: people who want the cap lifted because the source is lost; two of them lift it.
@@ -143,6 +159,8 @@ class Rollout:
     foreign: str = field(default="", metadata=LATER)
     foreign_writes: int = field(default=0, metadata=LATER)
     ends_told: tuple[str, ...] = field(default=(), metadata=LATER)
+    stops: tuple[Stop, ...] = field(default=(), metadata=LATER)
+    proof_at: Instant | None = field(default=None, metadata=LATER)
     lifted_by: tuple[str, ...] = field(default=(), metadata=LATER)
     format_version: int = ROLLOUT_FORMAT
 
@@ -179,6 +197,7 @@ class Observation:
         foreign_write: what others wrote to the source's minimum; writer: who wrote the weight that stands, "" where nobody can tell.
         both_failing: cells whose customers get errors on both sides, where this one's do; is_all_paged: somebody was paged for them.
         wrong_series: why evidence cannot be read as the fleet file says, found before any customer is on the target.
+        blind: what went wrong in reading it that nobody foresaw, "" for nothing.
     """
 
     split: Split
@@ -203,6 +222,7 @@ class Observation:
     both_failing: int = 0
     is_all_paged: bool = False
     wrong_series: str = ""
+    blind: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

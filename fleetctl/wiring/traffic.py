@@ -233,7 +233,6 @@ class Traffic(Base):
 
         return TickPorts(
             store=self.store,
-            trail=self.store,
             clock=self.clock,
             notifier=self.notifier,
             holds=self.holds,

@@ -165,7 +165,6 @@ class Migration:
         kept, router, seen = Watched(store, trap), Watched(self._router(), trap), Watched(fine, trap)
         ports = TickPorts(
             store=kept,
-            trail=kept,
             clock=Now(),
             notifier=KeptNotices(),
             holds=OwnedHolds({}),

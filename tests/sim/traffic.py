@@ -162,7 +162,7 @@ class CountedTraffic:
             new[2], new[3] = np.count_nonzero(of_second), of_second @ of_second
         log_.ends.append(end)
         log_.totals.append(log_.totals[-1] + new)
-        log_.outcomes.append(self._outcomes(n, errors) if arm == "canary" else "")
+        log_.outcomes.append(self._outcomes(n, errors))
         log_.last = end
 
     def _outcomes(self, n: int, errors: int) -> str:
@@ -202,6 +202,9 @@ class CountedTraffic:
             served_bp=round(10_000 * n["canary"] / sum(n.values())) if any(n.values()) else None,
             last_at=now,
             canary_outcomes=self._newest(c, since.since),
+            baseline_outcomes="".join(self._logs[c, "baseline"].outcomes[-20:])[-100:],
+            missed={a: self._missed(c, a, since.since) for a in ARMS},
+            source_at=now,
             baseline_recent=n["baseline"],
             baseline_recent_errors=int(recent["baseline"][1]),
         )
@@ -239,6 +242,10 @@ class CountedTraffic:
             ladders={key: tuple(slower[i * rungs : (i + 1) * rungs]) for i, key in enumerate(KEYS)},
             clusters=ClusterSums(clusters=seconds, errors=errors, sum_sq=squares),
         )
+
+    def _missed(self, c: CellId, arm: Arm, since: datetime) -> int:
+        other: Arm = "baseline" if arm == "canary" else "canary"
+        return int(self._since(c, other, max(since, self._logs[c, arm].last or since))[0])
 
     def _state(self, c: CellId, arm: Arm, since: datetime) -> SignalState:
         if (c, arm) in self.forced:

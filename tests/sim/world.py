@@ -27,6 +27,7 @@ from fleetctl.rollout.lost import BROKEN_STATES
 from fleetctl.usecases import migrate
 from fleetctl.usecases.holds import KeptHolds
 from fleetctl.usecases.tick import TickPorts, TickSettings, tick
+from fleetctl.usecases.unexpected import UNEXPECTED
 from tests.fakes.clock import FakeClock
 from tests.fakes.hands import FakeHands
 from tests.fakes.router import FakeRouter
@@ -252,7 +253,6 @@ class World:
         store = watched(self.store)
         return TickPorts(
             store=store,
-            trail=self.store,
             clock=k.clock or self.clock,
             notifier=self.notices,
             holds=self._holds(k),
@@ -317,6 +317,8 @@ class World:
                 renewed = after.target_bp == before.target_bp > 0 and after.lease_until > before.lease_until
                 lapses = after.lease_until if after.target_bp else now
                 self.looks.ticked(c, result, now, self.freeze, renewed=renewed, lapses=lapses)
+                told = result.rollout.arms.told if result.rollout is not None else ()
+                assert not any(UNEXPECTED in text for text in (*told, result.rollout.hold_reason if result.rollout else "")), result.why
             except StoreUnavailable:
                 self._no_store()
                 return

@@ -9,12 +9,13 @@ from datetime import timedelta
 
 import pytest
 
+from fleetctl.analysis.looks import replay
 from fleetctl.domain.event import broken_link
 from fleetctl.domain.fleet import Phase
 from fleetctl.domain.home import HOME_TOKEN_STEP
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.rollout import Order
-from fleetctl.domain.split import Applied, Split, Stale
+from fleetctl.domain.split import Applied, Readiness, Split, Stale
 from fleetctl.domain.workload import ShadowSpec
 from fleetctl.errors import (
     ConfigInvalid,
@@ -25,7 +26,8 @@ from fleetctl.errors import (
     TrafficNotApplied,
 )
 from fleetctl.ports.state import Lease
-from fleetctl.usecases.tick import TickSettings, scales_of, tick
+from fleetctl.usecases.looking import scales_of
+from fleetctl.usecases.tick import TickSettings, tick
 from tests.fakes.evidence import FakeEvidence
 from tests.fakes.router import FakeRouter
 from tests.rollouts import CELL, PERSON
@@ -85,7 +87,7 @@ def test_a_killed_tick_is_taken_over_after_its_lease_and_ends_in_the_same_state(
     """Die at every call that a tick makes of an outside thing, once, and go on as somebody else."""
 
     boundaries = (
-        *(("store", name) for name in ("acquire", "record", "add", "release")),
+        *(("store", name) for name in ("acquire", "record", "release")),
         *(("router", name) for name in ("fence", "set")),
         *(("evidence", name) for name in ("mark", "freeze", "read")),
     )
@@ -105,9 +107,12 @@ def test_a_killed_tick_is_taken_over_after_its_lease_and_ends_in_the_same_state(
                     break
             assert (s.rollout().ended, s.bp()) == ("complete", 10_000), (place, name, nth, after, s.results[-1].why)
             assert broken_link(s.store.events(CELL, 0)) is None
+            looks = list(replay(s.store.rows(CELL, None)))
+            assert all(r.agrees for r in looks), "no look was lost or kept twice"
+            assert looks[-1].state == s.rollout().judge
 
 
-class Killed(Exception):
+class Killed(BaseException):
     """The process died here."""
 
 
@@ -401,3 +406,27 @@ def test_a_shadow_that_cannot_be_stopped_keeps_nobody_from_being_home(why: type[
     s.run(10)
     assert (s.bp(), s.rollout().ended) == (0, "aborted")
     assert any(e.text == "the tee does not answer." for e in s.store.events(CELL, 0))
+
+
+def test_a_quiet_night_holds_nobody_up_and_takes_nobody_home() -> None:
+    s = Simulation(of=quick())
+    s.begin(until="ramp")
+    s.at("ramp")
+    asked: list[PoolId] = []
+    real = s.ready.ready
+
+    def ready(pool: PoolId, c: CellId) -> Readiness:
+        asked.append(pool)
+        s.evidence.source_at = s.clock.now() if is_at_work else s.evidence.source_at
+        return real(pool, c)
+
+    s.ready.ready, is_at_work, s.rate_per_s = ready, True, 0.0  # type: ignore[method-assign]
+    s.evidence.source_at = s.clock.now()
+    s.run(400)
+    assert (s.rollout().ended, s.rollout().hold_reason, s.bp()) == ("", "", 5_000)
+    assert 5 <= len(asked) <= 14, "one completion in 30 s shows that the log is written"
+    assert set(asked) == {SOURCE}
+    assert s.target.splits[CELL].lease_until > s.clock.now(), "the weight's lease is renewed meanwhile"
+    is_at_work = False
+    s.run(200, lambda: bool(s.rollout().ended))
+    assert (s.rollout().ended, s.bp()) == ("lost_evidence", 0), "a log that shows not even our own completion is no lull"
