@@ -38,6 +38,15 @@ def new_step(memory: ClusterMemory) -> None:
     memory.opened = memory.now = 0.0
 
 
+def after_a_gap(memory: ClusterMemory, sums: Mapping[Arm, ClusterSums]) -> None:
+    """Close the open window and count on from these sums, which are lower than those before."""
+    _close(memory)
+    for arm in ARMS:
+        window = memory.windows.setdefault(arm, ClusterWindow())
+        window.errors = window.errors_then = sums[arm].errors
+        window.squares = window.squares_then = sums[arm].sum_sq
+
+
 def design_effect(memory: ClusterMemory) -> float:
     """Return what log-likelihoods of errors are divided by, at least 1."""
     spread, errors, seconds = _open_part(memory)

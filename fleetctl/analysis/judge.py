@@ -82,6 +82,8 @@ def judge(state: JudgeState, evidence: Evidence, specs: Sequence[GuardrailSpec])
     if trouble is None or trouble[0] == "NO_DATA":
         _use(memory, evidence, specs)
     verdicts = _verdicts(memory, evidence, specs, trouble)
+    if "reset" in evidence.state.values():
+        _after_a_gap(memory, evidence)
     return pack(memory), verdicts
 
 
@@ -106,6 +108,21 @@ def _trouble(memory: Memory, e: Evidence) -> tuple[VerdictKind, str] | None:
         return "PROVIDER_ERROR", f"counts of {' and '.join(back)} went back"
     silent = [f"{arm} {e.state[arm]}" for arm in ARMS if e.state[arm] != "ok"]
     return ("NO_DATA", ", ".join(silent)) if silent else None
+
+
+def _after_a_gap(memory: Memory, e: Evidence) -> None:
+    """Go on from what the source tells now, where it has lost what was used before: nothing is used twice, and what went by is a gap."""
+    if any(went_back(memory.arm(arm), e.arms[arm]) for arm in ARMS):
+        for arm in ARMS:
+            seen = memory.arm(arm)
+            ladders, timed_of, shares = seen.ladders, seen.timed_of, seen.shares
+            advance(seen, e.arms[arm])
+            seen.ladders = ladders | seen.ladders  # what another source does not tell at this look has not gone back
+            seen.timed_of, seen.shares = timed_of | seen.timed_of, shares | seen.shares
+        clusters.after_a_gap(memory.clusters, {arm: e.arms[arm].clusters for arm in ARMS})
+    memory.breaker.seen = min(memory.breaker.seen, e.arms["canary"].attempts)
+    if e.beside is not None:
+        memory.beside.seen = min(memory.beside.seen, e.beside.arms["canary"].attempts)
 
 
 def _use(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec]) -> None:

@@ -48,7 +48,7 @@ def _seen(breaker: BreakerMemory, e: Evidence, *, begins: bool, step: int, compa
         step=step,
         compared=compared,
         states=dict(e.state),
-        outcomes=e.canary_outcomes[-new:] if new > 0 else "",
+        outcomes=e.canary_outcomes if new < 0 else e.canary_outcomes[-new:] if new else "",  # all of them where a part was lost
         recent=e.baseline_recent,
         recent_errors=e.baseline_recent_errors,
     )
@@ -80,8 +80,10 @@ class _Outcomes:
         self.text, self.attempts = "", 0
 
     def add(self, new: str, attempts: int) -> str:
-        grown = max(0, attempts - self.attempts)
-        self.attempts = max(self.attempts, attempts)
+        grown, self.attempts = attempts - self.attempts, attempts
+        if grown < 0:
+            self.text = new
+            return new
         known = len(self.text) - max(0, len(new) - grown)  # what a look did not use is told again by the next one
         self.text = self.text[: max(0, known)] + new if len(new) >= grown else new  # else only the newest part was kept
         return self.text

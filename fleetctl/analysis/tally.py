@@ -120,11 +120,15 @@ class Tally:
         self._recent: deque[tuple[int, int, Arm, bool]] = deque()
         self._faults: dict[str, int] = {}
         self.skipped: dict[str, int] = {}
-        self.was_reset = False
+        self._cuts = self._cuts_told = 0
 
     def skip(self, why: str) -> None:
         """Count a line of this cell that is no evidence."""
         self.skipped[why] = self.skipped.get(why, 0) + 1
+
+    def cut(self) -> None:
+        """Note that a part of the source was lost: a gap that the next evidence tells; counting goes on."""
+        self._cuts += 1
 
     def add(self, a: Attempt) -> None:
         """Count one attempt; one that started before the cursor is left out."""
@@ -214,11 +218,12 @@ class Tally:
         baseline = [r for r in self._recent if r[1] >= floor and r[2] == "baseline"]  # that ended lately: a time-out began long ago
         ends = [arm.last_ms for arm in self._arms.values() if arm.last_ms is not None]
         first = self._arms["canary"].first_ms
+        has_gap, self._cuts_told = self._cuts > self._cuts_told, self._cuts
         return Evidence(
             cell=self._cell,
             at=at,
             arms={arm: _counts(tally) for arm, tally in self._arms.items()},
-            state={arm: self._state(tally, at) for arm, tally in self._arms.items()},
+            state={arm: "reset" if has_gap else self._state(tally, at) for arm, tally in self._arms.items()},
             cursor=self._cursor,
             served_bp=round(FULL_BP * canary_recent / len(recent)) if recent else None,
             first_canary_at=instant(first) if first is not None else None,
@@ -231,8 +236,6 @@ class Tally:
         )
 
     def _state(self, arm: ArmTally, at: Instant) -> SignalState:
-        if self.was_reset:
-            return "reset"
         total = sum(a.attempts for a in self._arms.values())
         if self.skipped.get("mislabelled", 0) > MISLABELLED_SHARE * max(total, 1):
             return "mislabelled"
@@ -244,8 +247,8 @@ class Tally:
 
     def _detail(self) -> str:
         parts = [f"{count} {why}" for why, count in sorted(self.skipped.items()) if why != "other"]
-        if self.was_reset:
-            parts.append("the log was cut or removed")
+        if self._cuts:
+            parts.append("the log was cut or removed" + (f" {self._cuts} times" if self._cuts > 1 else ""))
         return ", ".join(parts)
 
 

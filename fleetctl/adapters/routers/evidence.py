@@ -89,7 +89,6 @@ class RouterLogEvidence:
             while len(kept) > _TALLIES_PER_CELL:
                 kept.popitem(last=False)
         tally = kept[since]
-        tally.was_reset = tally.was_reset or tail.was_cut
         asked = f"lines of {c} in {self._folder}, from {since.position}, started since {since.since:%Y-%m-%dT%H:%M:%S.%fZ}"
         return replace(tally.evidence(self._now()), query=asked)
 
@@ -117,6 +116,7 @@ class RouterLogEvidence:
         if self._tail is None:
             self._tail = LogTail(self._folder)
             return self._tail
+        cuts = self._tail.cuts
         for line in self._tail.new_lines():
             found = parse(line)
             if isinstance(found, Attempt):
@@ -129,6 +129,9 @@ class RouterLogEvidence:
                     if _concerns(line, cell):
                         for tally in tallies.values():
                             tally.skip(found)
+        for tallies in self._tallies.values() if self._tail.cuts > cuts else ():
+            for tally in tallies.values():
+                tally.cut()
         return self._tail
 
     def _look_back(self, c: CellId) -> None:
@@ -153,7 +156,8 @@ class RouterLogEvidence:
     def _catch_up(self, c: CellId, since: Cursor, tail: LogTail) -> Tally:
         tally = Tally(c, since, streaming=c in self._streaming, slo_latency_ms=self._slo.get(c))
         start = read_position(since.position)
-        tally.was_reset = not tail.has(start)
+        if not tail.has(start):
+            tally.cut()
         for line in tail.old_lines(start):
             if not _concerns(line, c):
                 continue
