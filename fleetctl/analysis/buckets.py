@@ -7,6 +7,7 @@ least (1 + margin) times as high. What an engine does not export is absent, neve
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite, log
@@ -36,6 +37,7 @@ METRICS: Mapping[str, str] = {"latency": "e2e_seconds", "ttft": "ttft_seconds", 
 """Ladder metrics by the canonical histogram that tells them."""
 LEAST_ABOVE, MOST_ABOVE = 0.004, 0.90
 """Share of requests over a bound between which it can be used. Source: evidence.md 6, trap 4."""
+_XID, _ECC = "gpu_xid/last_code", "gpu_ecc_uncorrected_total"
 STALE_S = 15.0
 STALE_SCRAPES = 3.0
 
@@ -73,6 +75,9 @@ class BucketTally:
         frozen = cursor.thresholds
         self._slo = frozen.slo_latency_ms if frozen is not None and frozen.slo_latency_ms is not None else slo_latency_ms
         self._replicas: dict[tuple[Arm, str], _Replica] = {}
+        self._gpus = _read_marks(cursor.position)
+        self._gpu_at: dict[str, int] = {}
+        self._faults: set[str] = set()
 
     @property
     def start_ms(self) -> float:
@@ -84,13 +89,17 @@ class BucketTally:
         return tuple(r.base for r in self._replicas.values() if r.base is not None)
 
     def add(self, s: Scrape) -> None:
-        """Use one scrape; those before counting begins, or older than the newest one of that replica, are left out."""
-        if s.cell != self._cell or s.at_ms < self._start_ms:
+        """Use one scrape: one before counting begins for GPU faults alone, one older than that replica's newest not at all."""
+        if s.cell != self._cell:
+            return
+        if s.arm == "canary" and _is_usable(s):
+            self._watch(s)
+        if s.at_ms < self._start_ms:
             return
         replica = self._replicas.setdefault((s.arm, s.replica), _Replica())
         if replica.last is not None and s.at_ms <= replica.last.at_ms:
             return
-        if s.up and not s.is_nan and not s.trouble:
+        if _is_usable(s):
             replica.base = replica.base or s
             replica.reset = replica.reset or s.reset or (replica.good is not None and went_back(replica.good, s))
             replica.good = s
@@ -120,7 +129,7 @@ class BucketTally:
             first_canary_at=instant(self._start_ms) if counts["canary"].attempts else None,
             last_at=instant(max(seen)) if seen else None,
             detail=self._detail(at, grown),
-            faults=self._faults(),
+            faults=tuple(sorted(self._faults)),
             query=query,
         )
 
@@ -211,22 +220,22 @@ class BucketTally:
             return "stale"
         return "ok" if counts.attempts or any(counts.timed_for(m) for m in METRICS) else "empty"
 
-    def _faults(self) -> tuple[str, ...]:
-        """Return hard faults of the canary's GPUs: unhealthy, uncorrected ECC since counting began, an XID of the hardware."""
-        out = []
-        for (arm, name), r in self._replicas.items():
-            if arm != "canary" or r.base is None or r.good is None:
-                continue
-            now, then = r.good.values, r.base.values
-            if now.get("gpu_health") == 0.0:
-                out.append(f"{name} GPU is unhealthy")
-            for key, value in now.items():
-                if key.startswith("gpu_ecc_uncorrected_total") and key in then and value > then[key]:
-                    out.append(f"{name} uncorrected ECC errors")
-            xid = now.get("gpu_xid/last_code")
-            if xid is not None and xid != then.get("gpu_xid/last_code") and int(xid) in HARD_XIDS and "afid" not in name:
-                out.append(f"{name} XID {int(xid)}")
-        return tuple(sorted(set(out)))
+    def _watch(self, s: Scrape) -> None:
+        """Note hard faults of a canary's GPUs: unhealthy, or uncorrected ECC or an XID of the hardware since it was last known."""
+        now = gpu_values(s)
+        if not now or s.at_ms <= self._gpu_at.get(s.replica, -1):
+            return
+        self._gpu_at[s.replica] = s.at_ms
+        then = self._gpus.get(s.replica)
+        if now.get("gpu_health") == 0.0:
+            self._faults.add(f"{s.replica} GPU is unhealthy")
+        if then is not None:
+            if any(key.startswith(_ECC) and value > then.get(key, inf) for key, value in now.items()):
+                self._faults.add(f"{s.replica} uncorrected ECC errors")
+            xid = now.get(_XID)
+            if xid is not None and xid != then.get(_XID) and int(xid) in HARD_XIDS:
+                self._faults.add(f"{s.replica} XID {int(xid)}")
+        self._gpus[s.replica] = {**(then or {}), **now}
 
     def _detail(self, at: Instant, grown: Mapping[Arm, _Grown]) -> str:
         parts = []
@@ -239,6 +248,29 @@ class BucketTally:
             if r.last is not None and r.last.unknown:
                 parts.append(f"{arm} {name} exports unknown series: {', '.join(r.last.unknown[:5])}")
         return "; ".join(dict.fromkeys(parts))[:600]
+
+
+def _is_usable(s: Scrape) -> bool:
+    return s.up and not s.is_nan and not s.trouble
+
+
+def gpu_values(s: Scrape) -> dict[str, float]:
+    """Return what a scrape says of faults of GPUs; a value that is not there is not known, and never zero."""
+    return {key: value for key, value in s.values.items() if key == "gpu_health" or key == _XID or key.startswith(_ECC)}
+
+
+def gpu_marks(scrapes: Iterable[Scrape]) -> str:
+    """Return a cursor's position: how the canary's GPUs stood there, so that what happens before the next scrape is not lost."""
+    found = {s.replica: values for s in scrapes if s.arm == "canary" and _is_usable(s) and (values := gpu_values(s))}
+    return json.dumps(found, sort_keys=True) if found else ""
+
+
+def _read_marks(position: str) -> dict[str, dict[str, float]]:
+    try:
+        found = json.loads(position or "{}")
+        return {str(name): {str(k): float(v) for k, v in values.items()} for name, values in found.items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}
 
 
 def scrape_of(

@@ -4,7 +4,8 @@ FAIL: E = mean over judged guardrails of the mean over steps of the e-process re
 latches. PASS: every judged guardrail and every rung of the ladder has reached 20 at some look of this step, at least 100 canary
 requests, this look fresh. Bake time is the rollout's rule. What the source says of each arm comes first:
 
-    any of nan, reset, down, mislabelled, same_series, counts that went back   PROVIDER_ERROR, nothing is used
+    any of nan, reset, down, mislabelled, same_series, counts that went back   PROVIDER_ERROR, nothing is used; a hard fault
+                                                                                is a FAIL unless the arms are not told apart
     empty or stale                                                              NO_DATA, what is there is used
     ok on both arms                                                             FAIL, PASS or INCONCLUSIVE
 
@@ -259,9 +260,11 @@ def _one(
 
 def _breaker(memory: Memory, e: Evidence) -> tuple[Verdict, ...]:
     if e.faults and memory.failed in ("", BREAKER):
+        detail = f"hard fault: {', '.join(e.faults)}"
+        if "same_series" in e.state.values():
+            return (replace(_tripped(memory.breaker, e, "INCONCLUSIVE"), detail=f"{detail}, of arms that are not told apart"),)
         memory.failed = BREAKER
-        hard = _tripped(memory.breaker, e, "FAIL")
-        return (replace(hard, detail=f"hard fault: {', '.join(e.faults)}"),)
+        return (replace(_tripped(memory.breaker, e, "FAIL"), detail=detail),)
     found = _of_breaker(memory, memory.breaker, e)
     if found or e.beside is None:
         return found
