@@ -1,8 +1,9 @@
 """Judge, pure layer: cumulative evidence to verdicts, valid under continuous looking. Never I/O, clock, randomness or traffic.
 
-FAIL: E = mean over judged guardrails of the mean over steps of the e-process restarted at each step, at 100; or the breaker. It
-latches. PASS: every judged guardrail and every rung of the ladder has reached 20 at some look of this step, at least 100 canary
-requests, this look fresh. Bake time is the rollout's rule. What the source says of each arm comes first:
+FAIL: E = mean over the rollout's guardrails (one that is not judged at this step stands as it was) of the mean over steps of the
+e-process restarted at each step, at 100; or the breaker. It latches. PASS: every judged guardrail and every rung of the ladder has
+reached 20 at some look of this step, at least 100 canary requests, this look fresh. Bake time is the rollout's rule. What the source
+says of each arm comes first:
 
     any of nan, reset, down, mislabelled, same_series, counts that went back   PROVIDER_ERROR, nothing is used; a hard fault
                                                                                 is a FAIL unless the arms are not told apart
@@ -14,7 +15,7 @@ The first verdict, guardrail "all", is the one to act on; the others say why. So
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import exp, log
@@ -27,7 +28,7 @@ from fleetctl.analysis.memory import BreakerMemory, Memory, PassBank, advance, p
 from fleetctl.analysis.power import LEAST_CANARY, rung_walk, share_walk
 from fleetctl.domain.canonical import digest
 from fleetctl.domain.evidence import ARMS, LADDER, LADDER_METRICS, Cursor, Evidence, JudgeState, Look, Verdict, VerdictKind, ladder_key
-from fleetctl.domain.workload import Guardrail, GuardrailSpec
+from fleetctl.domain.workload import REFUSALS, Guardrail, GuardrailSpec
 
 ALL = Guardrail("all")
 BREAKER = Guardrail("breaker")
@@ -41,13 +42,14 @@ _SHOWN_RUNG = LADDER.index(0.95)
 _PROVIDER = frozenset({"nan", "reset", "down", "mislabelled", "same_series"})
 
 
-def fresh(steps: int = STEPS) -> JudgeState:
+def fresh(steps: int = STEPS, guardrails: int = 0) -> JudgeState:
     """Return the state of a rollout that has seen nothing.
 
     Args:
         steps: how many steps with traffic on both arms the rollout may have, at least 1; more than that share the last one's capital.
+        guardrails: how many are judged at any of its steps and share the FAIL capital; 0: those of each look alone.
     """
-    return pack(Memory(steps=max(1, steps)))
+    return pack(Memory(steps=max(1, steps), guardrails=max(0, guardrails)))
 
 
 def start_step(state: JudgeState) -> JudgeState:
@@ -75,6 +77,7 @@ def judge(state: JudgeState, evidence: Evidence, specs: Sequence[GuardrailSpec])
         ValueError: the state is of another format.
     """
     memory = unpack(state)
+    specs = all_specs(specs, evidence)
     key = cursor_key(evidence.cursor)
     if memory.cursor not in ("", key):
         _begin(memory)
@@ -88,6 +91,18 @@ def judge(state: JudgeState, evidence: Evidence, specs: Sequence[GuardrailSpec])
     return pack(memory), verdicts
 
 
+def all_specs(specs: Sequence[GuardrailSpec], e: Evidence) -> tuple[GuardrailSpec, ...]:
+    """Return what is judged: refusals beside errors, with the same margin on both sides, where the source tells them and nobody else does.
+
+    Clients' own mistakes are refused by both arms alike and are no evidence; a target that refuses what the source answers is worse.
+    """
+    errors = next((s for s in specs if s.name == "errors" and s.judged), None)
+    is_told = all(REFUSALS in e.arms[arm].shares for arm in ARMS)
+    if errors is None or not is_told or any(s.name == REFUSALS for s in specs):
+        return tuple(specs)
+    return (*specs, replace(errors, name=REFUSALS, fail_margin=max(errors.fail_margin, errors.margin)))
+
+
 @lru_cache(maxsize=64)
 def cursor_key(cursor: Cursor) -> str:
     """Return a short name of where evidence begins."""
@@ -96,7 +111,8 @@ def cursor_key(cursor: Cursor) -> str:
 
 def _begin(memory: Memory) -> None:
     guardrails.new_step(memory)
-    clusters.new_step(memory.clusters)
+    for own in (memory.clusters, *memory.clusters_of.values()):
+        clusters.new_step(own)
     memory.breaker.seen = memory.beside.seen = 0
 
 
@@ -120,7 +136,7 @@ def _after_a_gap(memory: Memory, e: Evidence) -> None:
             advance(seen, e.arms[arm])
             seen.ladders = ladders | seen.ladders  # what another source does not tell at this look has not gone back
             seen.timed_of, seen.shares = timed_of | seen.timed_of, shares | seen.shares
-        clusters.after_a_gap(memory.clusters, {arm: e.arms[arm].clusters for arm in ARMS})
+        clusters.go_on_from(memory, e)
     memory.breaker.seen = min(memory.breaker.seen, e.arms["canary"].attempts)
     if e.beside is not None:
         memory.beside.seen = min(memory.beside.seen, e.beside.arms["canary"].attempts)
@@ -130,7 +146,7 @@ def _use(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec]) -> None:
     note_outcomes(memory.breaker, e)
     if e.beside is not None:
         note_outcomes(memory.beside, e.beside)
-    clusters.note_clusters(memory.clusters, {arm: e.arms[arm].clusters for arm in ARMS}, max(0.0, (e.at - e.cursor.since).total_seconds()))
+    clusters.note(memory, e)
     new = [e.arms[arm].attempts - memory.arm(arm).attempts for arm in ARMS]
     if min(new) >= 1 and sum(new) >= LEAST_BLOCK:
         memory.fed = True
@@ -143,9 +159,8 @@ def _use(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec]) -> None:
                 guardrails.feed_latency(memory, e, spec)
         for arm in ARMS:
             advance(memory.arm(arm), e.arms[arm])
-    effect = clusters.design_effect(memory.clusters)
     for name, bank in memory.passes.items():
-        guardrails.note_pass(bank, effect if clusters.is_clustered(name) else 1.0)
+        guardrails.note_pass(bank, clusters.effect_on(memory, name))
 
 
 def _confounded(e: Evidence) -> bool:
@@ -155,8 +170,7 @@ def _confounded(e: Evidence) -> bool:
 
 def _log_fail(memory: Memory, name: str, *, confounded: bool) -> float:
     if name not in LADDER_METRICS:
-        effect = clusters.design_effect(memory.clusters) if clusters.is_clustered(name) else 1.0
-        return guardrails.share_log_fail(memory, name, effect)
+        return guardrails.share_log_fail(memory, name, clusters.effect_on(memory, name))
     value = guardrails.latency_log_fail(memory, name)
     is_confounded = confounded and name in CACHE_BOUND
     return min(value, guardrails.latency_log_fail(memory, confounded_name(name))) if is_confounded else value
@@ -171,13 +185,27 @@ def _verdicts(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec], troub
     judged = [s for s in specs if s.judged]
     confounded = _confounded(e)
     logs = {s.name: _log_fail(memory, s.name, confounded=confounded) for s in judged}
-    whole = sum(_exp(v) for v in logs.values()) / len(logs) if logs else 1.0
+    whole = _mean(memory, logs) if logs else 1.0
     breaker = _breaker(memory, e)
     believed = trouble is None or trouble[0] == "NO_DATA"
     if believed and whole >= FAIL_BOUND and not memory.failed:
         memory.failed = max(logs, key=lambda n: logs[n])
     each = tuple(_one(memory, e, s, logs.get(s.name, 0.0), trouble, confounded) for s in specs)
     return (_all(memory, e, judged, each, whole, trouble, incident=bool(breaker)), *each, *breaker)
+
+
+def _mean(memory: Memory, logs: Mapping[Guardrail, float]) -> float:
+    """Return the FAIL e-value of all guardrails: each has its share of the capital for the whole rollout, whatever a step judges.
+
+    A mean over those of this step would hand the capital of the others to them, and look again for chance alone to be large.
+    """
+    if not memory.guardrails:
+        return sum(_exp(v) for v in logs.values()) / len(logs)
+    fed = {name.partition("/")[0] for name in memory.fails}
+    others = [n for n in sorted(fed - set(logs)) if not n.endswith(confounded_name(""))]
+    values = [*logs.values(), *(_log_fail(memory, n, confounded=False) for n in others)]
+    unfed = max(0, memory.guardrails - len(values))
+    return (sum(_exp(v) for v in values) + unfed) / (len(values) + unfed)
 
 
 def _all(
@@ -250,8 +278,7 @@ def _one(
         return replace(base, detail="no bound of the buckets is the promised latency: a PASS needs one, or records of requests")
     if base.confounded:
         return replace(base, detail=guardrails.cache_text(e))
-    effect = clusters.design_effect(memory.clusters) if clusters.is_clustered(spec.name) else 1.0
-    missing = _missing(e, spec, banks, effect)
+    missing = _missing(e, spec, banks, clusters.effect_on(memory, spec.name))
     if all(b.reached for b in banks) and e.arms["canary"].attempts >= LEAST_CANARY:
         return replace(base, kind="PASS", missing=0)
     detail = f"fail evidence {base.e_value:.3g} alone, the whole is below {FAIL_BOUND:.0f}" if base.e_value >= FAIL_BOUND else ""

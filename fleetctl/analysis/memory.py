@@ -54,9 +54,9 @@ class ClusterWindow:
     """Errors of one arm per second of start: sums at the start of the open window and now."""
 
     errors_then: int = 0
-    squares_then: int = 0
+    squares_then: float = 0
     errors: int = 0
-    squares: int = 0
+    squares: float = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,6 +96,8 @@ class Memory:
         cursor: digest of the cursor that `seen` counts from, "" before this step's first look.
         failed: why a FAIL was given; never cleared.
         beside: the breaker over customers' own requests where the evidence is a replay.
+        guardrails: how many share the FAIL capital over all steps, 0 where an older release began the rollout.
+        clusters_of: as `clusters`, of other shares whose events come in clusters, by name.
     """
 
     steps: int
@@ -109,6 +111,8 @@ class Memory:
     clusters: ClusterMemory = field(default_factory=ClusterMemory)
     breaker: BreakerMemory = field(default_factory=BreakerMemory)
     beside: BreakerMemory = field(default_factory=BreakerMemory)
+    clusters_of: dict[str, ClusterMemory] = field(default_factory=dict)
+    guardrails: int = 0
 
     def arm(self, name: str) -> ArmSeen:
         """Return what has been used of an arm."""
@@ -137,14 +141,32 @@ def pack(memory: Memory) -> JudgeState:
         "seen": {arm: _seen(s) for arm, s in memory.seen.items()},
         "fails": {name: [b.llr, b.marks] for name, b in memory.fails.items()},
         "passes": {name: [b.llr, b.best, b.reached] for name, b in memory.passes.items()},
-        "clusters": [memory.clusters.spread, memory.clusters.errors, memory.clusters.seconds, memory.clusters.opened, memory.clusters.now],
-        "windows": {arm: [w.errors_then, w.squares_then, w.errors, w.squares] for arm, w in memory.clusters.windows.items()},
+        "clusters": _sums(memory.clusters),
+        "windows": _windows(memory.clusters),
         "breaker": _breaker(memory.breaker),
     }
     if memory.beside != BreakerMemory():
         data["beside"] = _breaker(memory.beside)
+    if memory.guardrails:
+        data["guardrails"] = memory.guardrails
+    if memory.clusters_of:
+        data["clusters_of"] = {name: [_sums(m), _windows(m)] for name, m in memory.clusters_of.items()}
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return JudgeState(format_version=JUDGE_FORMAT, numbers=text.encode())
+
+
+def _sums(m: ClusterMemory) -> list[float]:
+    return [m.spread, m.errors, m.seconds, m.opened, m.now]
+
+
+def _windows(m: ClusterMemory) -> dict[str, list[float]]:
+    return {arm: [w.errors_then, w.squares_then, w.errors, w.squares] for arm, w in m.windows.items()}
+
+
+def _read_clusters(sums: list[Any], windows: dict[str, list[Any]]) -> ClusterMemory:
+    spread, errors, seconds, opened, now = sums
+    read = {arm: ClusterWindow(errors_then=a, squares_then=b, errors=c, squares=d) for arm, (a, b, c, d) in windows.items()}
+    return ClusterMemory(spread=spread, errors=errors, seconds=seconds, opened=opened, now=now, windows=read)
 
 
 def _breaker(b: BreakerMemory) -> list[Any]:
@@ -191,7 +213,6 @@ def unpack(state: JudgeState) -> Memory:
 
 
 def _memory(data: Any) -> Memory:
-    spread, errors, seconds, opened, now = data["clusters"]
     return Memory(
         steps=data["steps"],
         started=data["started"],
@@ -201,16 +222,9 @@ def _memory(data: Any) -> Memory:
         seen={arm: _read_seen(row) for arm, row in data["seen"].items()},
         fails={name: FailBank(llr=llr, marks=marks) for name, (llr, marks) in data["fails"].items()},
         passes={name: PassBank(llr=llr, best=best, reached=reached) for name, (llr, best, reached) in data["passes"].items()},
-        clusters=ClusterMemory(
-            spread=spread,
-            errors=errors,
-            seconds=seconds,
-            opened=opened,
-            now=now,
-            windows={
-                arm: ClusterWindow(errors_then=a, squares_then=b, errors=c, squares=d) for arm, (a, b, c, d) in data["windows"].items()
-            },
-        ),
+        clusters=_read_clusters(data["clusters"], data["windows"]),
+        clusters_of={name: _read_clusters(*row) for name, row in data.get("clusters_of", {}).items()},
+        guardrails=data.get("guardrails", 0),
         breaker=_read_breaker(data["breaker"]),
         beside=_read_breaker(data["beside"]) if "beside" in data else BreakerMemory(),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from fleetctl.analysis.freeze import quantiles
@@ -27,7 +27,7 @@ from fleetctl.domain.evidence import (
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.records import Attempt
 from fleetctl.domain.units import FULL_BP, Instant
-from fleetctl.domain.workload import model_guardrails
+from fleetctl.domain.workload import REFUSALS, model_guardrails
 
 RECENT_S = 10.0
 """The newest seconds: served share, and whether the baseline is failing too."""
@@ -59,6 +59,31 @@ class MetricTally:
     rungs: dict[str, list[int]] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class Seconds:
+    """Events by second of start, as sums that show whether they come in clusters."""
+
+    events: int = 0
+    clusters: int = 0
+    sum_sq: int = 0
+    by_second: dict[int, int] = field(default_factory=dict)
+
+    def add(self, second: int) -> None:
+        """Count one event."""
+        before = self.by_second.get(second, 0)
+        self.by_second[second] = before + 1
+        self.events += 1
+        self.sum_sq += 2 * before + 1
+        if before == 0:
+            self.clusters += 1
+            if len(self.by_second) > _SECONDS_KEPT:
+                del self.by_second[min(self.by_second)]
+
+    def sums(self) -> ClusterSums:
+        """Return them as evidence has them."""
+        return ClusterSums(clusters=self.clusters, errors=self.events, sum_sq=self.sum_sq)
+
+
 @dataclass(slots=True, kw_only=True)
 class ArmTally:
     """Running sums of one arm."""
@@ -66,14 +91,13 @@ class ArmTally:
     attempts: int = 0
     errors: int = 0
     misses: int = 0
-    clusters: int = 0
-    sum_sq: int = 0
+    failed: Seconds = field(default_factory=lambda: Seconds())
+    refused: Seconds = field(default_factory=lambda: Seconds())
     cached: int = 0
     prompt: int = 0
     latency_sum: float = 0.0
     first_ms: int | None = None
     last_ms: int | None = None
-    seconds: dict[int, int] = field(default_factory=dict)
     metrics: dict[str, MetricTally] = field(default_factory=dict)
     latencies: deque[float] = field(default_factory=lambda: deque(maxlen=_LATENCIES_KEPT))
     sums: dict[str, tuple[float, int]] = field(default_factory=dict)
@@ -92,10 +116,11 @@ class Tally:
 
     Args:
         streaming: a whole answer's time is not evidence; slo_latency_ms: unless the cursor's thresholds hold one.
+        refusals: attempts tell whether they were refused.
     """
 
-    def __init__(self, cell: CellId, cursor: Cursor, *, streaming: bool, slo_latency_ms: float | None) -> None:
-        self._cell = cell
+    def __init__(self, cell: CellId, cursor: Cursor, *, streaming: bool, slo_latency_ms: float | None, refusals: bool = False) -> None:
+        self._cell, self._refusals = cell, refusals
         self._cursor = cursor
         self._streaming = streaming
         thresholds = cursor.thresholds
@@ -143,8 +168,11 @@ class Tally:
             self._recent.popleft()
         if a.arm == "canary":
             self._outcomes.append("x" if a.failed else ".")
+        if a.refused:
+            arm.refused.add(a.started_ms // 1_000)
         if a.failed:
-            self._fail(arm, a.started_ms // 1_000)
+            arm.errors += 1
+            arm.failed.add(a.started_ms // 1_000)
         else:
             for metric in LADDER_METRICS:
                 value = a.measured(metric)
@@ -187,16 +215,6 @@ class Tally:
             row[2] += 1
             row[3] += value > frozen.rows[bisect_right(frozen.class_edges, a.prompt_tokens)][_SLOW_RUNG]
 
-    def _fail(self, arm: ArmTally, second: int) -> None:
-        arm.errors += 1
-        before = arm.seconds.get(second, 0)
-        arm.seconds[second] = before + 1
-        arm.sum_sq += 2 * before + 1
-        if before == 0:
-            arm.clusters += 1
-            if len(arm.seconds) > _SECONDS_KEPT:
-                del arm.seconds[min(arm.seconds)]
-
     def _time(self, arm: ArmTally, metric: str, value: float, prompt_tokens: int) -> None:
         counted = arm.metrics[metric]
         counted.n += 1
@@ -222,7 +240,7 @@ class Tally:
         return Evidence(
             cell=self._cell,
             at=at,
-            arms={arm: _counts(tally) for arm, tally in self._arms.items()},
+            arms={arm: self._counts(tally) for arm, tally in self._arms.items()},
             state={arm: "reset" if has_gap else self._state(tally, at) for arm, tally in self._arms.items()},
             cursor=self._cursor,
             served_bp=round(FULL_BP * canary_recent / len(recent)) if recent else None,
@@ -244,6 +262,13 @@ class Tally:
         now = milliseconds(at)
         gap = max(0.0, arm.last_ms - self._since_ms) / arm.attempts
         return "stale" if now - arm.last_ms > max(STALE_S * 1_000, STALE_GAPS * gap) else "ok"
+
+    def _counts(self, arm: ArmTally) -> Counts:
+        counts = _counts(arm)
+        if not self._refusals:
+            return counts
+        shares = {**counts.shares, REFUSALS: (arm.attempts, arm.refused.events)}
+        return replace(counts, shares=shares, clusters_of={REFUSALS: arm.refused.sums()})
 
     def _detail(self) -> str:
         parts = [f"{count} {why}" for why, count in sorted(self.skipped.items()) if why != "other"]
@@ -269,7 +294,7 @@ def _counts(arm: ArmTally) -> Counts:
         misses=arm.misses,
         timed=arm.timed,
         ladders=ladders,
-        clusters=ClusterSums(clusters=arm.clusters, errors=arm.errors, sum_sq=arm.sum_sq),
+        clusters=arm.failed.sums(),
         cached_tokens=arm.cached,
         prompt_tokens=arm.prompt,
         mean_latency_ms=arm.latency_sum / arm.timed if arm.timed else 0.0,

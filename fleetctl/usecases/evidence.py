@@ -289,6 +289,7 @@ def _both(first: Counts, other: Counts, name: str) -> Counts:
         means={**other.means, **first.means},
         cached_tokens=first.cached_tokens if has_cache else other.cached_tokens,
         prompt_tokens=first.prompt_tokens if has_cache else other.prompt_tokens,
+        clusters_of={f"errors_{name}": other.clusters, **other.clusters_of, **first.clusters_of},
     )
 
 

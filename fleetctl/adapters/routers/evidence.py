@@ -154,7 +154,7 @@ class RouterLogEvidence:
             self._newest[cell] = deque(reversed(found[cell]), maxlen=FREEZE_MOST)
 
     def _catch_up(self, c: CellId, since: Cursor, tail: LogTail) -> Tally:
-        tally = Tally(c, since, streaming=c in self._streaming, slo_latency_ms=self._slo.get(c))
+        tally = Tally(c, since, streaming=c in self._streaming, slo_latency_ms=self._slo.get(c), refusals=True)
         start = read_position(since.position)
         if not tail.has(start):
             tally.cut()

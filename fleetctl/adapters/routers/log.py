@@ -5,7 +5,7 @@ Who pays for an attempt (the arm is the one that the split chose, the server the
     the client went away (termination "C.", DC)   left out
     canary answered by a source server (backup)   canary error, no latency
     no answer, cut, 5xx, 429, or retried          error of its arm, no latency
-    other 4xx                                     attempt of its arm, no latency
+    other 4xx                                     attempt of its arm, no latency, refused
     else                                          attempt with its active time (%Ta) as latency
 Lines stand in order of their end; a line counts once its line end is there.
 """
@@ -103,6 +103,7 @@ def parse(line: bytes) -> Attempt | Skipped:
         cached_tokens=cached,
         model=model,
         cohort=cohort,
+        refused=not failed and status >= 400,
     )
 
 
