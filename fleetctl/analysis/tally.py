@@ -1,6 +1,9 @@
 """Judge, pure layer: attempts of one cell since one cursor, counted as they come. Never reads a file, never judges.
 
 The same attempts in the same order give the same counts, however they were cut into reads.
+
+A log tells of requests when they end, the fast ones first. So a request's time counts only once it began long enough ago that one which
+is still running is slower than every bound; and one that ended without an answer after as long counts as slow, beside being an error.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ STALE_GAPS = 8.0
 OUTCOMES = 5_000
 """Newest canary outcomes kept; a look that finds more new ones than that sees only these one by one."""
 MISLABELLED_SHARE = 0.05
+MOST_WAIT_MS = 600_000.0
 _SECONDS_KEPT = 4_096
 _RECENT_KEPT_MS = 15_000
 _LATENCIES_KEPT = 2_000
@@ -136,6 +140,8 @@ class Tally:
                     (ladder_key(scale, metric), tuple(tuple(q * scale for q in row) for row in own.rows))
                     for scale in sorted({1.0, *thresholds.scales})
                 ]
+        self._wait_ms = self._longest_bound()
+        self._young: list[tuple[int, ArmTally, str, float, int]] = []
         self._arms: dict[Arm, ArmTally] = {arm: ArmTally() for arm in ARMS}
         for arm in self._arms.values():
             arm.metrics = {m: MetricTally() for m in LADDER_METRICS}
@@ -173,11 +179,14 @@ class Tally:
         if a.failed:
             arm.errors += 1
             arm.failed.add(a.started_ms // 1_000)
+            elapsed = a.ended_ms - a.started_ms
+            if "latency" in self._ladders and elapsed > self._wait_ms:
+                self._young.append((a.started_ms, arm, "latency", float(elapsed), a.prompt_tokens))
         else:
             for metric in LADDER_METRICS:
                 value = a.measured(metric)
                 if value is not None and not (self._streaming and metric == "latency"):
-                    self._time(arm, metric, value, a.prompt_tokens)
+                    self._young.append((a.started_ms, arm, metric, value, a.prompt_tokens))
         self._show(arm, a)
 
     def _show(self, arm: ArmTally, a: Attempt) -> None:
@@ -215,6 +224,22 @@ class Tally:
             row[2] += 1
             row[3] += value > frozen.rows[bisect_right(frozen.class_edges, a.prompt_tokens)][_SLOW_RUNG]
 
+    def _longest_bound(self) -> float:
+        """Return the longest time (ms) that a request is held against, at most 10 minutes; 0 where none is."""
+        timed = [m for m in ("latency", "ttft") if m in self._ladders]
+        bounds = [edge for m in timed for _, rows in self._ladders[m] for row in rows for edge in row]
+        return min(max(bounds, default=0.0), MOST_WAIT_MS)
+
+    def _ripen(self, at_ms: float) -> None:
+        """Count the times of requests that began long enough ago."""
+        young = []
+        for entry in self._young:
+            if entry[0] + self._wait_ms <= at_ms:
+                self._time(*entry[1:])
+            else:
+                young.append(entry)
+        self._young = young
+
     def _time(self, arm: ArmTally, metric: str, value: float, prompt_tokens: int) -> None:
         counted = arm.metrics[metric]
         counted.n += 1
@@ -230,6 +255,7 @@ class Tally:
 
     def evidence(self, at: Instant) -> Evidence:
         """Return what has been counted, as seen at `at`."""
+        self._ripen(milliseconds(at))
         floor = milliseconds(at) - RECENT_S * 1_000
         recent = [r for r in self._recent if r[0] >= floor]
         canary_recent = sum(1 for r in recent if r[2] == "canary")
