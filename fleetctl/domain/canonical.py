@@ -15,7 +15,7 @@ import json
 import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cache
@@ -90,11 +90,6 @@ def digest(value: object) -> Sha256:
     return Sha256(hashlib.sha256(data).hexdigest())
 
 
-@cache
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
-
-
 def decode(cls: type[T], data: Any) -> T:
     """Rebuild a value of type `cls` from what `plain` made (or from JSON text or bytes of it).
 
@@ -105,90 +100,130 @@ def decode(cls: type[T], data: Any) -> T:
     """
     if isinstance(data, (bytes, str)) and dataclasses.is_dataclass(cls):
         data = json.loads(data)
-    return typing.cast(T, _decode(cls, data))
+    return typing.cast(T, _decoder(typing.cast(Any, cls))(data))
 
 
-def _decode(hint: Any, data: Any) -> Any:
+_Decoder = Callable[[Any], Any]
+
+
+@cache
+def _decoder(hint: Any) -> _Decoder:
+    """Return what turns JSON types into one type; made once, since a store decodes the same few types all day."""
     if hint is Any or hint is object:
-        return data
+        return lambda data: data
     supertype = getattr(hint, "__supertype__", None)
     if supertype is not None:
-        return _decode(supertype, data)
-    origin = typing.get_origin(hint)
+        return _decoder(supertype)
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return _decode_union(typing.get_args(hint), data)
+        return _union(args)
     if origin is typing.Literal:
-        if data not in typing.get_args(hint):
-            raise ValueError(f"{data!r} is none of {typing.get_args(hint)}")
-        return data
-    if origin is not None and isinstance(origin, type):
-        return _decode_container(origin, typing.get_args(hint), data)
+        return _literal(args)
+    if isinstance(origin, type):
+        return _mapping(args) if issubclass(origin, Mapping) else _container(origin, args)
     if dataclasses.is_dataclass(hint):
-        return _decode_dataclass(typing.cast(type, hint), data)
-    return _decode_scalar(hint, data)
+        return _dataclass(typing.cast(type, hint))
+    return _scalar(hint)
 
 
-def _decode_union(members: tuple[Any, ...], data: Any) -> Any:
-    if data is None and type(None) in members:
-        return None
-    if isinstance(data, dict) and "_" in data:
-        for member in members:
-            if getattr(member, "__name__", None) == data["_"]:
-                return _decode(member, data)
-        raise ValueError(f"{data['_']!r} is none of {members}")
-    for exact in (bool, int, float, str):
-        if exact in members and type(data) is exact:
+def _literal(members: tuple[Any, ...]) -> _Decoder:
+    def read(data: Any) -> Any:
+        if data not in members:
+            raise ValueError(f"{data!r} is none of {members}")
+        return data
+
+    return read
+
+
+def _union(members: tuple[Any, ...]) -> _Decoder:
+    optional = type(None) in members
+    exact = tuple(t for t in (bool, int, float, str) if t in members)
+    others = tuple(m for m in members if m is not type(None))
+
+    def read(data: Any) -> Any:
+        if data is None and optional:
+            return None
+        if isinstance(data, dict) and "_" in data:
+            for member in members:
+                if getattr(member, "__name__", None) == data["_"]:
+                    return _decoder(member)(data)
+            raise ValueError(f"{data['_']!r} is none of {members}")
+        if type(data) in exact:
             return data
-    for member in members:
-        if member is not type(None):
+        for member in others:
             try:
-                return _decode(member, data)
+                return _decoder(member)(data)
             except (ValueError, TypeError):
                 continue
-    raise ValueError(f"{data!r} is none of {members}")
+        raise ValueError(f"{data!r} is none of {members}")
+
+    return read
 
 
-def _decode_container(origin: type, args: tuple[Any, ...], data: Any) -> Any:
-    if issubclass(origin, Mapping):
+def _mapping(args: tuple[Any, ...]) -> _Decoder:
+    def read(data: Any) -> Any:
         if not isinstance(data, dict):
             raise ValueError(f"{data!r} is not a mapping")
-        return {_decode(args[0], k): _decode(args[1], v) for k, v in data.items()}
-    if not isinstance(data, list):
-        raise ValueError(f"{data!r} is not a list")
-    if issubclass(origin, tuple) and not (len(args) == 2 and args[1] is Ellipsis):
-        if len(args) != len(data):
-            raise ValueError(f"{len(data)} values where {len(args)} belong")
-        return tuple(_decode(a, d) for a, d in zip(args, data, strict=True))
-    items = (_decode(args[0], d) for d in data)
-    return frozenset(items) if issubclass(origin, frozenset) else tuple(items)
+        key, value = _decoder(args[0]), _decoder(args[1])
+        return {key(k): value(v) for k, v in data.items()}
+
+    return read
 
 
-def _decode_dataclass(cls: type, data: Any) -> Any:
-    if not isinstance(data, dict):
-        raise ValueError(f"{data!r} is not a {cls.__name__}")
-    if data.get("_", cls.__name__) != cls.__name__:
-        raise ValueError(f"a {data['_']} where a {cls.__name__} belongs")
-    hints = _hints(cls)
-    unknown = set(data) - set(hints) - {"_"}
-    if unknown:
-        raise ValueError(f"{cls.__name__} has no {', '.join(sorted(unknown))}")
-    try:
-        return cls(**{k: _decode(hints[k], v) for k, v in data.items() if k != "_"})
-    except TypeError as e:
-        raise ValueError(f"{cls.__name__}: {e}") from e
+def _container(origin: type, args: tuple[Any, ...]) -> _Decoder:
+    is_fixed = issubclass(origin, tuple) and not (len(args) == 2 and args[1] is Ellipsis)
+    kind = frozenset if issubclass(origin, frozenset) else tuple
+
+    def read(data: Any) -> Any:
+        if not isinstance(data, list):
+            raise ValueError(f"{data!r} is not a list")
+        if is_fixed:
+            if len(args) != len(data):
+                raise ValueError(f"{len(data)} values where {len(args)} belong")
+            return tuple(_decoder(a)(d) for a, d in zip(args, data, strict=True))
+        return kind(map(_decoder(args[0]), data))
+
+    return read
 
 
-def _decode_scalar(hint: Any, data: Any) -> Any:
-    if hint is datetime:
-        return datetime.fromisoformat(data)
-    if hint is timedelta:
-        return timedelta(seconds=data)
-    if hint is Decimal:
-        return Decimal(data)
-    if hint is bytes:
-        return base64.b64decode(data, validate=True)
-    if hint is float and type(data) is int:
-        return float(data)
-    if isinstance(hint, type) and type(data) is hint:
-        return data
-    raise ValueError(f"{data!r} is not a {getattr(hint, '__name__', hint)}")
+def _dataclass(cls: type) -> _Decoder:
+    decoders: dict[str, _Decoder] = {}  # filled at the first value, since a class may name itself in a field
+
+    def read(data: Any) -> Any:
+        if not isinstance(data, dict):
+            raise ValueError(f"{data!r} is not a {cls.__name__}")
+        if data.get("_", cls.__name__) != cls.__name__:
+            raise ValueError(f"a {data['_']} where a {cls.__name__} belongs")
+        if not decoders:
+            decoders.update((name, _decoder(hint)) for name, hint in typing.get_type_hints(cls).items())
+        unknown = data.keys() - decoders.keys() - {"_"}
+        if unknown:
+            raise ValueError(f"{cls.__name__} has no {', '.join(sorted(unknown))}")
+        try:
+            return cls(**{k: decoders[k](v) for k, v in data.items() if k != "_"})
+        except TypeError as e:
+            raise ValueError(f"{cls.__name__}: {e}") from e
+
+    return read
+
+
+_SCALARS: Mapping[type, _Decoder] = {
+    datetime: datetime.fromisoformat,
+    timedelta: lambda data: timedelta(seconds=data),
+    Decimal: Decimal,
+    bytes: lambda data: base64.b64decode(data, validate=True),
+}
+
+
+def _scalar(hint: Any) -> _Decoder:
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+
+    def read(data: Any) -> Any:
+        if isinstance(hint, type) and type(data) is hint:
+            return data
+        if hint is float and type(data) is int:
+            return float(data)
+        raise ValueError(f"{data!r} is not a {getattr(hint, '__name__', hint)}")
+
+    return read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -115,7 +116,7 @@ class FakeEvidence:
 
 
 def _counts(own: list[Served], frozen: Thresholds | None) -> Counts:
-    timed = [a.latency_ms for a in own if not a.failed and a.latency_ms is not None]
+    timed = sorted(a.latency_ms for a in own if not a.failed and a.latency_ms is not None)
     rows = frozen.latency_ms[0] if frozen is not None and frozen.latency_ms else ()
     seconds = Counter(int(a.started.timestamp()) for a in own if a.failed)
     known = [a for a in own if a.prompt_tokens >= 0 and a.cached_tokens >= 0]
@@ -123,12 +124,16 @@ def _counts(own: list[Served], frozen: Thresholds | None) -> Counts:
     return Counts(
         attempts=len(own),
         errors=sum(a.failed for a in own),
-        misses=sum(v > slo for v in timed) if slo is not None else 0,
+        misses=_above(timed, slo) if slo is not None else 0,
         timed=len(timed),
-        ladders={ladder_key(s): tuple(sum(v > q * s for v in timed) for q in rows) for s in (frozen.scales if frozen else ()) if rows},
+        ladders={ladder_key(s): tuple(_above(timed, q * s) for q in rows) for s in (frozen.scales if frozen else ()) if rows},
         clusters=ClusterSums(clusters=len(seconds), errors=sum(seconds.values()), sum_sq=sum(v * v for v in seconds.values())),
         cached_tokens=sum(a.cached_tokens for a in known),
         prompt_tokens=sum(a.prompt_tokens for a in known),
         mean_latency_ms=sum(timed) / len(timed) if timed else 0.0,
-        quantiles_ms=tuple(sorted(timed)[ceil(r * len(timed)) - 1] for r in LADDER) if timed else (),
+        quantiles_ms=tuple(timed[ceil(r * len(timed)) - 1] for r in LADDER) if timed else (),
     )
+
+
+def _above(ordered: list[float], limit: float) -> int:
+    return len(ordered) - bisect_right(ordered, limit)
