@@ -16,6 +16,7 @@ from fleetctl.domain.rollout import Rollout, RolloutSpec
 from fleetctl.domain.split import Readiness
 from fleetctl.domain.workload import Guardrail, GuardrailSpec
 from fleetctl.usecases.tick import TickPorts, TickResult, TickSettings, tick
+from fleetctl.usecases.unexpected import UNEXPECTED
 from tests.fakes.clock import FakeClock
 from tests.fakes.evidence import FakeEvidence, Served
 from tests.fakes.router import FakeRouter, Target
@@ -79,6 +80,7 @@ class Simulation:
         self.signals = GivenSignals()
         self.holds = OwnedHolds({SOURCE: 1, TARGET: 0})
         self.results: list[TickResult] = []
+        self.may_break, self._seen_odd = False, dict.fromkeys(cells, 0)
         self.spec = of or spec()
         self.router: Callable[[CellId], FakeRouter] = lambda _: self._writer
         self._writer = FakeRouter(dict.fromkeys(cells, SOURCE), target=self.target)
@@ -87,7 +89,6 @@ class Simulation:
     def ports(self) -> TickPorts:
         return TickPorts(
             store=self.store,
-            trail=self.store,
             clock=self.clock,
             notifier=self.notices,
             holds=self.holds,
@@ -131,7 +132,15 @@ class Simulation:
                 self._due[c] = self.clock.now() + result.look_again
                 done.append(result)
         self.results += done
+        self._nothing_odd()
         return done
+
+    def _nothing_odd(self) -> None:
+        """A defect that a tick survives must not go by unseen in a test that did not ask for one."""
+        odd = [e.text for c in self.cells for e in self.store.events(c, self._seen_odd.get(c, 0)) if e.kind == UNEXPECTED]
+        odd += [r.why for r in self.results[-len(self.cells) :] if r.rollout is not None and r.rollout.hold_reason == UNEXPECTED]
+        self._seen_odd = {c: len(tuple(self.store.events(c, 0))) for c in self.cells}
+        assert self.may_break or not odd, odd
 
     def run(self, seconds: int, until: Callable[[], bool] = lambda: False) -> Simulation:
         """Let time pass in half seconds, with customers and ticks."""

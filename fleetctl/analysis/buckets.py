@@ -17,7 +17,7 @@ from math import inf, isfinite, log, sqrt
 
 from fleetctl.analysis.faults import HARD_XIDS
 from fleetctl.analysis.guardrails import CONFOUNDED_SCALE
-from fleetctl.analysis.tally import OUTCOMES, RECENT_S, instant, milliseconds
+from fleetctl.analysis.tally import BASELINE_OUTCOMES, OUTCOMES, instant, milliseconds
 from fleetctl.domain.evidence import (
     ARMS,
     LADDER,
@@ -49,7 +49,6 @@ ASSUMED_EFFECT, ASSUMED_INTERVALS, DEVIATIONS = 5.0, 10.0, 1.5
 """Few intervals tell little of clusters: that of a mean size of 3 is assumed as if from ten of them, and 1.5 deviations of what is seen are
 added. Source: simulation, `tests/unit/test_counter_errors.py`: without this 3 to 10 % false rollbacks at a mean cluster of 3, with it at
 most 0.3 %, for 1.6 times the requests to a FAIL."""
-_RECENT_KEPT = 64
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,9 +95,8 @@ class BucketTally:
         frozen = cursor.thresholds
         self._slo = frozen.slo_latency_ms if frozen is not None and frozen.slo_latency_ms is not None else slo_latency_ms
         self._replicas: dict[tuple[Arm, str], _Replica] = {}
-        self._outcomes: deque[str] = deque(maxlen=OUTCOMES)
-        self._told: tuple[int, int] | None = None
-        self._recent: deque[tuple[int, int, int]] = deque(maxlen=_RECENT_KEPT)
+        self._outcomes: dict[Arm, deque[str]] = {"baseline": deque(maxlen=BASELINE_OUTCOMES), "canary": deque(maxlen=OUTCOMES)}
+        self._told: dict[Arm, tuple[int, int]] = {}
         self._clusters: dict[Arm, _Clusters] = {arm: _Clusters() for arm in ARMS}
         self._gpus = _read_marks(cursor.position)
         self._gpu_at: dict[str, int] = {}
@@ -144,8 +142,8 @@ class BucketTally:
         state = {arm: self._state(arm, at, counts[arm]) for arm in ARMS}
         if self._arms_share_a_replica():
             state = dict.fromkeys(ARMS, "same_series")
-        self._note_outcomes(counts["canary"])
-        recent = self._recent_of(counts["baseline"], state["baseline"])
+        for arm in ARMS:
+            self._note_outcomes(arm, counts[arm])
         total = sum(c.attempts for c in counts.values())
         seen = [r.last.at_ms for r in self._replicas.values() if r.last is not None and r.last.up]
         return Evidence(
@@ -157,12 +155,12 @@ class BucketTally:
             served_bp=round(FULL_BP * counts["canary"].attempts / total) if total else None,
             first_canary_at=instant(self._start_ms) if counts["canary"].attempts else None,
             last_at=instant(max(seen)) if seen else None,
-            canary_outcomes="".join(self._outcomes),
-            baseline_recent=recent[0],
-            baseline_recent_errors=recent[1],
+            canary_outcomes="".join(self._outcomes["canary"]),
+            baseline_outcomes="".join(self._outcomes["baseline"]),
             detail=self._detail(at, grown),
             faults=tuple(sorted(self._faults)),
             query=query,
+            source_at=instant(max(seen)) if seen else None,
         )
 
     def _of(self, arm: Arm) -> list[_Replica]:
@@ -199,23 +197,15 @@ class BucketTally:
         mine.errors, mine.spread, mine.intervals = mine.errors + k, mine.spread + spread, mine.intervals + 1
         replica.before, replica.new = (n, k), (0.0, 0.0)
 
-    def _note_outcomes(self, canary: Counts) -> None:
+    def _note_outcomes(self, arm: Arm, counts: Counts) -> None:
         """Take in what is new since the last evidence, failures spread evenly; a new process tells nothing of what was before it."""
-        now, then = (canary.attempts, canary.errors), self._told
-        self._told = now
+        now, then, outcomes = (counts.attempts, counts.errors), self._told.get(arm), self._outcomes[arm]
+        self._told[arm] = now
         n, k = (now[0] - then[0], now[1] - then[1]) if then is not None else (0, 0)
         if n < 0 or k < 0:
-            self._outcomes.clear()
+            outcomes.clear()
         elif n:
-            self._outcomes.extend(evenly(n, k) if n <= OUTCOMES else evenly(OUTCOMES, round(k * OUTCOMES / n)))
-
-    def _recent_of(self, baseline: Counts, state: SignalState) -> tuple[int, int]:
-        """Return requests and errors of the baseline in its newest scrapes, over 10 s or the newest two; none where they are not fresh."""
-        newest = max((r.good.at_ms for r in self._of("baseline") if r.good is not None), default=0)
-        if not self._recent or newest > self._recent[-1][0]:
-            self._recent.append((newest, baseline.attempts, baseline.errors))
-        then = next((r for r in reversed(self._recent) if r[0] <= newest - RECENT_S * 1_000), self._recent[0])
-        return (baseline.attempts - then[1], baseline.errors - then[2]) if state == "ok" else (0, 0)
+            outcomes.extend(evenly(n, k) if n <= OUTCOMES else evenly(OUTCOMES, round(k * OUTCOMES / n)))
 
     def _counts(self, arm: Arm, grown: _Grown, common: Mapping[str, tuple[str, tuple[float, ...]]]) -> Counts:
         requests, errors = _requests(grown.values)

@@ -56,8 +56,10 @@ def new_step(memory: ClusterMemory) -> None:
 
 def go_on_from(memory: Memory, e: Evidence) -> None:
     """Close the open windows and count on from sums that are lower than those before."""
-    for name, sums in {"": {arm: e.arms[arm].clusters for arm in ARMS}, **_others(e)}.items():
-        own = memory.clusters_of.setdefault(name, ClusterMemory()) if name else memory.clusters
+    counts = e.customers.arms
+    rows = [(memory.clusters, {arm: e.arms[arm].clusters for arm in ARMS}), (memory.quits, {arm: counts[arm].gave_up for arm in ARMS})]
+    rows += [(memory.clusters_of.setdefault(name, ClusterMemory()), sums) for name, sums in _others(e).items()]
+    for own, sums in rows:
         _close(own)
         for arm in ARMS:
             window, now = own.windows.setdefault(arm, ClusterWindow()), sums[arm]

@@ -74,6 +74,18 @@ def increment(before0: Rate, now0: Rate, before1: Rate, now1: Rate) -> Block:
     return Block(n0=now0.n - before0.n, k0=now0.k - before0.k, n1=now1.n - before1.n, k1=now1.k - before1.k)
 
 
+def is_told(memory: Memory, e: Evidence, guardrail: str) -> bool:
+    """Tell whether this look tells of a guardrail on both arms, where an earlier one of this step did; a silent source passes nothing."""
+    for arm, counts in e.arms.items():
+        seen = memory.arm(arm)
+        if guardrail in seen.shares and guardrail not in counts.shares:
+            return False
+        metric = "latency" if guardrail == "slo_misses" else guardrail
+        if any(key.startswith(f"{metric}@") for key in seen.ladders) and not any(key.startswith(f"{metric}@") for key in counts.ladders):
+            return False
+    return True
+
+
 def feed_share(memory: Memory, guardrail: str, e: Evidence, margin: float, fail_margin: float) -> None:
     """Feed a share guardrail's two processes with what is new."""
     seen = {arm: share_counts(guardrail, memory.arm(arm)) for arm in e.arms}
@@ -247,6 +259,7 @@ def new_step(memory: Memory) -> None:
     memory.fed = False
     memory.passes = {}
     memory.seen = {}
+    memory.quits_seen = {}
     memory.cursor = ""
 
 

@@ -21,7 +21,8 @@ from functools import lru_cache
 from math import exp, log
 
 from fleetctl.analysis import clusters, guardrails
-from fleetctl.analysis.breaker import BREAKER_BOUND, baseline_failing, note_outcomes, start_afresh
+from fleetctl.analysis.breaker import BREAKER_BOUND, blame, is_over, note_outcomes, start_afresh
+from fleetctl.analysis.gave_up import GAVE_UP, GAVE_UP_BOUND, feed_gave_up, gave_up_counts, gave_up_log
 from fleetctl.analysis.guardrails import CACHE_BOUND, CACHE_GAP, CONFOUNDED_SCALE, FAIL_BOUND, PASS_BOUND, cache_gap, confounded_name
 from fleetctl.analysis.interval import difference, latency_ratio
 from fleetctl.analysis.memory import BreakerMemory, Memory, PassBank, advance, pack, unpack, went_back
@@ -111,9 +112,10 @@ def cursor_key(cursor: Cursor) -> str:
 
 def _begin(memory: Memory) -> None:
     guardrails.new_step(memory)
-    for own in (memory.clusters, *memory.clusters_of.values()):
+    for own in (memory.clusters, memory.quits, *memory.clusters_of.values()):
         clusters.new_step(own)
-    memory.breaker.seen = memory.beside.seen = 0
+    for breaker in (memory.breaker, memory.beside):
+        breaker.seen, breaker.baseline = 0, [0, 0]
 
 
 def _trouble(memory: Memory, e: Evidence) -> tuple[VerdictKind, str] | None:
@@ -137,6 +139,8 @@ def _after_a_gap(memory: Memory, e: Evidence) -> None:
             seen.ladders = ladders | seen.ladders  # what another source does not tell at this look has not gone back
             seen.timed_of, seen.shares = timed_of | seen.timed_of, shares | seen.shares
         clusters.go_on_from(memory, e)
+        rates = {arm: gave_up_counts(e.customers.arms[arm]) for arm in ARMS}
+        memory.quits_seen = {arm: (rate.n, rate.k) for arm, rate in rates.items()}
     memory.breaker.seen = min(memory.breaker.seen, e.arms["canary"].attempts)
     if e.beside is not None:
         memory.beside.seen = min(memory.beside.seen, e.beside.arms["canary"].attempts)
@@ -147,6 +151,8 @@ def _use(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec]) -> None:
     if e.beside is not None:
         note_outcomes(memory.beside, e.beside)
     clusters.note(memory, e)
+    if specs:  # arms that serve different things are not compared
+        feed_gave_up(memory, e)
     new = [e.arms[arm].attempts - memory.arm(arm).attempts for arm in ARMS]
     if min(new) >= 1 and sum(new) >= LEAST_BLOCK:
         memory.fed = True
@@ -190,8 +196,11 @@ def _verdicts(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec], troub
     believed = trouble is None or trouble[0] == "NO_DATA"
     if believed and whole >= FAIL_BOUND and not memory.failed:
         memory.failed = max(logs, key=lambda n: logs[n])
+    quits = gave_up_log(memory)
+    if believed and quits >= log(GAVE_UP_BOUND) and not memory.failed:
+        memory.failed = GAVE_UP
     each = tuple(_one(memory, e, s, logs.get(s.name, 0.0), trouble, confounded) for s in specs)
-    return (_all(memory, e, judged, each, whole, trouble, incident=bool(breaker)), *each, *breaker)
+    return (_all(memory, e, judged, each, whole, trouble, incident=bool(breaker)), *each, *_gave_up(memory, e, quits), *breaker)
 
 
 def _mean(memory: Memory, logs: Mapping[Guardrail, float]) -> float:
@@ -202,7 +211,7 @@ def _mean(memory: Memory, logs: Mapping[Guardrail, float]) -> float:
     if not memory.guardrails:
         return sum(_exp(v) for v in logs.values()) / len(logs)
     fed = {name.partition("/")[0] for name in memory.fails}
-    others = [n for n in sorted(fed - set(logs)) if not n.endswith(confounded_name(""))]
+    others = [n for n in sorted(fed - set(logs)) if n != GAVE_UP and not n.endswith(confounded_name(""))]
     values = [*logs.values(), *(_log_fail(memory, n, confounded=False) for n in others)]
     unfed = max(0, memory.guardrails - len(values))
     return (sum(_exp(v) for v in values) + unfed) / (len(values) + unfed)
@@ -222,15 +231,15 @@ def _all(
     parts = [v for v in each if v.guardrail in names]
     lowest = min((v.pass_e_value for v in parts), default=0.0)
     kind: VerdictKind = "INCONCLUSIVE"
-    detail = ""
+    detail, blocked = "", False
     if memory.failed:
         kind, detail = "FAIL", f"failed on {memory.failed}"
     elif trouble is not None:
         kind, detail = trouble
     elif not parts:
-        detail = "no guardrail is judged here"
+        detail, blocked = "no guardrail is judged here", True
     elif incident:
-        detail = "both arms are failing: waiting"
+        detail, blocked = "the canary is failing, and not shown to fail alone: waiting", True
     elif all(v.kind == "PASS" for v in parts):
         kind = "PASS"
     else:
@@ -244,6 +253,7 @@ def _all(
         look=_look(e, "errors"),
         missing=max(missing) if missing and len(missing) == len(parts) else None,
         detail=detail,
+        blocked=blocked,
     )
 
 
@@ -267,22 +277,34 @@ def _one(
         return replace(base, kind="FAIL", detail=guardrails.cache_text(e) if base.confounded else "")
     if trouble is not None:
         return replace(base, kind=trouble[0], detail=trouble[1])
+    if not guardrails.is_told(memory, e, spec.name):
+        return replace(base, blocked=True, detail="the source that tells it is silent")
     is_ladder = spec.name in LADDER_METRICS
     if is_ladder and not guardrails.has_ladder(e, spec.name):
-        return replace(base, detail=f"no frozen quantiles to count {spec.name} over")
+        return replace(base, blocked=True, detail=f"no frozen quantiles to count {spec.name} over")
     if is_ladder and guardrails.only_detects(e, spec.name):
-        return replace(base, detail="buckets can show a regression and no percentage: a PASS needs records of requests")
+        return replace(base, blocked=True, detail="buckets can show a regression and no percentage: a PASS needs records of requests")
     if is_ladder and not guardrails.can_pass(e, spec):
-        return replace(base, detail=f"the source does not count the ladder at x{1 + spec.margin:g}")
+        return replace(base, blocked=True, detail=f"the source does not count the ladder at x{1 + spec.margin:g}")
     if spec.name == "slo_misses" and not guardrails.tells_slo(e):
-        return replace(base, detail="no bound of the buckets is the promised latency: a PASS needs one, or records of requests")
+        why = "no bound of the buckets is the promised latency: a PASS needs one, or records of requests"
+        return replace(base, blocked=True, detail=why)
     if base.confounded:
-        return replace(base, detail=guardrails.cache_text(e))
+        return replace(base, blocked=True, detail=guardrails.cache_text(e))
     missing = _missing(e, spec, banks, clusters.effect_on(memory, spec.name))
     if all(b.reached for b in banks) and e.arms["canary"].attempts >= LEAST_CANARY:
         return replace(base, kind="PASS", missing=0)
     detail = f"fail evidence {base.e_value:.3g} alone, the whole is below {FAIL_BOUND:.0f}" if base.e_value >= FAIL_BOUND else ""
-    return replace(base, missing=missing, detail=detail)
+    return replace(base, missing=missing, detail=detail, blocked=bool(detail))
+
+
+def _gave_up(memory: Memory, e: Evidence, quits: float) -> tuple[Verdict, ...]:
+    if memory.failed != GAVE_UP:
+        return ()
+    base, canary = (gave_up_counts(e.customers.arms[arm]) for arm in ARMS)
+    look = replace(_look(e, "errors"), baseline_n=base.n, canary_n=canary.n, baseline_events=base.k, canary_events=canary.k)
+    text = "clients go away before the answer more often than on the source"
+    return (Verdict(kind="FAIL", guardrail=Guardrail(GAVE_UP), e_value=_exp(quits), fail_bound=GAVE_UP_BOUND, look=look, detail=text),)
 
 
 def _breaker(memory: Memory, e: Evidence) -> tuple[Verdict, ...]:
@@ -304,9 +326,12 @@ def _of_breaker(memory: Memory, own: BreakerMemory, e: Evidence) -> tuple[Verdic
     verdict = _tripped(own, e, "INCONCLUSIVE")
     if memory.failed not in ("", BREAKER):
         return (replace(verdict, detail=f"tripped after a FAIL on {memory.failed}"),)
-    if not memory.failed and baseline_failing(e):
+    why = "" if memory.failed else blame(own, e)
+    if why and is_over(own):
         start_afresh(own)
-        return (replace(verdict, detail="the baseline is failing too"),)
+        return ()
+    if why:
+        return (replace(verdict, detail=why),)
     memory.failed = BREAKER
     return (replace(verdict, kind="FAIL"),)
 

@@ -77,14 +77,40 @@ class ClusterMemory:
 
 
 @dataclass(slots=True, kw_only=True)
+class Stretch:
+    """The newest stretch in which the canary has failed, by one alternative, and what the baseline did in it.
+
+    Args:
+        run: evidence of failing in it, falling with every good request; 0: it is over.
+        n1, k1, n0, k0: attempts and errors of canary and baseline from its beginning to the last look with an error of the canary.
+        more: canary attempts, baseline attempts and errors since that look.
+    """
+
+    run: float = 0.0
+    n1: float = 0.0
+    k1: float = 0.0
+    n0: float = 0.0
+    k0: float = 0.0
+    more: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+
+
+@dataclass(slots=True, kw_only=True)
 class BreakerMemory:
-    """The one-arm process: log capital per alternative (restarts folded in), canary attempts seen, whether it has tripped."""
+    """The one-arm process: log capital per alternative (restarts folded in), canary attempts seen, whether it has tripped.
+
+    Args:
+        trip: the alternative by which it tripped, -1 while it has not; stretches: per alternative.
+        baseline: attempts and errors of the baseline seen.
+    """
 
     capital: list[float] = field(default_factory=list)
     total: int = 0
     seen: int = 0
     peak: float = 0.0
     tripped: bool = False
+    trip: int = -1
+    baseline: list[int] = field(default_factory=lambda: [0, 0])
+    stretches: list[Stretch] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,6 +124,7 @@ class Memory:
         beside: the breaker over customers' own requests where the evidence is a replay.
         guardrails: how many share the FAIL capital over all steps, 0 where an older release began the rollout.
         clusters_of: as `clusters`, of other shares whose events come in clusters, by name.
+        quits_seen: requests and those given up that have been used, by arm; quits: how they cluster.
     """
 
     steps: int
@@ -113,6 +140,8 @@ class Memory:
     beside: BreakerMemory = field(default_factory=BreakerMemory)
     clusters_of: dict[str, ClusterMemory] = field(default_factory=dict)
     guardrails: int = 0
+    quits_seen: dict[str, tuple[int, int]] = field(default_factory=dict)
+    quits: ClusterMemory = field(default_factory=ClusterMemory)
 
     def arm(self, name: str) -> ArmSeen:
         """Return what has been used of an arm."""
@@ -141,8 +170,7 @@ def pack(memory: Memory) -> JudgeState:
         "seen": {arm: _seen(s) for arm, s in memory.seen.items()},
         "fails": {name: [b.llr, b.marks] for name, b in memory.fails.items()},
         "passes": {name: [b.llr, b.best, b.reached] for name, b in memory.passes.items()},
-        "clusters": _sums(memory.clusters),
-        "windows": _windows(memory.clusters),
+        **_clusters(memory.clusters),
         "breaker": _breaker(memory.breaker),
     }
     if memory.beside != BreakerMemory():
@@ -150,32 +178,48 @@ def pack(memory: Memory) -> JudgeState:
     if memory.guardrails:
         data["guardrails"] = memory.guardrails
     if memory.clusters_of:
-        data["clusters_of"] = {name: [_sums(m), _windows(m)] for name, m in memory.clusters_of.items()}
+        data["clusters_of"] = {name: _clusters(m) for name, m in memory.clusters_of.items()}
+    if memory.quits != ClusterMemory() or memory.quits_seen:
+        data["quits"] = {"seen": memory.quits_seen, **_clusters(memory.quits)}
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return JudgeState(format_version=JUDGE_FORMAT, numbers=text.encode())
 
 
-def _sums(m: ClusterMemory) -> list[float]:
-    return [m.spread, m.errors, m.seconds, m.opened, m.now]
+def _clusters(c: ClusterMemory) -> dict[str, Any]:
+    windows = {arm: [w.errors_then, w.squares_then, w.errors, w.squares] for arm, w in c.windows.items()}
+    return {"clusters": [c.spread, c.errors, c.seconds, c.opened, c.now], "windows": windows}
 
 
-def _windows(m: ClusterMemory) -> dict[str, list[float]]:
-    return {arm: [w.errors_then, w.squares_then, w.errors, w.squares] for arm, w in m.windows.items()}
-
-
-def _read_clusters(sums: list[Any], windows: dict[str, list[Any]]) -> ClusterMemory:
-    spread, errors, seconds, opened, now = sums
-    read = {arm: ClusterWindow(errors_then=a, squares_then=b, errors=c, squares=d) for arm, (a, b, c, d) in windows.items()}
-    return ClusterMemory(spread=spread, errors=errors, seconds=seconds, opened=opened, now=now, windows=read)
+def _read_clusters(data: dict[str, Any]) -> ClusterMemory:
+    spread, errors, seconds, opened, now = data["clusters"]
+    return ClusterMemory(
+        spread=spread,
+        errors=errors,
+        seconds=seconds,
+        opened=opened,
+        now=now,
+        windows={arm: ClusterWindow(errors_then=a, squares_then=b, errors=c, squares=d) for arm, (a, b, c, d) in data["windows"].items()},
+    )
 
 
 def _breaker(b: BreakerMemory) -> list[Any]:
-    return [b.capital, b.total, b.seen, b.peak, b.tripped]
+    stretches = [[s.run, s.n1, s.k1, s.n0, s.k0, s.more] for s in b.stretches]
+    return [b.capital, b.total, b.seen, b.peak, b.tripped, b.trip, b.baseline, stretches]
 
 
 def _read_breaker(row: list[Any]) -> BreakerMemory:
-    capital, total, seen, peak, tripped = row
-    return BreakerMemory(capital=capital, total=total, seen=seen, peak=peak, tripped=tripped)
+    capital, total, seen, peak, tripped, *later = row
+    trip, baseline, stretches = later or (-1, [0, 0], [])  # older releases did not look at the baseline here
+    return BreakerMemory(
+        capital=capital,
+        total=total,
+        seen=seen,
+        peak=peak,
+        tripped=tripped,
+        trip=trip,
+        baseline=baseline,
+        stretches=[Stretch(run=run, n1=n1, k1=k1, n0=n0, k0=k0, more=more) for run, n1, k1, n0, k0, more in stretches],
+    )
 
 
 def _seen(s: ArmSeen) -> list[Any]:
@@ -213,6 +257,7 @@ def unpack(state: JudgeState) -> Memory:
 
 
 def _memory(data: Any) -> Memory:
+    quits = data.get("quits")
     return Memory(
         steps=data["steps"],
         started=data["started"],
@@ -222,38 +267,45 @@ def _memory(data: Any) -> Memory:
         seen={arm: _read_seen(row) for arm, row in data["seen"].items()},
         fails={name: FailBank(llr=llr, marks=marks) for name, (llr, marks) in data["fails"].items()},
         passes={name: PassBank(llr=llr, best=best, reached=reached) for name, (llr, best, reached) in data["passes"].items()},
-        clusters=_read_clusters(data["clusters"], data["windows"]),
-        clusters_of={name: _read_clusters(*row) for name, row in data.get("clusters_of", {}).items()},
+        clusters=_read_clusters(data),
+        clusters_of={name: _read_clusters(row) for name, row in data.get("clusters_of", {}).items()},
         guardrails=data.get("guardrails", 0),
         breaker=_read_breaker(data["breaker"]),
         beside=_read_breaker(data["beside"]) if "beside" in data else BreakerMemory(),
+        quits_seen={arm: (n, k) for arm, (n, k) in quits["seen"].items()} if quits else {},
+        quits=_read_clusters(quits) if quits else ClusterMemory(),
     )
 
 
 def advance(seen: ArmSeen, counts: Counts) -> None:
-    """Remember that these cumulative counts have been used."""
-    seen.attempts, seen.errors = counts.attempts, counts.errors
-    seen.misses, seen.mismatches, seen.timed = counts.misses, counts.mismatches, counts.timed
-    seen.ladders = {key: list(rungs) for key, rungs in counts.ladders.items()}
-    seen.timed_of, seen.shares = dict(counts.timed_of), dict(counts.shares)
+    """Remember that these cumulative counts have been used; what a look does not tell (a source is silent) stays as it was."""
+    seen.attempts, seen.errors, seen.mismatches = counts.attempts, counts.errors, counts.mismatches
+    if _tells_latency(seen, counts):
+        seen.misses, seen.timed = counts.misses, counts.timed
+    seen.ladders |= {key: list(rungs) for key, rungs in counts.ladders.items()}
+    seen.timed_of |= counts.timed_of
+    seen.shares |= counts.shares
 
 
 def went_back(seen: ArmSeen, counts: Counts) -> bool:
-    """Tell whether cumulative counts are lower than what has been used already (a counter was reset)."""
-    if (
-        counts.attempts < seen.attempts
-        or counts.errors < seen.errors
-        or counts.misses < seen.misses
-        or counts.mismatches < seen.mismatches
-        or counts.timed < seen.timed
-    ):
+    """Tell whether cumulative counts are lower than what has been used already (a counter was reset).
+
+    What is not told at all has not gone back: one of several sources is silent.
+    """
+    if counts.attempts < seen.attempts or counts.errors < seen.errors or counts.mismatches < seen.mismatches:
         return True
-    if any(counts.timed_of.get(metric, 0) < n for metric, n in seen.timed_of.items()):
+    if _tells_latency(seen, counts) and (counts.misses < seen.misses or counts.timed < seen.timed):
         return True
-    if any(min(a - b for a, b in zip(counts.shares.get(name, (0, 0)), nk, strict=True)) < 0 for name, nk in seen.shares.items()):
+    if any(counts.timed_of[metric] < n for metric, n in seen.timed_of.items() if metric in counts.timed_of):
         return True
-    for key, rungs in seen.ladders.items():
-        now = counts.ladders.get(key)
-        if now is None or len(now) != len(rungs) or any(a < b for a, b in zip(now, rungs, strict=True)):
-            return True
-    return False
+    told = ((counts.shares[name], before) for name, before in seen.shares.items() if name in counts.shares)
+    if any(now[0] < before[0] or now[1] < before[1] for now, before in told):
+        return True
+    ladders = ((counts.ladders[key], before) for key, before in seen.ladders.items() if key in counts.ladders)
+    return any(len(now) != len(before) or any(a < b for a, b in zip(now, before, strict=True)) for now, before in ladders)
+
+
+def _tells_latency(seen: ArmSeen, counts: Counts) -> bool:
+    """Tell whether a look tells latency as those before did: its ladders are there, or there never were any."""
+    name = "latency@"
+    return any(key.startswith(name) for key in counts.ladders) or not any(key.startswith(name) for key in seen.ladders)

@@ -28,7 +28,7 @@ from fleetctl.domain.evidence import (
     ladder_key,
 )
 from fleetctl.domain.ids import CellId
-from fleetctl.domain.records import Attempt
+from fleetctl.domain.records import Attempt, GaveUp
 from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.domain.workload import REFUSALS, model_guardrails
 
@@ -39,6 +39,8 @@ STALE_GAPS = 8.0
 """An arm is stale after 10 s without a new attempt, or 8 of its usual gaps (up to its last one) where those are longer."""
 OUTCOMES = 5_000
 """Newest canary outcomes kept; a look that finds more new ones than that sees only these one by one."""
+BASELINE_OUTCOMES = 100
+"""Newest baseline outcomes kept: who fails now is told by those."""
 MISLABELLED_SHARE = 0.05
 MOST_WAIT_MS = 600_000.0
 _SECONDS_KEPT = 4_096
@@ -63,29 +65,29 @@ class MetricTally:
     rungs: dict[str, list[int]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Seconds:
-    """Events by second of start, as sums that show whether they come in clusters."""
+@dataclass(slots=True, kw_only=True)
+class Clustered:
+    """Running sums of events by second."""
 
-    events: int = 0
+    n: int = 0
     clusters: int = 0
     sum_sq: int = 0
-    by_second: dict[int, int] = field(default_factory=dict)
+    seconds: dict[int, int] = field(default_factory=dict)
 
     def add(self, second: int) -> None:
         """Count one event."""
-        before = self.by_second.get(second, 0)
-        self.by_second[second] = before + 1
-        self.events += 1
+        before = self.seconds.get(second, 0)
+        self.seconds[second] = before + 1
+        self.n += 1
         self.sum_sq += 2 * before + 1
         if before == 0:
             self.clusters += 1
-            if len(self.by_second) > _SECONDS_KEPT:
-                del self.by_second[min(self.by_second)]
+            if len(self.seconds) > _SECONDS_KEPT:
+                del self.seconds[min(self.seconds)]
 
     def sums(self) -> ClusterSums:
-        """Return them as evidence has them."""
-        return ClusterSums(clusters=self.clusters, errors=self.events, sum_sq=self.sum_sq)
+        """Return the sums."""
+        return ClusterSums(clusters=self.clusters, errors=self.n, sum_sq=self.sum_sq)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,10 +95,9 @@ class ArmTally:
     """Running sums of one arm."""
 
     attempts: int = 0
-    errors: int = 0
+    failures: Clustered = field(default_factory=Clustered)
     misses: int = 0
-    failed: Seconds = field(default_factory=lambda: Seconds())
-    refused: Seconds = field(default_factory=lambda: Seconds())
+    refused: Clustered = field(default_factory=Clustered)
     cached: int = 0
     prompt: int = 0
     latency_sum: float = 0.0
@@ -108,6 +109,7 @@ class ArmTally:
     finishes: dict[str, int] = field(default_factory=dict)
     finished: int = 0
     models: dict[str, list[int]] = field(default_factory=dict)
+    gave_up: Clustered = field(default_factory=Clustered)
 
     @property
     def timed(self) -> int:
@@ -148,6 +150,8 @@ class Tally:
             for metric, ladders in self._ladders.items():
                 arm.metrics[metric].rungs = {key: [0] * (len(LADDER) + 1) for key, _ in ladders}
         self._outcomes: deque[str] = deque(maxlen=OUTCOMES)
+        self._baseline: deque[str] = deque(maxlen=BASELINE_OUTCOMES)
+        self._missed: dict[Arm, int] = dict.fromkeys(ARMS, 0)
         self._recent: deque[tuple[int, int, Arm, bool]] = deque()
         self._faults: dict[str, int] = {}
         self.skipped: dict[str, int] = {}
@@ -172,13 +176,12 @@ class Tally:
         self._recent.append((a.started_ms, a.ended_ms, a.arm, a.failed))
         while self._recent[0][1] < a.ended_ms - _RECENT_KEPT_MS:  # never the one just added, however long it took
             self._recent.popleft()
-        if a.arm == "canary":
-            self._outcomes.append("x" if a.failed else ".")
+        (self._outcomes if a.arm == "canary" else self._baseline).append("x" if a.failed else ".")
+        self._missed = {other: 0 if other == a.arm else n + 1 for other, n in self._missed.items()}
         if a.refused:
             arm.refused.add(a.started_ms // 1_000)
         if a.failed:
-            arm.errors += 1
-            arm.failed.add(a.started_ms // 1_000)
+            arm.failures.add(a.started_ms // 1_000)
             elapsed = a.ended_ms - a.started_ms
             if "latency" in self._ladders and elapsed > self._wait_ms:
                 self._young.append((a.started_ms, arm, "latency", float(elapsed), a.prompt_tokens))
@@ -188,6 +191,11 @@ class Tally:
                 if value is not None and not (self._streaming and metric == "latency"):
                     self._young.append((a.started_ms, arm, metric, value, a.prompt_tokens))
         self._show(arm, a)
+
+    def give_up(self, g: GaveUp) -> None:
+        """Count a request whose client went away: no attempt of its arm, but arms are compared by how often that happens."""
+        if g.started_ms >= self._since_ms:
+            self._arms[g.arm].gave_up.add(g.ended_ms // 1_000)
 
     def _show(self, arm: ArmTally, a: Attempt) -> None:
         """Add to what is shown, to adapter models, finish reasons and hard faults."""
@@ -273,6 +281,8 @@ class Tally:
             first_canary_at=instant(first) if first is not None else None,
             last_at=instant(max(ends)) if ends else None,
             canary_outcomes="".join(self._outcomes),
+            baseline_outcomes="".join(self._baseline),
+            missed=dict(self._missed),
             baseline_recent=len(baseline),
             baseline_recent_errors=sum(1 for r in baseline if r[3]),
             detail=self._detail(),
@@ -293,11 +303,12 @@ class Tally:
         counts = _counts(arm)
         if not self._refusals:
             return counts
-        shares = {**counts.shares, REFUSALS: (arm.attempts, arm.refused.events)}
+        shares = {**counts.shares, REFUSALS: (arm.attempts, arm.refused.n)}
         return replace(counts, shares=shares, clusters_of={REFUSALS: arm.refused.sums()})
 
     def _detail(self) -> str:
-        parts = [f"{count} {why}" for why, count in sorted(self.skipped.items()) if why != "other"]
+        told = {**self.skipped, "aborted": sum(arm.gave_up.n for arm in self._arms.values())}
+        parts = [f"{count} {why}" for why, count in sorted(told.items()) if why != "other" and count]
         if self._cuts:
             parts.append("the log was cut or removed" + (f" {self._cuts} times" if self._cuts > 1 else ""))
         return ", ".join(parts)
@@ -316,11 +327,12 @@ def _counts(arm: ArmTally) -> Counts:
             ladders[key] = tuple(reversed(slower))
     return Counts(
         attempts=arm.attempts,
-        errors=arm.errors,
+        errors=arm.failures.n,
         misses=arm.misses,
         timed=arm.timed,
         ladders=ladders,
-        clusters=arm.failed.sums(),
+        clusters=arm.failures.sums(),
+        gave_up=arm.gave_up.sums(),
         cached_tokens=arm.cached,
         prompt_tokens=arm.prompt,
         mean_latency_ms=arm.latency_sum / arm.timed if arm.timed else 0.0,

@@ -113,6 +113,7 @@ class Counts:
         ladders: per `ladder_key(scale, metric)`, shape (rungs,): non-error attempts slower than scale x their class's quantile.
         timed: non-error attempts that the ladders of latency were counted over; timed_of: those of the other metrics.
         shares: events k among n attempts of every other share: finish reasons, the fleet file's own counters.
+        gave_up: requests whose client went away, in no other count; grouped by second of their end.
         means: of metrics that are shown and not judged by themselves, by name: output_tokens, tokens_per_s, ttft, token_time, nll.
         clusters_of: as `clusters`, of the events of a share that come in clusters too, by its name.
     """
@@ -132,6 +133,7 @@ class Counts:
     shares: Mapping[str, tuple[int, int]] = field(default_factory=dict, metadata=LATER)
     means: Mapping[str, float] = field(default_factory=dict, metadata=LATER)
     clusters_of: Mapping[str, ClusterSums] = field(default_factory=dict, metadata=LATER)
+    gave_up: ClusterSums = field(default=ClusterSums(), metadata=LATER)
 
     def timed_for(self, metric: str) -> int:
         """Return the attempts that a metric's ladders were counted over."""
@@ -159,6 +161,9 @@ class Evidence:
         query: what was asked to get this, so that a person can ask the same.
         beside: customers' own requests where the arms hold replayed ones (lane replay): too few for a verdict, but a hard failure of
             theirs trips the breaker, and theirs is the share that was served.
+        missed: attempts of the other arm since an arm's newest one (since the cursor where it has none).
+        source_at: when the source itself last wrote anything, of whatever cell or kind; None where nobody can tell.
+        baseline_outcomes: newest baseline attempts as `canary_outcomes`, at least the last 50.
     """
 
     cell: CellId
@@ -176,6 +181,9 @@ class Evidence:
     faults: tuple[str, ...] = field(default=(), metadata=LATER)
     query: str = field(default="", metadata=LATER)
     beside: Evidence | None = field(default=None, metadata=LATER)
+    missed: Mapping[Arm, int] = field(default_factory=dict, metadata=LATER)
+    source_at: Instant | None = field(default=None, metadata=LATER)
+    baseline_outcomes: str = field(default="", metadata=LATER)
 
     @property
     def customers(self) -> Evidence:
@@ -248,6 +256,7 @@ class Verdict:
         interval: of the canary's metric minus (or over) the baseline's, None where it cannot be had.
         missing: canary requests still needed for a PASS if both arms are equal, None where unknown.
         confounded: the arms' caches differ by so much that slowness may be theirs: no PASS, and no FAIL but a gross one.
+        blocked: why it has not passed is no lack of requests (`detail` says what it is), so more of them from equal cells do not help.
     """
 
     kind: VerdictKind
@@ -261,6 +270,7 @@ class Verdict:
     missing: int | None = None
     detail: str = ""
     confounded: bool = field(default=False, metadata=LATER)
+    blocked: bool = field(default=False, compare=False, metadata=LATER)  # older releases stored verdicts without it: those still agree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

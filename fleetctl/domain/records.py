@@ -54,6 +54,16 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GaveUp:
+    """A request whose client went away before the answer was whole; times as `Attempt`. Whose fault that is only a comparison tells."""
+
+    cell: str
+    arm: Arm
+    started_ms: int
+    ended_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scrape:
     """What the counters of one replica (or one GPU exporter) of an arm were at one moment, in canonical metrics and units.
 

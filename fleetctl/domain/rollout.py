@@ -89,6 +89,20 @@ class ArmsMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """What a cell of a pooled group had shown at a step when it left it.
+
+    Args:
+        step: index into spec.phases; canary: attempts on the canary there.
+        passes: log of each PASS process as it stood, by name; one that had reached its bound stands at the bound.
+    """
+
+    step: int
+    canary: int
+    passes: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
     """One cell on its way. A current rollout per cell is the state of record.
 
@@ -106,6 +120,8 @@ class Rollout:
         shown: steps that ended on a PASS of evidence, not on a person's word.
         identity: what both arms were when this step's evidence began; "" where it is not known; arms: what they said lately.
         first_settled_at: when this step was settled first: evidence that begins anew does not move its deadline.
+        stops: of a pooled cell: what it had shown at each step that it left, for the cells that are still there.
+        proof_at: when a completion was sent last to see whether the source of evidence is at work while no customer sends any.
         foreign: what somebody else wrote; it holds the cell until a person resumes; foreign_writes: of ours against it, at most 3.
         hold_reason: code of what holds it here, or (once ended) why it ended; home_for: what sent it home, if no verdict did.
     """
@@ -138,6 +154,8 @@ class Rollout:
     first_settled_at: Instant | None = field(default=None, metadata=LATER)
     foreign: str = field(default="", metadata=LATER)
     foreign_writes: int = field(default=0, metadata=LATER)
+    stops: tuple[Stop, ...] = field(default=(), metadata=LATER)
+    proof_at: Instant | None = field(default=None, metadata=LATER)
     format_version: int = ROLLOUT_FORMAT
 
     @property
@@ -173,6 +191,7 @@ class Observation:
         foreign_write: what others wrote to the source's minimum; writer: who wrote the weight that stands, "" where nobody can tell.
         both_failing: cells whose customers get errors on both sides, where this one's do; is_all_paged: somebody was paged for them.
         wrong_series: why evidence cannot be read as the fleet file says, found before any customer is on the target.
+        blind: what went wrong in reading it that nobody foresaw, "" for nothing.
     """
 
     split: Split
@@ -197,6 +216,7 @@ class Observation:
     both_failing: int = 0
     is_all_paged: bool = False
     wrong_series: str = ""
+    blind: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

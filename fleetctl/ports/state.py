@@ -80,8 +80,20 @@ class Store(Protocol):
         """Return the current rollout with its unobeyed orders; None where there never was one."""
         ...
 
-    def record(self, lease: Lease, before: Rollout, after: Rollout, events: Sequence[Event], look_again: timedelta) -> Lost | None:
-        """Write rollout and events, drop the orders that `before` carried and `after` does not, free the lease; Lost if the token moved."""
+    def record(
+        self,
+        lease: Lease,
+        before: Rollout,
+        after: Rollout,
+        events: Sequence[Event],
+        look_again: timedelta,
+        look: LookRow | None = None,
+    ) -> Lost | None:
+        """Write rollout, events and the look, drop the orders that `before` carried and `after` does not, free the lease.
+
+        All of it in one transaction: a look without what came of it, or the other way round, could not be judged again. Lost if the
+        token moved: nothing was written.
+        """
         ...
 
     def order(self, c: CellId, order: Order) -> None:
@@ -134,11 +146,7 @@ class Records(Protocol):
 
 
 class Trail(Protocol):
-    """Keeps every look, so that a verdict can be recomputed by hand and the report can be drawn."""
-
-    def add(self, row: LookRow) -> None:
-        """Append one look."""
-        ...
+    """Gives every look that `Store.record` kept, so that a verdict can be recomputed by hand and the report can be drawn."""
 
     def rows(self, c: CellId, since: Instant | None) -> Iterator[LookRow]:
         """Yield the looks of a cell after `since` (all where None), oldest first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from fleetctl.domain.evidence import Evidence, Verdict
+from fleetctl.domain.evidence import Verdict
 from fleetctl.domain.people import Reason, Signal
 from fleetctl.domain.rollout import (
     Decision,
@@ -25,6 +25,7 @@ from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.rollout.arms import note_arms
 from fleetctl.rollout.checks import unmet
 from fleetctl.rollout.gates import Gate, gate
+from fleetctl.rollout.lost import BLIND, lost
 from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text
 from fleetctl.rollout.others import FOREIGN, Against, against, resumed
 from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL, ROUTER, home_cause, home_kind, router_fault
@@ -38,12 +39,6 @@ SETTLING = timedelta(milliseconds=100)
 PROVIDER_CELLS = 3
 """Cells without evidence from which the provider itself is held at fault. Source: design section 7."""
 
-QUIET_GRACE = timedelta(seconds=10)
-"""How long a new step may show no request before that counts as no evidence."""
-
-BROKEN_STATES = frozenset({"nan", "down", "mislabelled", "same_series", "reset"})
-QUIET_STATES = frozenset({"empty", "stale"})
-BLIND = "the evidence source cannot be read"
 PROVIDER = "evidence.provider"
 """Hold reason of cells whose common source of evidence is at fault; the first of them pages."""
 STALE = "stale"
@@ -111,8 +106,8 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
 
 def _against(r: Rollout, seen: Observation, theirs: Against, now: Instant) -> Decision:
     """Hold, page once, and set back what may be; customers whose evidence is lost still go home in time."""
-    if theirs.set_bp is None and (lost := _lost(r, seen, now)):
-        return _without_evidence(r, seen, lost, now)
+    if theirs.set_bp is None and (text := lost(r, seen, now)):
+        return _without_evidence(r, seen, text, now)
     held = _told(replace(r, lost_since=None), seen, Reason(code=FOREIGN, text=theirs.text), now, mark=FOREIGN, page=True)
     more: tuple[Effect, ...] = (Hold(pool=r.spec.source),) if theirs.pins_again else ()
     if theirs.set_bp is None:
@@ -152,8 +147,8 @@ def _frozen(r: Rollout, seen: Observation, why: Reason, now: Instant, *, mark: s
         return replace(begun, next=replace(begun.next, hold_reason=r.hold_reason))
     if r.settled_at is None and _shows(r, seen) and seen.mark is None and seen.split.target_bp > 0:
         return _without_evidence(r, seen, BLIND, now)  # customers are there and nobody could even arm the breaker
-    if lost := _lost(r, seen, now):
-        return _without_evidence(r, seen, lost, now)
+    if text := lost(r, seen, now):
+        return _without_evidence(r, seen, text, now)
     return _told(replace(r, lost_since=None), seen, why, now, mark=mark, page=page)
 
 
@@ -283,9 +278,8 @@ def percent_text(bp: int) -> str:
 
 def _trouble(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
     """Hold or go home where evidence is lost or the router does not do what it was told. None: neither."""
-    lost = _lost(r, seen, now)
-    if lost:
-        return _without_evidence(r, seen, lost, now)
+    if text := lost(r, seen, now):
+        return _without_evidence(r, seen, text, now)
     fault = router_fault(r, seen, now)
     if fault is not None and fault.goes_home:
         return _go_home(replace(r, direction="home", home_for=f"{ROUTER}: {fault.text}"), seen)
@@ -295,35 +289,12 @@ def _trouble(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
     return None
 
 
-def _lost(r: Rollout, seen: Observation, now: Instant) -> str:
-    """Say why there is no evidence though customers are on the target; empty where there is, or none is needed."""
-    if seen.split.target_bp == 0 or r.settled_at is None or now < r.settled_at:
-        return ""
-    e = seen.evidence
-    if e is None:
-        return BLIND
-    broken = [f"{arm} is {s}" for arm, s in e.state.items() if s in BROKEN_STATES]
-    if broken:
-        return ", ".join(broken)
-    wrong = next((v for v in seen.verdicts if v.kind == "PROVIDER_ERROR" and v.guardrail == "all"), None)
-    if wrong is not None:
-        return wrong.detail or "the source of evidence cannot be right"
-    if now - r.settled_at > QUIET_GRACE and now_quiet(e):
-        return "neither arm shows requests"
-    return ""
-
-
-def now_quiet(e: Evidence) -> bool:
-    """Tell whether neither arm has shown a request lately."""
-    return all(s in QUIET_STATES for s in e.state.values())
-
-
-def _without_evidence(r: Rollout, seen: Observation, lost: str, now: Instant) -> Decision:
+def _without_evidence(r: Rollout, seen: Observation, text: str, now: Instant) -> Decision:
     since = r.lost_since or (r.since.since if r.since is not None and r.since.since > now else now)
     r = replace(r, lost_since=since)
     waited = now - since
     if seen.providers_lost >= PROVIDER_CELLS:
-        why = Reason(code=PROVIDER, text=f"{seen.providers_lost} cells have no evidence: the provider is at fault, holding ({lost})")
+        why = Reason(code=PROVIDER, text=f"{seen.providers_lost} cells have no evidence: the provider is at fault, holding ({text})")
         held = _held(r, seen, why, now, page=True)
         if not seen.is_paged:
             return held
@@ -331,7 +302,7 @@ def _without_evidence(r: Rollout, seen: Observation, lost: str, now: Instant) ->
     if waited >= r.spec.lost_evidence_home:
         return _go_home(replace(r, direction="home", home_for="lost_evidence"), seen)
     left = (r.spec.lost_evidence_home - waited).total_seconds()
-    return _held(r, seen, Reason(code="evidence.lost", text=f"holding, {lost}; home in {left:.0f} s"), now, page=False)
+    return _held(r, seen, Reason(code="evidence.lost", text=f"holding, {text}; home in {left:.0f} s"), now, page=False)
 
 
 def _held(r: Rollout, seen: Observation, why: Reason, now: Instant, *, page: bool) -> Decision:

@@ -13,7 +13,9 @@ from fleetctl.rollout.router_faults import share_off
 
 PASS_NEEDED = frozenset({"canary", "ramp"})
 """Phases whose end raises the weight on evidence: every judged guardrail that needs it must PASS.
-In full and soak the control is 5 % of the traffic: no FAIL on any guardrail and a PASS on errors are asked there."""
+In full and soak the control is 5 % of the traffic: no FAIL on any guardrail and a PASS on errors are asked there. An incident (the
+breaker has tripped and it is not shown whose fault it is) keeps every gate shut, whatever has passed before: evidence latches, customers'
+luck does not."""
 
 ANSWERED_LEAST, ANSWERED_WAIT = 40, timedelta(seconds=30)
 """Customers who must have been answered at 100 % before a rollout is complete, and how long they are waited for."""
@@ -47,6 +49,8 @@ def gate(r: Rollout, seen: Observation, now: Instant) -> Gate:
 
 def _complete(r: Rollout, seen: Observation, now: Instant) -> Gate:
     """Wait for customers who show that the router sends all of them to the target, where somebody can count them."""
+    if incident := _incident(seen):
+        return Gate(open=False, why=incident)
     wait = seen.told_within if seen.told_within > TOLD_LATE else ANSWERED_WAIT
     left = _uncounted_s(r, seen, wait, now)
     if left > 0:
@@ -107,6 +111,8 @@ def _weighted(r: Rollout, seen: Observation, now: Instant) -> Gate:
     off = share_off(e.customers, seen.split.target_bp)
     if off:
         return Gate(open=False, why=off)
+    if incident := _incident(seen):
+        return Gate(open=False, why=incident)
     if r.spec.lane.kind == "accepted":
         if e.arms["canary"].attempts == 0:
             return Gate(open=False, why="no canary request yet (lane accepted)")
@@ -119,6 +125,12 @@ def _weighted(r: Rollout, seen: Observation, now: Instant) -> Gate:
     if r.spec.lane.kind != "pooled" and e.arms["canary"].attempts < r.spec.min_canary_requests:
         return Gate(open=False, why=f"{e.arms['canary'].attempts} of {r.spec.min_canary_requests} canary requests")
     return _bake(left, f"PASS on {e.arms['canary'].attempts} canary requests")
+
+
+def _incident(seen: Observation) -> str:
+    """Say that customers get errors now whose cause is not known yet, "" where they do not."""
+    v = next((v for v in seen.verdicts if v.guardrail == "breaker" and v.kind == "INCONCLUSIVE"), None)
+    return f"canary requests are failing ({v.detail})" if v is not None else ""
 
 
 def _not_passed(r: Rollout, seen: Observation) -> list[str]:

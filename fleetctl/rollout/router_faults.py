@@ -113,11 +113,9 @@ def _share(e: Evidence) -> float:
 
 
 def _fails(e: Evidence) -> bool:
-    """Tell whether half of the newest customers of each side got an error."""
-    newest = e.canary_outcomes[-NEWEST:]
-    if len(newest) < LEAKED_LEAST or e.baseline_recent < LEAKED_LEAST:
-        return False
-    return newest.count("x") >= FAILING * len(newest) and e.baseline_recent_errors >= FAILING * e.baseline_recent
+    """Tell whether half of the newest customers of each side got an error; by count, since seconds hold few where traffic is low."""
+    both = (e.canary_outcomes[-NEWEST:], e.baseline_outcomes[-NEWEST:])
+    return all(len(newest) >= LEAKED_LEAST and newest.count("x") >= FAILING * len(newest) for newest in both)
 
 
 def _at_zero(seen: Observation) -> RouterFault | None:
@@ -125,9 +123,9 @@ def _at_zero(seen: Observation) -> RouterFault | None:
     if seen.served is not None and seen.served.canary >= LEAKED_LEAST:
         text = f"the router sends customers to the target at weight 0 ({seen.served.canary} requests): nothing is begun"
         return RouterFault(code="router.leaks", text=text)
-    e = seen.calm
-    if e is not None and e.baseline_recent >= NEWEST and e.baseline_recent_errors >= FAILING * e.baseline_recent:
-        few = f"{e.baseline_recent_errors} of the newest {e.baseline_recent}"
+    newest = seen.calm.baseline_outcomes[-NEWEST:] if seen.calm is not None else ""
+    if len(newest) == NEWEST and newest.count("x") >= FAILING * NEWEST:
+        few = f"{newest.count('x')} of the newest {NEWEST}"
         text = f"customers get errors before anything has moved ({few}): nothing is begun"
         return RouterFault(code="source.failing", text=text)
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Literal
 
@@ -24,6 +24,7 @@ from fleetctl.rollout.checks import FAILED, OPEN
 from fleetctl.rollout.decide import PHASE_ORDER
 from fleetctl.usecases.proof import Proof, of_plan
 from fleetctl.usecases.tick import JUDGE, TickPorts, TickResult, TickSettings, tick
+from fleetctl.usecases.unexpected import UNEXPECTED, Odd
 
 TICKER = "ticker"
 """Scope of the lease that says who ticks: the resident ticker, or a `migrate` in the foreground."""
@@ -244,7 +245,7 @@ def is_lowered(r: Rollout, until: Phase) -> bool:
     return nearer and not r.ended and not any(o.kind == "advance" for o in r.orders)
 
 
-STUCK = ("traffic.", "config.", "credentials.", "home.source_not_ready", "stale")
+STUCK = ("traffic.", "config.", "credentials.", "tick.", "home.source_not_ready", "stale")
 """How the reasons begin that keep any order from being obeyed."""
 
 
@@ -267,7 +268,7 @@ class Driver:
 
     Args:
         ports, settings: for the ticks; on_tick: told of every tick made here.
-        slow: cells whose last tick was slow; swept_at: when pinned minimums were looked at last.
+        slow: cells whose last tick was slow; swept_at: when pinned minimums were looked at last, odd: what nobody foresaw then.
     """
 
     ports: TickPorts
@@ -276,6 +277,7 @@ class Driver:
     lease: Lease | None = None
     slow: set[CellId] = field(default_factory=set)
     swept_at: Instant | None = None
+    odd: frozenset[str] = frozenset()
 
     def is_ticking(self) -> bool:
         """Take or renew the ticker's lease; False while a resident ticker has it."""
@@ -310,8 +312,15 @@ class Driver:
         if self.swept_at is not None and now - self.swept_at < SWEEP:
             return
         self.swept_at = now
-        for c, said in self.ports.holds.sweep():
+        odd = Odd()
+        for c, said in odd.ask("an owner", self.ports.holds.sweep) or ():
             self.ports.store.append((Event(at=now, kind=said.kind, actor=JUDGE, text=said.text, cell=c),))
+        new = {kind: text for kind, text in odd.said.items() if kind not in self.odd}  # every cell's tick goes on
+        self.odd = frozenset(odd.said)
+        for kind, text in new.items():
+            event = Event(at=now, kind=UNEXPECTED, actor=JUDGE, text=text, data={"error": kind})
+            self.ports.store.append((event,))
+            self.ports.notifier.send(replace(event, kind="notify.page"))
 
     def stop(self) -> None:
         """Give the ticker's lease back."""

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import Literal, assert_never
 
 from fleetctl.analysis.judge import judge, start_step
 from fleetctl.analysis.looks import seen_of
-from fleetctl.analysis.pooled import Member, pooled
+from fleetctl.analysis.pooled import pooled
 from fleetctl.analysis.shadow import shadow_verdict
 from fleetctl.domain.checks import CheckSeen
 from fleetctl.domain.event import Event
-from fleetctl.domain.evidence import LADDER_METRICS, Cursor, Evidence, LookRow, Pair, Seen, Verdict
+from fleetctl.domain.evidence import Cursor, Evidence, LookRow, Pair, Seen, Verdict
 from fleetctl.domain.fleet import FreezeWindow
 from fleetctl.domain.holds import Said
 from fleetctl.domain.identity import ArmsIdentity
@@ -30,7 +31,6 @@ from fleetctl.domain.rollout import (
     Notify,
     Observation,
     Rollout,
-    RolloutSpec,
     RunChecks,
     SetSplit,
     StartShadow,
@@ -40,22 +40,23 @@ from fleetctl.domain.rollout import (
 )
 from fleetctl.domain.split import Served, Split, Stale
 from fleetctl.domain.units import Instant, Scalar
-from fleetctl.errors import ConfigInvalid, EvidenceUnavailable, FleetctlError, LeaseHeld, StoreUnavailable, TrafficNotApplied
-from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store, Trail
+from fleetctl.errors import FleetctlError, LeaseHeld, StoreUnavailable, TrafficNotApplied
+from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store
 from fleetctl.ports.traffic import Checks, EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
 from fleetctl.rollout.decide import PROVIDER, STALE, decide
+from fleetctl.rollout.lost import needs_proof
 from fleetctl.rollout.notices import LOOK, TARGET, leaving
 from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL
 from fleetctl.usecases.holds import give_back, hold, theirs
+from fleetctl.usecases.looking import mark_of, read_of, with_thresholds
+from fleetctl.usecases.pooling import members, with_stop
+from fleetctl.usecases.unexpected import UNEXPECTED, Odd, as_error
 
 FOR_GOOD = timedelta(days=36_500)
 """Lease of a weight whose migration is complete: nobody needs to tick it any more."""
 
 RESTING = timedelta(hours=1)
 """How often a finished cell is looked at whose target tells of nothing: the fleet file may name a source of notices since."""
-
-THRESHOLD_LEAST = 1_000
-"""Baseline requests from which latency quantiles are frozen. Source: p99 of fewer rests on under 10 requests."""
 
 WITHOUT_EVIDENCE = ("evidence.lost", PROVIDER)
 """Hold reasons of a cell that has no evidence."""
@@ -84,7 +85,6 @@ class TickPorts:
     """All that a tick touches; router, prober, evidence and identity are per cell."""
 
     store: Store
-    trail: Trail
     clock: Clock
     notifier: Notifier
     holds: Holds
@@ -134,14 +134,12 @@ def tick(c: CellId, ports: TickPorts, settings: TickSettings) -> TickResult:
     if isinstance(lease, Held):
         return TickResult(cell=c, kind="held", why=f"{lease.holder} is at it")
     r = ports.store.load(c)
-    if r is None or (r.ended and not r.orders and not _is_told(r, ports)):
-        again = LOOK if r is not None and ports.notices.watches(r.spec.target) else RESTING
-        if r is not None and r.ended == "complete":
-            ports.store.record(lease, r, r, (), again)
-        else:
-            ports.store.release(lease)
-        return TickResult(cell=c, kind="idle", why="nothing to do", rollout=r, look_again=again)
+    if r is None:
+        ports.store.release(lease)
+        return TickResult(cell=c, kind="idle", why="nothing to do", look_again=RESTING)
     try:
+        if r.ended and not r.orders and not _is_told(r, ports):
+            return _idle(r, lease, ports)
         split = ports.router(c).fence(c, lease.token)
         if isinstance(split, Stale):
             return _found_stale(r, lease, split, ports)
@@ -153,6 +151,17 @@ def tick(c: CellId, ports: TickPorts, settings: TickSettings) -> TickResult:
         return TickResult(cell=c, kind="held", why=e.message, rollout=r)
     except FleetctlError as e:
         return _cannot_act(r, lease, e, ports)
+    except Exception as e:
+        return _cannot_act(r, lease, as_error(f"a tick of {c}", e), ports)
+
+
+def _idle(r: Rollout, lease: Lease, ports: TickPorts) -> TickResult:
+    again = LOOK if ports.notices.watches(r.spec.target) else RESTING
+    if r.ended == "complete":
+        ports.store.record(lease, r, r, (), again)
+    else:
+        ports.store.release(lease)
+    return TickResult(cell=r.cell, kind="idle", why="nothing to do", rollout=r, look_again=again)
 
 
 def _is_told(r: Rollout, ports: TickPorts) -> bool:
@@ -164,9 +173,12 @@ def _is_told(r: Rollout, ports: TickPorts) -> bool:
 
 def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, settings: TickSettings) -> TickResult:
     now = ports.clock.now()
-    before = r
-    r, wrong = _with_thresholds(r, ports)
-    seen = replace(observe(r, split, ports, settings, now), wrong_series=wrong)
+    before, odd = r, Odd()
+    r, wrong = with_thresholds(r, ports.evidence, odd)
+    seen = replace(observe(r, split, ports, settings, now, odd), wrong_series=wrong)
+    if seen.split.target_bp > 0 and not r.ended and needs_proof(r, seen.evidence, now):  # nobody but us sends any request now
+        ports.prober(r.cell).ready(r.spec.source, r.cell)
+        r = replace(r, proof_at=now)
     decision = decide(r, seen, now)
     if seen.source_ready is None and (_goes_home(decision, split) or _raises(decision, split)):
         proof = seen.evidence if _goes_home(decision, split) else None  # a raise must be able to come home: every replica is asked
@@ -175,7 +187,10 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
     if seen.target_ready is None and _raises(decision, split):  # what has gone since preflight gets no more customers
         seen = replace(seen, target_ready=ports.prober(r.cell).ready(r.spec.target, r.cell).share)
         decision = decide(r, seen, now)
+    decision = with_stop(r, decision, seen.judge or r.judge)
     events = list(_events(r, decision, seen, now))
+    events += [_event(r, now, UNEXPECTED, text, error=kind) for kind, text in odd.news(r)]
+    decision = replace(decision, next=odd.told(decision.next))
     failed = _apply(r, decision, lease, ports, settings, events)
     if failed is not None:
         return _cannot_act(r, lease, failed, ports)
@@ -191,11 +206,10 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
         query=seen.evidence.query if seen.evidence else "",
         seen=_kept(r, seen),
     )
-    again = _look_again(decision, r, ports)
-    lost = ports.store.record(lease, before, decision.next, events, again)
+    again = odd.ask("a source of notices", partial(_look_again, decision, r, ports)) or decision.look_again
+    lost = ports.store.record(lease, before, decision.next, events, again, look)
     if lost is not None:
         return TickResult(cell=r.cell, kind="stale", why="another writer took over; nothing was recorded", rollout=r)
-    ports.trail.add(look)
     return TickResult(cell=r.cell, kind="ticked", why=decision.why.text, rollout=decision.next, look=look, look_again=again)
 
 
@@ -213,27 +227,27 @@ def _raises(decision: Decision, split: Split) -> bool:
     return any(isinstance(e, SetSplit) and e.target_bp > split.target_bp for e in decision.effects)
 
 
-def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, now: Instant) -> Observation:
+def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, now: Instant, odd: Odd) -> Observation:
     """Gather what one decision may look at; a source that fails becomes a missing value, never an exception."""
     phase = r.spec.phases[r.step]
     judged = r.judge
     verdicts: tuple[Verdict, ...] = ()
     pairs: tuple[Pair, ...] = ()
     evidence, calm, mark, source, target = None, None, None, None, None
-    identity = _arms(r, ports)
+    identity = odd.ask("who tells what the arms serve", lambda: _arms(r, ports))
     if r.settled_at is None:
-        judged, mark = start_step(r.judge), _mark(r, ports)
+        judged, mark = start_step(r.judge), mark_of(r, ports.evidence, odd)
     elif r.ended:
         pass  # an order after the end judges nothing: all that was logged since would be read, for longer than the lease lasts
     elif phase.weight_bp > 0 and now >= r.settled_at:
-        evidence = _read(r, ports)
+        evidence = read_of(r, ports.evidence, odd)
         if evidence is not None:
             comparable = _comparable(identity)
             judged, verdicts = judge(r.judge, evidence, phase.guardrails if comparable else ())
             if r.spec.lane.kind == "pooled" and comparable:
-                verdicts = pooled(verdicts, judged, evidence, tuple(_members(r, ports)), phase.guardrails)
+                verdicts = pooled(verdicts, judged, evidence, tuple(members(r, ports.store)), phase.guardrails)
     elif phase.phase == "preflight":
-        calm = _read(r, ports)
+        calm = read_of(r, ports.evidence, odd)
         source = ports.prober(r.cell).ready(r.spec.source, r.cell).share
         if source >= 1.0:  # one dead side is waited for at a time: other cells wait for this tick
             target = ports.prober(r.cell).ready(r.spec.target, r.cell).share
@@ -242,7 +256,7 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         verdicts = (shadow_verdict(pairs, r.spec.shadow),)
     served = _served(r, ports, now)
     asked = {"": (r.spec.target, r.spec.source), "complete": (r.spec.target,)}.get(r.ended, ())
-    signals = tuple(s for p in asked for s in ports.notices.read(p))
+    signals = tuple(s for p in asked for s in odd.ask("a source of notices", partial(ports.notices.read, p)) or ())
     if r.hold_reason == TARGET and not r.ended and leaving(signals, r.spec.target) is None:
         target = ports.prober(r.cell).ready(r.spec.target, r.cell).share
     return Observation(
@@ -259,13 +273,14 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         is_paged=r.lost_since is not None and ports.store.holding(PROVIDER) > 0,
         mark=mark,
         identity=identity,
-        checks=_checks(r, identity, ports),
+        checks=odd.ask("the checks", lambda: _checks(r, identity, ports)) or (),
         served=served,
         told_within=_of_late(r, ports) if served is not None else timedelta(0),
         calm=calm,
         both_failing=ports.store.holding(BOTH_FAIL, ALL_FAIL) if r.hold_reason in (BOTH_FAIL, ALL_FAIL) else 0,
+        blind="; ".join(odd.said.values()),
         is_all_paged=r.hold_reason in (BOTH_FAIL, ALL_FAIL) and ports.store.holding(ALL_FAIL) > 0,
-        **({} if _leaves(r, verdicts) else theirs(r, split, ports.holds, now)),
+        **({} if _leaves(r, verdicts) else odd.ask("an owner", lambda: theirs(r, split, ports.holds, now)) or {}),
     )
 
 
@@ -312,58 +327,6 @@ def _arms(r: Rollout, ports: TickPorts) -> ArmsIdentity | None:
     if ports.identity is None or r.ended or r.direction == "home" or any(o.kind in PERSONS_WORD for o in r.orders):
         return None
     return ports.identity(r.cell).arms(r.cell)
-
-
-def _members(r: Rollout, ports: TickPorts) -> Iterator[Member]:
-    """Yield the other cells of a pooled group as they stand at this rollout's step."""
-    for cell in r.spec.group:
-        other = ports.store.load(cell) if cell != r.cell else None
-        if other is None or other.plan != r.plan:
-            continue
-        here = other.step == r.step and other.settled_at is not None and other.direction == "forward" and not other.ended
-        yield Member(
-            cell=cell,
-            state=other.judge if here else None,
-            passed=r.step in other.shown and other.step > r.step,
-            failed=other.latched is not None,
-        )
-
-
-def _mark(r: Rollout, ports: TickPorts) -> Cursor | None:
-    if r.direction == "home":
-        return None  # nothing is judged on the way
-    try:
-        return ports.evidence(r.cell).mark(r.cell)
-    except (EvidenceUnavailable, ConfigInvalid):
-        return None
-
-
-def _read(r: Rollout, ports: TickPorts) -> Evidence | None:
-    if r.since is None:
-        return None
-    try:
-        return ports.evidence(r.cell).read(r.cell, r.since)
-    except (EvidenceUnavailable, ConfigInvalid):  # what a source needs may be gone since the step began: no evidence either
-        return None
-
-
-def _with_thresholds(r: Rollout, ports: TickPorts) -> tuple[Rollout, str]:
-    """Freeze the baseline's latency quantiles during preflight, once, before any customer is on the target; and say what is wrong there."""
-    if r.phase != "preflight" or r.since is None or r.since.thresholds is not None:
-        return r, ""
-    try:
-        frozen = ports.evidence(r.cell).freeze(r.cell, scales_of(r.spec), THRESHOLD_LEAST)
-    except EvidenceUnavailable:
-        return r, ""
-    except ConfigInvalid as e:  # a mistyped series would be silent for ever, and silence of events passes
-        return r, e.message
-    return (r if frozen is None else replace(r, since=replace(r.since, thresholds=frozen))), ""
-
-
-def scales_of(spec: RolloutSpec) -> tuple[float, ...]:
-    """Return the factors at which the ladder must be counted: 1, 1.5 and one plus every margin of any step that is a percentage."""
-    margins = [g for p in spec.phases for g in p.guardrails if g.name in LADDER_METRICS]
-    return tuple(sorted({1.0, 1.5} | {round(1 + m, 4) for g in margins for m in (g.margin, g.fail_margin, *g.rungs)}))
 
 
 def _source_ready(r: Rollout, evidence: Evidence | None, ports: TickPorts) -> float:
@@ -491,9 +454,9 @@ def _park(r: Rollout, lease: Lease, ports: TickPorts, code: str, text: str) -> T
     is_new = r.hold_reason not in (code, STALE)  # what a newer writer left is held until a person says so, whatever else fails since
     events = (_event(r, now, "rollout.hold", text),) if is_new else ()
     parked = replace(r, hold_reason=code) if is_new else r
-    if ports.store.record(lease, replace(r, orders=()), parked, events, timedelta(seconds=1)) is not None:
+    row = LookRow(cell=r.cell, at=now, phase=r.phase, target_bp=r.weight_bp, served_bp=None, arms={}, verdicts=(), why=text)
+    if ports.store.record(lease, replace(r, orders=()), parked, events, timedelta(seconds=1), row if is_new else None) is not None:
         text = f"{text}; another writer took over"
     elif is_new:
         ports.notifier.send(_event(r, now, "notify.page", f"{r.cell}: {text}"))
-        ports.trail.add(LookRow(cell=r.cell, at=now, phase=r.phase, target_bp=r.weight_bp, served_bp=None, arms={}, verdicts=(), why=text))
     return TickResult(cell=r.cell, kind="stale" if code == STALE else "failed", why=text, rollout=parked)

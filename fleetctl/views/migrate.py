@@ -21,6 +21,7 @@ _HOLDS = {
     "stale": "a newer writer was at the router. Run: fleetctl fallback --reconcile",
     "step.inconclusive": "evidence stays INCONCLUSIVE; a person must look. Run: fleetctl promote or abort",
     "evidence.lost": "no evidence arrives",
+    "tick.unexpected": "something failed in a way that nobody foresaw; traffic stays as it is. See: fleetctl audit list",
     "evidence.provider": "many cells have no evidence: the provider is at fault",
     "home.source_not_ready": "the source does not answer real completions",
     "freeze": "a freeze window is open",

@@ -352,7 +352,8 @@ def read_recording(place: Path) -> tuple[list[Attempt | Scrape], tuple[str, ...]
                     if isinstance(attempt, Attempt):
                         found.append(attempt)
                     elif attempt not in ("other", "pinned"):
-                        wrong[f"{path.name}: lines that are {attempt}"] = wrong.get(f"{path.name}: lines that are {attempt}", 0) + 1
+                        text = f"{path.name}: lines that are {attempt if isinstance(attempt, str) else 'aborted'}"
+                        wrong[text] = wrong.get(text, 0) + 1
                 continue
             for _, record in records_of(path):
                 if isinstance(record, str):

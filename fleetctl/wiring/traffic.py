@@ -232,7 +232,6 @@ class Traffic(Base):
 
         return TickPorts(
             store=self.store,
-            trail=self.store,
             clock=self.clock,
             notifier=LogNotifier(),
             holds=self.holds,

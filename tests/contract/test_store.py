@@ -19,7 +19,7 @@ from fleetctl.domain.rollout import Rollout
 from fleetctl.errors import LeaseHeld
 from fleetctl.ports.state import Held, Lease, Lost, Records, Store, Trail
 from tests.fakes.clock import START, FakeClock
-from tests.fakes.rollouts import ANN, CHAT, SUMMARY, event, look, order, rollout
+from tests.fakes.rollouts import ANN, CHAT, SUMMARY, event, keep_look, look, order, rollout
 from tests.fakes.store import MemoryStore
 
 LONG, NONE = timedelta(minutes=5), timedelta(0)
@@ -245,11 +245,24 @@ def test_records_are_kept_by_kind_and_id(store: AnyStore) -> None:
 
 def test_looks_come_back_in_order_after_since(store: AnyStore) -> None:
     for seconds in (3, 1, 2):
-        store.add(look(seconds=seconds))
-    store.add(look(SUMMARY, seconds=9))
+        keep_look(store, look(seconds=seconds))
+    keep_look(store, look(SUMMARY, seconds=9))
     assert [r.why for r in store.rows(CHAT, None)] == ["look at 1 s", "look at 2 s", "look at 3 s"]
     assert next(iter(store.rows(CHAT, START + timedelta(seconds=2)))) == look(seconds=3)
     assert list(store.rows(CHAT, START + timedelta(seconds=3))) == []
+
+
+def test_a_look_is_kept_with_what_came_of_it_or_not_at_all(store: AnyStore) -> None:
+    before = rollout()
+    store.start(before, ())
+    lease = held(store)
+    store.raise_token(CHAT, Token(lease.token + 5))
+    after = dataclasses.replace(before, step=1)
+    assert isinstance(store.record(lease, before, after, (event(),), LONG, look()), Lost)
+    assert (list(store.rows(CHAT, None)), list(store.events(CHAT, 0)), store.load(CHAT)) == ([], [], before)
+    assert store.record(held(store), before, after, (event(),), LONG, look()) is None
+    assert list(store.rows(CHAT, None)) == [look()]
+    assert (len(list(store.events(CHAT, 0))), store.load(CHAT)) == (1, after)
 
 
 def test_big_judge_state_comes_back_exact(store: AnyStore) -> None:

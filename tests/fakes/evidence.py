@@ -40,12 +40,16 @@ class Served:
 
 
 class FakeEvidence:
-    """Counts what `add` was given, in that order; `down` makes it unavailable, `forced` overrides an arm's state."""
+    """Counts what `add` was given, in that order; `down` makes it unavailable, `forced` overrides an arm's state.
+
+    `source_at` is when the source wrote last beside what is counted; None: nobody can tell.
+    """
 
     def __init__(self, now: Callable[[], Instant]) -> None:
         self._now = now
         self._attempts: list[Served] = []
         self.down = False
+        self.source_at: Instant | None = None
         self.forced: dict[tuple[CellId, Arm], SignalState] = {}
 
     def add(self, *attempts: Served) -> None:
@@ -81,7 +85,8 @@ class FakeEvidence:
         own = [a for a in self._attempts if a.cell == c and a.started >= since.since]
         at = self._now()
         recent = [a for a in own if (at - a.started).total_seconds() <= 10]
-        canary = [a for a in own if a.arm == "canary"]
+        canary, baseline = ([a for a in own if a.arm == arm] for arm in ("canary", "baseline"))
+        last = {arm: max((i for i, a in enumerate(own) if a.arm == arm), default=-1) for arm in ARMS}
         return Evidence(
             cell=c,
             at=at,
@@ -92,6 +97,9 @@ class FakeEvidence:
             first_canary_at=min((a.started for a in canary), default=None),
             last_at=max((a.started for a in own), default=None),
             canary_outcomes="".join("x" if a.failed else "." for a in canary),
+            baseline_outcomes="".join("x" if a.failed else "." for a in baseline[-100:]),
+            missed={arm: sum(a.arm != arm for a in own[last[arm] + 1 :]) for arm in ARMS},
+            source_at=self.source_at,
             baseline_recent=sum(a.arm == "baseline" for a in recent),
             baseline_recent_errors=sum(a.arm == "baseline" and a.failed for a in recent),
         )

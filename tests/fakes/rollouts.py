@@ -11,6 +11,7 @@ from fleetctl.domain.ids import CellId, PlanId, PoolId
 from fleetctl.domain.people import Actor
 from fleetctl.domain.rollout import Order, OrderKind, Rollout, RolloutSpec
 from fleetctl.domain.workload import Guardrail, GuardrailSpec, Lane
+from fleetctl.ports.state import Lease, Store
 from tests.fakes.clock import START
 
 ANN = Actor(kind="person", name="ann")
@@ -70,3 +71,14 @@ def look(cell: CellId = CHAT, seconds: float = 0, kind: str = "INCONCLUSIVE") ->
         verdicts=(verdict,),
         why=f"look at {seconds} s",
     )
+
+
+def keep_look(store: Store, row: LookRow) -> None:
+    """Record a look as a tick does, with nothing else changed; a cell without a rollout gets one."""
+    r = store.load(row.cell)
+    if r is None:
+        r = rollout(row.cell)
+        store.start(r, ())
+    lease = store.acquire(row.cell, "a@host:1", timedelta(minutes=1))
+    assert isinstance(lease, Lease)
+    assert store.record(lease, r, r, (), timedelta(0), row) is None

@@ -110,7 +110,15 @@ class MemoryStore:
         self._check()
         return tuple(self._rollouts.get(c, ()))
 
-    def record(self, lease: Lease, before: Rollout, after: Rollout, events: Sequence[Event], look_again: timedelta) -> Lost | None:
+    def record(
+        self,
+        lease: Lease,
+        before: Rollout,
+        after: Rollout,
+        events: Sequence[Event],
+        look_again: timedelta,
+        look: LookRow | None = None,
+    ) -> Lost | None:
         self._check()
         if not self._is_writer(lease):
             return self._lost(lease)
@@ -121,6 +129,7 @@ class MemoryStore:
         wait = timedelta(0) if len(orders) > len(after.orders) else min(look_again, LONGEST)
         self._look_at[after.cell] = self._now() + wait
         self.append(events)
+        self._looks += [look] if look is not None else []
         self.release(lease)
         return None
 
@@ -178,10 +187,6 @@ class MemoryStore:
     def all(self, kind: type[R]) -> tuple[R, ...]:
         self._check()
         return tuple(decode(kind, body) for (name, _), body in self._values.items() if name == kind.__name__.lower())
-
-    def add(self, row: LookRow) -> None:
-        self._check()
-        self._looks.append(row)
 
     def rows(self, c: CellId, since: Instant | None) -> Iterator[LookRow]:
         self._check()

@@ -115,7 +115,6 @@ class World:
         router = FakeRouter({CELL: self.rollout.spec.source}, target=self.target)
         self.ports = TickPorts(
             store=self.store,
-            trail=self.store,
             clock=SystemClock(),
             notifier=self.notices,
             holds=OwnedHolds({self.rollout.spec.source: 1, self.rollout.spec.target: 0}),

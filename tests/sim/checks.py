@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fleetctl.domain.ids import CellId
-from fleetctl.rollout.decide import BROKEN_STATES
+from fleetctl.rollout.lost import BROKEN_STATES
 from tests.sim.faults import Faults
 from tests.sim.world import LEAST, PINNED, World, Written
 

@@ -86,10 +86,9 @@ class CountedTraffic:
             new[4:] = np.bincount(np.searchsorted(BOUNDS, slow), minlength=len(BOUNDS) + 1)
         log_.ends.append(end)
         log_.totals.append(log_.totals[-1] + new)
-        if arm == "canary":
-            marks = np.full(n, ".")
-            marks[self.rng.choice(n, errors, replace=False)] = "x"
-            log_.outcomes.append("".join(marks[-400:]))
+        marks = np.full(n, ".")
+        marks[self.rng.choice(n, errors, replace=False)] = "x"
+        log_.outcomes.append("".join(marks[-400:]))
         log_.last = end
 
     def mark(self, c: CellId) -> Cursor:
@@ -116,6 +115,9 @@ class CountedTraffic:
             served_bp=served,
             last_at=self.at,
             canary_outcomes="".join(canary.outcomes[first:][-200:])[-2000:],
+            baseline_outcomes="".join(self._logs[c, "baseline"].outcomes[-20:])[-100:],
+            missed={a: self._missed(c, a, since.since) for a in ARMS},
+            source_at=self.at,
             baseline_recent=int(recent[0]),
             baseline_recent_errors=int(recent[1]),
         )
@@ -142,6 +144,10 @@ class CountedTraffic:
 
     def _recent(self, c: CellId) -> Vector:
         return self._since(c, "baseline", self.at - timedelta(seconds=10))
+
+    def _missed(self, c: CellId, arm: Arm, since: datetime) -> int:
+        other: Arm = "baseline" if arm == "canary" else "canary"
+        return int(self._since(c, other, max(since, self._logs[c, arm].last or since))[0])
 
     def _served_bp(self, c: CellId) -> int | None:
         n = {a: int(self._since(c, a, self.at - timedelta(seconds=10))[0]) for a in ARMS}

@@ -23,6 +23,7 @@ from fleetctl.domain.split import Applied, Readiness, Split, Stale
 from fleetctl.errors import FleetctlError, StoreUnavailable
 from fleetctl.usecases.holds import KeptHolds
 from fleetctl.usecases.tick import TickPorts, TickSettings, tick
+from fleetctl.usecases.unexpected import UNEXPECTED
 from tests.fakes.clock import FakeClock
 from tests.fakes.hands import FakeHands
 from tests.fakes.router import FakeRouter, Target
@@ -241,7 +242,6 @@ class World:
         store = watched(self.store)
         return TickPorts(
             store=store,
-            trail=self.store,
             clock=self.clock,
             notifier=self.notices,
             holds=self._holds(k),
@@ -296,7 +296,9 @@ class World:
         for c in due:
             self.at_work, k.was_stopped = k, False
             try:
-                tick(c, self._ports(k), TickSettings(holder=k.name, ttl=TTL, freeze=self.freeze))
+                done = tick(c, self._ports(k), TickSettings(holder=k.name, ttl=TTL, freeze=self.freeze))
+                told = done.rollout.arms.told if done.rollout is not None else ()
+                assert not any(UNEXPECTED in text for text in (*told, done.rollout.hold_reason if done.rollout else "")), done.why
             except StoreUnavailable:
                 return
             except Killed:

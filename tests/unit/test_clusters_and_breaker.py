@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -104,11 +105,77 @@ def test_reading_outcomes_in_parts_is_the_same_as_at_once() -> None:
     breaker.note_outcomes(at_once, evidence(outcomes))
     for end in (3, 90, 91, 250, 400):
         breaker.note_outcomes(in_parts, evidence(outcomes[:end]))
-    assert at_once == in_parts
+    assert (at_once.capital, at_once.total, at_once.peak, at_once.tripped) == (
+        in_parts.capital,
+        in_parts.total,
+        in_parts.peak,
+        in_parts.tripped,
+    )
+    assert [s.run for s in at_once.stretches] == pytest.approx([s.run for s in in_parts.stretches])
 
 
-def test_the_baseline_fails_too_only_when_it_is_comparable() -> None:
-    e = replace(evidence("." * 20 + "x" * 80), baseline_recent=100)
-    assert not breaker.baseline_failing(replace(e, baseline_recent=0))
-    assert not breaker.baseline_failing(replace(e, baseline_recent_errors=2))
-    assert breaker.baseline_failing(replace(e, baseline_recent_errors=40))
+def blamed(looks_: list[tuple[str, int, int]]) -> Iterator[tuple[BreakerMemory, str]]:
+    """Yield the memory and who is blamed after each look: canary outcomes, baseline attempts and errors since the one before."""
+    memory, outcomes, n0, k0 = BreakerMemory(), "", 0, 0
+    for new, n, k in looks_:
+        outcomes, n0, k0 = outcomes + new, n0 + n, k0 + k
+        e = evidence(outcomes)
+        e = replace(e, arms={**e.arms, "baseline": replace(e.arms["baseline"], attempts=n0, errors=k0)})
+        breaker.note_outcomes(memory, e)
+        yield memory, breaker.blame(memory, e) if memory.tripped else "not tripped"
+
+
+def looked(*looks_: tuple[str, int, int]) -> tuple[BreakerMemory, str]:
+    """Return both after the last look."""
+    return list(blamed(list(looks_)))[-1]
+
+
+GOOD = ("." * 50, 50, 0)
+
+
+def test_a_canary_that_fails_alone_is_blamed_as_soon_as_the_baseline_can_be_compared() -> None:
+    assert looked(GOOD, ("x" * 6, 6, 0))[1] == ""
+    assert "0 baseline requests at the same time are too few" in looked(GOOD, ("x" * 6, 0, 0))[1]
+    assert looked(GOOD, ("x" * 6, 0, 0), ("x" * 6, 3, 0))[1] == ""
+    assert looked(GOOD, ("xxxx.x", 300, 1))[1] == "", "a baseline that fails as it always did is no excuse"
+
+
+@pytest.mark.parametrize(
+    ("canary", "n0", "k0"), [("x" * 6, 6, 6), ("x" * 6, 3, 2), ("x" * 40, 2, 2), ("xxxxxx", 100, 50), ("xx.xx.xx", 4, 1)]
+)
+def test_arms_that_fail_alike_are_never_the_canarys_fault(canary: str, n0: int, k0: int) -> None:
+    assert looked(GOOD, (canary, n0, k0))[1] != ""
+
+
+def test_good_baseline_requests_after_a_burst_say_nothing_about_the_burst() -> None:
+    memory, said = looked(GOOD, ("x" * 6, 0, 0), *[("..", 40, 0)] * 3)
+    assert "too few" in said
+    memory, _ = looked(GOOD, ("x" * 6, 0, 0), *[("." * 100, 40, 0)] * 3)
+    assert breaker.is_over(memory)
+
+
+def test_a_canary_that_has_no_baseline_beside_it_is_blamed_within_a_hundred_requests() -> None:
+    assert looked(GOOD, ("x" * 60, 0, 0))[1] != ""
+    assert looked(GOOD, ("x" * 60, 0, 0), ("x" * 40, 0, 0))[1] == ""
+
+
+@pytest.mark.parametrize(("share", "look_s"), [(0.05, 1), (0.5, 10), (0.95, 1)])
+def test_joint_outages_at_few_requests_are_rarely_and_canary_outages_always_a_fail(share: float, look_s: int) -> None:
+    """Bursts in which every request of both arms fails, at one request a second; and the same bursts on the canary alone."""
+    rng, failed = np.random.default_rng(4), {True: 0, False: 0}
+    for is_joint in (True, False):
+        for _ in range(10):
+            looks_, t = [], 0
+            while t < 400:
+                new, n0, k0 = "", 0, 0
+                for second in range(t, t + look_s):
+                    is_burst = second % 200 >= 160 - 100 * (not is_joint)
+                    if rng.random() < share:
+                        new += "x" if is_burst else "."
+                    else:
+                        n0, k0 = n0 + 1, k0 + (is_burst and is_joint)
+                looks_.append((new, n0, k0))
+                t += look_s
+            failed[is_joint] += any(said == "" for _, said in blamed(looks_))
+    assert failed[True] <= 1
+    assert failed[False] >= 9

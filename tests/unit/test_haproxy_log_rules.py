@@ -16,7 +16,7 @@ from fleetctl.adapters.routers.log import LogTail, Position, Skipped, newest_lin
 from fleetctl.analysis.freeze import class_edges, quantiles
 from fleetctl.domain.evidence import Cursor, ladder_key
 from fleetctl.domain.ids import CellId
-from fleetctl.domain.records import Attempt
+from fleetctl.domain.records import Attempt, GaveUp
 
 CHAT = CellId("chat")
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -92,11 +92,17 @@ def test_who_pays_for_an_attempt(changes: dict[str, object], failed: bool, timed
     assert (found.failed, found.latency_ms is not None) == (failed, timed)
 
 
+def test_a_client_that_went_away_is_no_attempt_and_counted_by_arm() -> None:
+    for line in (row(ts="CD"), row(ts="CH", st=-1), row(rf="DC")):
+        found = parse(line)
+        assert isinstance(found, GaveUp)
+        assert (found.arm, found.ended_ms - found.started_ms) == ("canary", 52)
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [
         (row(p="canary"), "pinned"),
-        (row(ts="CD"), "aborted"),
         (row(a="-"), "mislabelled"),
         (row(a="baseline", srv="c1"), "mislabelled"),
         (b"guard chat: the lease has lapsed", "other"),

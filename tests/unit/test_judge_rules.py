@@ -219,6 +219,7 @@ def test_one_guardrail_over_the_bound_alone_waits_for_the_whole() -> None:
     assert whole.e_value == pytest.approx(sum(v.e_value for v in rows[-1][1:]) / 3)
     assert (whole.kind, errors.kind) == ("INCONCLUSIVE", "INCONCLUSIVE")
     assert "the whole is below 100" in errors.detail
+    assert errors.blocked
 
 
 def test_the_fail_value_is_the_mean_over_steps_of_the_restarted_process() -> None:
@@ -336,6 +337,7 @@ def test_a_cache_gap_blocks_latency_pass_and_slight_fail_but_not_a_gross_one() -
     _, rows = run(looks, (ERRORS, LATENCY))
     assert kinds(rows[-1]) == {"all": "INCONCLUSIVE", "errors": "PASS", "latency": "INCONCLUSIVE"}
     assert "differ by 50 points (source 80%, target 30%)" in rows[-1][2].detail
+    assert rows[-1][2].blocked
     assert [v.confounded for v in rows[-1]] == [False, False, True]
     slower = {1.0: (900, 700, 450, 300, 90), 1.1: (800, 550, 300, 180, 45), 1.25: (600, 300, 130, 60, 9), 1.5: (52, 11, 2, 1, 0)}
     double = dict.fromkeys(EQUAL, (990, 980, 960, 940, 900))
@@ -358,6 +360,7 @@ def test_a_cache_gap_blocks_latency_pass_and_slight_fail_but_not_a_gross_one() -
 def test_a_missing_ladder_is_inconclusive_and_says_why() -> None:
     _, rows = run(steadily(3000, 10, thresholds=None), (LATENCY,))
     assert (rows[-1][0].kind, rows[-1][1].detail) == ("INCONCLUSIVE", "no frozen quantiles to count latency over")
+    assert rows[-1][1].blocked
     plain = [look(arm(100 * i, ladders={1.5: (0,) * 5}), arm(100 * i, ladders={1.5: (0,) * 5})) for i in (1, 2)]
     _, rows = run(plain, (LATENCY,))
     assert rows[-1][0].kind == "INCONCLUSIVE"

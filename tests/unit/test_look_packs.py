@@ -20,6 +20,7 @@ from fleetctl.domain.evidence import LookRow
 from fleetctl.domain.ids import CellId, PlanId
 from fleetctl.domain.rollout import Rollout
 from fleetctl.errors import StoreUnavailable
+from tests.fakes.rollouts import keep_look
 from tests.rollouts import CELL
 from tests.simulator import quick
 from tests.unit.test_look_log import Watched
@@ -47,8 +48,8 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 def filled(store: SqliteStore, rows: list[LookRow]) -> SqliteStore:
     store.start(Rollout(cell=CELL, plan=PlanId("p1"), spec=quick(), judge=fresh()), ())
     for row in rows:
-        store.add(row)
-        store.add(replace(row, cell=OTHER, why="another cell's"))
+        keep_look(store, row)
+        keep_look(store, replace(row, cell=OTHER, why="another cell's"))
     return store
 
 

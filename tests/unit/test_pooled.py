@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from math import log
 
 import pytest
 
 from fleetctl.analysis.judge import fresh, judge
-from fleetctl.analysis.pooled import Member, pooled
+from fleetctl.analysis.pooled import Member, pooled, stop_of
 from fleetctl.domain.evidence import JudgeState, Verdict
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.rollout import RolloutSpec
@@ -47,11 +47,10 @@ def test_enough_equal_cells_pass_together_and_say_so() -> None:
     assert "with 5 equal cells" in errors.detail
 
 
-@pytest.mark.parametrize("blocked", [{"confounded": True}, {"detail": "no bound is the promise"}], ids=["cache", "told"])
-def test_what_cannot_pass_alone_is_not_made_up_for_by_siblings(blocked: dict[str, Any]) -> None:
+def test_what_cannot_pass_alone_is_not_made_up_for_by_siblings() -> None:
     state, verdicts, last = seen(FEW, 0)
     members = tuple(Member(cell=CellId(f"c{i}"), state=seen(FEW, i)[0]) for i in range(1, 6))
-    held = tuple(replace(v, **blocked) if v.guardrail == "errors" else v for v in verdicts)
+    held = tuple(replace(v, blocked=True) if v.guardrail == "errors" else v for v in verdicts)
     assert pooled(verdicts, state, last, members, SPECS)[0].kind == "PASS"  # type: ignore[arg-type]
     assert [v.kind for v in pooled(held, state, last, members, SPECS)[:2]] == ["INCONCLUSIVE"] * 2  # type: ignore[arg-type]
 
@@ -66,14 +65,36 @@ def test_a_cell_that_failed_holds_all() -> None:
     assert whole.kind == "INCONCLUSIVE"
 
 
+def test_a_detail_alone_blocks_nothing_and_a_block_needs_no_detail() -> None:
+    state, verdicts, last = seen(FEW, 0)
+    members = tuple(Member(cell=CellId(f"c{i}"), state=seen(FEW, i)[0]) for i in range(1, 6))
+    told = tuple(replace(v, detail="shown to people") for v in verdicts)
+    assert [v.kind for v in pooled(told, state, last, members, SPECS)[:2]] == ["PASS"] * 2  # type: ignore[arg-type]
+
+
 def test_a_cell_that_has_passed_counts_its_bound_and_no_more() -> None:
     state, verdicts, last = seen(FEW, 0)
-    gone = (Member(cell=OTHER, state=None, passed=True),)
+    passed = stop_of(seen(replace(FEW, looks=40), 1)[0], 1)
+    assert dict(passed.passes) == {"errors": log(20)}
+    gone = (Member(cell=OTHER, state=None, stop=passed),)
     assert pooled(verdicts, state, last, gone, SPECS)[0].kind == "PASS"  # type: ignore[arg-type]
     worse = replace(FEW, errors1=0.06, looks=10)
     state, verdicts, last = seen(worse, 3)
     assert verdicts[0].kind == "INCONCLUSIVE"
     assert pooled(verdicts, state, last, gone, SPECS)[0].kind == "INCONCLUSIVE"  # type: ignore[arg-type]
+
+
+def test_a_cell_that_left_on_the_groups_evidence_counts_what_it_had_shown_itself() -> None:
+    left = [stop_of(seen(FEW, i)[0], 1) for i in range(1, 6)]
+    assert all(value < log(20) for s in left for _, value in s.passes)
+    state, verdicts, last = seen(replace(FEW, looks=4), 0)
+    for n in range(1, 6):
+        gone = tuple(Member(cell=CellId(f"c{i}"), state=None, stop=s) for i, s in enumerate(left[:n]))
+        here = tuple(Member(cell=CellId(f"c{i}"), state=seen(FEW, i)[0]) for i in range(1, n + 1))
+        own, alike = (pooled(verdicts, state, last, m, SPECS) for m in (gone, here))  # type: ignore[arg-type]
+        assert own == alike, "leaving a step neither adds to nor takes from what was shown there"
+    bad = replace(left[0], passes=(("errors", -9.0),))
+    assert pooled(verdicts, state, last, (*gone, Member(cell=OTHER, state=None, stop=bad)), SPECS)[0].kind == "INCONCLUSIVE"  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -109,8 +130,11 @@ def test_cells_that_alone_would_wait_go_through_together_in_the_tick() -> None:
     alone.begin()
     alone.run(60, lambda: (r := alone.store.load(cells[0])) is not None and r.step >= 2)
     assert s.clock.now() < alone.clock.now()
-    shown = [r.shown for c in cells if (r := s.store.load(c)) is not None]
-    assert all(1 in x for x in shown)
+    left = [r for c in cells if (r := s.store.load(c)) is not None]
+    assert all(1 in r.shown for r in left)
+    own = [dict(stop.passes)["errors"] for r in left for stop in r.stops if stop.step == 1]
+    assert len(own) == len(cells)
+    assert min(own) < log(20) <= sum(own) + 1e-9, "each kept its own evidence, and only together it was enough"
 
 
 def test_an_equal_cell_that_fails_keeps_the_others_where_they_are() -> None:

@@ -8,7 +8,7 @@ from fleetctl.usecases.report import gather
 from fleetctl.views.report import render_report
 from tests.cases.planning_fleet import lab_fleet, plan_of
 from tests.fakes.clock import FakeClock
-from tests.fakes.rollouts import CHAT, event, look, rollout
+from tests.fakes.rollouts import CHAT, event, keep_look, look, rollout
 from tests.fakes.store import MemoryStore
 
 
@@ -20,8 +20,8 @@ def test_everything_is_gathered_and_can_be_rendered() -> None:
     store.put(plan.id, plan)
     store.start(rollout(), (event(text="begins"), event(text="goes on")))
     store.append((replace(event(cell=None), text="plan made"),))
-    store.add(look(seconds=0))
-    store.add(look(seconds=1, kind="PASS"))
+    keep_look(store, look(seconds=0))
+    keep_look(store, look(seconds=1, kind="PASS"))
     data = gather(fleet, store, store, store, clock, (("haproxy", "real", "router"),))
     assert data.plan == plan
     assert [r.cell for r in data.rollouts] == [CHAT]

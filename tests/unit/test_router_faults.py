@@ -169,10 +169,17 @@ def test_a_sound_router_that_counts_by_the_minute_costs_a_few_minutes() -> None:
     assert timedelta(minutes=2) <= s.clock.now() - began <= timedelta(minutes=5)
 
 
-def test_weights_that_are_ignored_hold_the_first_step_and_page_once() -> None:
-    s = run(weights_are_silently_ignored)
-    assert (s.rollout().phase, s.bp(), s.rollout().hold_reason) == ("canary", 1000, "router.share")
-    assert pages(s) == [f"{CELL}: served share 0.0% is not the 10.0% that was set"]
+def test_weights_that_are_ignored_hold_the_first_step_and_go_home_since_a_target_that_hangs_looks_the_same() -> None:
+    s = Faulty(of=quick(), rate_per_s=80)
+    s.plane = weights_are_silently_ignored
+    s.begin()
+    s.run(90, lambda: s.rollout().hold_reason == "evidence.lost")
+    assert (s.rollout().phase, s.bp()) == ("canary", 1000)
+    assert "canary is empty though about" in s.results[-1].why
+    assert "of its requests were due; home in 120 s" in s.results[-1].why
+    s.run(150, lambda: bool(s.rollout().ended))
+    assert (s.rollout().ended, s.bp()) == ("lost_evidence", 0)
+    assert pages(s) == [f"{CELL} is home: lost evidence"]
 
 
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=[] if n < 2 else pytest.mark.slow) for n in range(20)])

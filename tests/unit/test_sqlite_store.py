@@ -22,7 +22,7 @@ from fleetctl.domain.ids import Token
 from fleetctl.errors import StoreUnavailable
 from fleetctl.ports.state import Lease
 from tests.fakes.clock import START
-from tests.fakes.rollouts import ANN, CHAT, SUMMARY, event, look, order, rollout
+from tests.fakes.rollouts import ANN, CHAT, SUMMARY, event, keep_look, look, order, rollout
 
 LONG = timedelta(minutes=5)
 
@@ -242,8 +242,8 @@ def test_status_rows_tell_a_cell_without_its_rollout(store: SqliteStore, path: P
     before = rollout()
     store.start(before, ())
     store.start(rollout(SUMMARY), ())
-    store.add(look(seconds=1))
-    store.add(look(seconds=2))
+    keep_look(store, look(seconds=1))
+    keep_look(store, look(seconds=2))
     lease = store.acquire(CHAT, "a@host:1", LONG)
     assert isinstance(lease, Lease)
     after = dataclasses.replace(before, step=1, weight_bp=500, paused=True, hold_reason="paused by ann")
@@ -256,7 +256,7 @@ def test_status_rows_tell_a_cell_without_its_rollout(store: SqliteStore, path: P
     assert (chat.weight_bp, chat.want_bp, chat.until, chat.ended, chat.paused) == (500, 1000, "soak", "", True)
     assert (chat.hold_reason, chat.look, chat.served_bp, chat.orders) == ("paused by ann", "look at 2 s", 990, 1)
     assert chat.looked_at == START + timedelta(seconds=2)
-    assert (chat.holder, chat.token, chat.due_in_s <= 0) == ("b@host:2", 2, True)
+    assert (chat.holder, chat.token, chat.due_in_s <= 0) == ("b@host:2", 4, True)
     assert chat.verdict == "errors INCONCLUSIVE"
     assert (chat.verdicts[0].pass_e_value, chat.verdicts[0].missing) == (4.0, 120)
     assert (summary.cell, summary.looked_at, summary.verdicts, summary.holder, summary.paused) == (SUMMARY, None, (), "", False)
@@ -266,7 +266,7 @@ def test_status_rows_tell_a_cell_without_its_rollout(store: SqliteStore, path: P
 def test_status_shows_no_look_of_a_rollout_before(store: SqliteStore) -> None:
     first = rollout()
     store.start(first, ())
-    store.add(look())
+    keep_look(store, look())
     lease = store.acquire(CHAT, "a@host:1", LONG)
     assert isinstance(lease, Lease)
     assert store.record(lease, first, dataclasses.replace(first, ended="aborted"), (), LONG) is None
@@ -302,7 +302,8 @@ def test_half_written_transaction_leaves_nothing(store: SqliteStore) -> None:
     assert isinstance(lease, Lease)
     bad = dataclasses.replace(event(), data={"nan": float("nan")})
     with pytest.raises(ValueError, match="canonical"):
-        store.record(lease, before, dataclasses.replace(before, step=1), (event(), bad), LONG)
+        store.record(lease, before, dataclasses.replace(before, step=1), (event(), bad), LONG, look())
     assert store.load(CHAT) == before
+    assert list(store.rows(CHAT, None)) == []
     assert list(store.events(CHAT, 0)) == []
     assert canonical(before) == canonical(store.load(CHAT))

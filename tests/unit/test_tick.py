@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import pytest
 
+from fleetctl.analysis.looks import replay
 from fleetctl.domain.event import broken_link
 from fleetctl.domain.fleet import Phase
 from fleetctl.domain.home import HOME_TOKEN_STEP
@@ -25,7 +26,8 @@ from fleetctl.errors import (
     TrafficNotApplied,
 )
 from fleetctl.ports.state import Lease
-from fleetctl.usecases.tick import TickSettings, scales_of, tick
+from fleetctl.usecases.looking import scales_of
+from fleetctl.usecases.tick import TickSettings, tick
 from tests.fakes.evidence import FakeEvidence
 from tests.fakes.router import FakeRouter
 from tests.rollouts import CELL, PERSON
@@ -85,7 +87,7 @@ def test_a_killed_tick_is_taken_over_after_its_lease_and_ends_in_the_same_state(
     """Die at every call that a tick makes of an outside thing, once, and go on as somebody else."""
 
     boundaries = (
-        *(("store", name) for name in ("acquire", "record", "add", "release")),
+        *(("store", name) for name in ("acquire", "record", "release")),
         *(("router", name) for name in ("fence", "set")),
         *(("evidence", name) for name in ("mark", "freeze", "read")),
     )
@@ -105,9 +107,12 @@ def test_a_killed_tick_is_taken_over_after_its_lease_and_ends_in_the_same_state(
                     break
             assert (s.rollout().ended, s.bp()) == ("complete", 10_000), (place, name, nth, after, s.results[-1].why)
             assert broken_link(s.store.events(CELL, 0)) is None
+            looks = list(replay(s.store.rows(CELL, None)))
+            assert all(r.agrees for r in looks), "no look was lost or kept twice"
+            assert looks[-1].state == s.rollout().judge
 
 
-class Killed(Exception):
+class Killed(BaseException):
     """The process died here."""
 
 

@@ -14,12 +14,12 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from fleetctl.adapters.routers.log import LogTail, newest_lines, parse, read_position
+from fleetctl.adapters.routers.log import LogTail, last_written, newest_lines, parse, read_position
 from fleetctl.analysis.freeze import FREEZE_MOST, frozen
 from fleetctl.analysis.tally import Tally
 from fleetctl.domain.evidence import ARMS, Cursor, Evidence, Series, Thresholds
 from fleetctl.domain.ids import CellId
-from fleetctl.domain.records import Attempt
+from fleetctl.domain.records import Attempt, GaveUp
 from fleetctl.domain.units import Instant
 from fleetctl.errors import EvidenceUnavailable
 
@@ -88,9 +88,10 @@ class RouterLogEvidence:
             kept.move_to_end(since)
             while len(kept) > _TALLIES_PER_CELL:
                 kept.popitem(last=False)
+            written = last_written(self._folder)
         tally = kept[since]
         asked = f"lines of {c} in {self._folder}, from {since.position}, started since {since.since:%Y-%m-%dT%H:%M:%S.%fZ}"
-        return replace(tally.evidence(self._now()), query=asked)
+        return replace(tally.evidence(self._now()), query=asked, source_at=written)
 
     def describe(self, c: CellId) -> tuple[Series, ...]:
         """List what the newest lines of the log hold per arm."""
@@ -124,6 +125,9 @@ class RouterLogEvidence:
                     tally.add(found)
                 if found.arm == "baseline" and found.cell in self._newest:
                     self._newest[CellId(found.cell)].append(found)
+            elif isinstance(found, GaveUp):
+                for tally in self._tallies.get(CellId(found.cell), {}).values():
+                    tally.give_up(found)
             else:
                 for cell, tallies in self._tallies.items():
                     if _concerns(line, cell):
@@ -162,10 +166,10 @@ class RouterLogEvidence:
             if not _concerns(line, c):
                 continue
             found = parse(line)
-            if not isinstance(found, Attempt):
+            if isinstance(found, str):
                 tally.skip(found)
             elif found.cell == c:
-                tally.add(found)
+                tally.add(found) if isinstance(found, Attempt) else tally.give_up(found)
         return tally
 
 

@@ -2,7 +2,7 @@
 
 Who pays for an attempt (the arm is the one that the split chose, the server the one that answered):
     pinned                                        left out (ours, not a user's)
-    the client went away (termination "C.", DC)   left out
+    the client went away (termination "C.", DC)   no attempt; counted by arm (GaveUp)
     canary answered by a source server (backup)   canary error, no latency
     no answer, cut, 5xx, 429, or retried          error of its arm, no latency
     other 4xx                                     attempt of its arm, no latency, refused
@@ -16,13 +16,15 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 from zlib import crc32
 
-from fleetctl.domain.records import Attempt
+from fleetctl.domain.records import Attempt, GaveUp
+from fleetctl.domain.units import Instant
 
-Skipped = Literal["pinned", "aborted", "mislabelled", "broken", "other"]
+Skipped = Literal["pinned", "mislabelled", "broken", "other"]
 _NAME = re.compile(r"(?:haproxy|envoy|work)-(\d{1,9})\.log\Z")
 _POSITION = re.compile(r"(\d{1,9}):(\d{1,15})(?::([0-9a-f]{8}))?\Z")
 _CHUNK = 1 << 20
@@ -56,8 +58,8 @@ _MOST_MS, _MOST_ACTIVE_MS, _MOST_TOKENS = 4_102_444_800_000, 30 * 86_400_000, 10
 """The year 2100, thirty days and a hundred million tokens: what is beyond is no measurement."""
 
 
-def parse(line: bytes) -> Attempt | Skipped:
-    """Return the attempt that one line tells of, or why there is none."""
+def parse(line: bytes) -> Attempt | GaveUp | Skipped:
+    """Return what one line tells of, or why it is no evidence."""
     if not line.startswith(b"{"):
         return "other"
     try:
@@ -79,7 +81,7 @@ def parse(line: bytes) -> Attempt | Skipped:
     if arm not in ("baseline", "canary") or (arm == "baseline" and server.startswith("c")):
         return "mislabelled"
     if termination.startswith("C") or "DC" in flags.split(","):
-        return "aborted"
+        return GaveUp(cell=cell, arm=arm, started_ms=started, ended_ms=started + max(0, active))
     failed = (
         status <= 0
         or status >= 500
@@ -120,6 +122,16 @@ def log_files(folder: Path) -> dict[int, Path]:
     """
     found = ((_NAME.match(path.name), path) for path in folder.iterdir())
     return dict(sorted((int(match[1]), path) for match, path in found if match))
+
+
+def last_written(folder: Path) -> Instant | None:
+    """Return when anything was written to the logs last, whatever it tells of; None where there is none.
+
+    Raises:
+        OSError: the folder or a log cannot be read.
+    """
+    newest = max((path.stat().st_mtime for path in log_files(folder).values()), default=None)
+    return None if newest is None else datetime.fromtimestamp(newest, UTC)
 
 
 def whole_until(path: Path) -> int:

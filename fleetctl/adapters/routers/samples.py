@@ -9,6 +9,7 @@ from pathlib import Path
 from fleetctl.adapters.routers.log import newest_lines, parse
 from fleetctl.domain.calibration import Sample
 from fleetctl.domain.ids import CellId
+from fleetctl.domain.records import Attempt
 from fleetctl.errors import EvidenceUnavailable
 
 MOST_LINES = 1_000_000
@@ -33,7 +34,7 @@ class RouterLogSamples:
                 if mark not in line:
                     continue
                 attempt = parse(line)
-                if isinstance(attempt, str) or attempt.cell != c or attempt.arm != "baseline":
+                if not isinstance(attempt, Attempt) or attempt.cell != c or attempt.arm != "baseline":
                     continue
                 host = str(json.loads(line)["srv"])[:64]
                 found.append(Sample(host=host, started_ms=attempt.started_ms, failed=attempt.failed, latency_ms=attempt.latency_ms))

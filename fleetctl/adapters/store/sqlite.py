@@ -160,8 +160,16 @@ class SqliteStore:
             rows = q.execute("SELECT format_version, body FROM rollout WHERE cell = ? ORDER BY id", (c,)).fetchall()
         return tuple(self._rollout(c, r) for r in rows)
 
-    def record(self, lease: Lease, before: Rollout, after: Rollout, events: Sequence[Event], look_again: timedelta) -> Lost | None:
-        """Write rollout and events, close the orders that `before` carried and `after` does not, free the lease.
+    def record(
+        self,
+        lease: Lease,
+        before: Rollout,
+        after: Rollout,
+        events: Sequence[Event],
+        look_again: timedelta,
+        look: LookRow | None = None,
+    ) -> Lost | None:
+        """Write rollout, events and the look, close the orders that `before` carried and `after` does not, free the lease.
 
         An order that came meanwhile makes the cell due at once. Returns Lost, having written nothing, if the token moved.
         """
@@ -182,6 +190,8 @@ class SqliteStore:
             if done.rowcount != 1:
                 raise StoreUnavailable("store.unreachable", f"{after.cell} has no rollout to record.", hint="Run: fleetctl status")
             append_events(q, events)
+            if look is not None:
+                add_look(q, look, _us(look.at))
             _free(q, lease.scope)
             return None
 
@@ -254,11 +264,6 @@ class SqliteStore:
         return self._values(kind, "ORDER BY rank", ())
 
     # looks --------------------------------------------------------------------------------------------------------------
-
-    def add(self, row: LookRow) -> None:
-        """Append one look."""
-        with self._db.write() as q:
-            add_look(q, row, _us(row.at))
 
     def rows(self, c: CellId, since: Instant | None) -> Iterator[LookRow]:
         """Yield the looks of a cell after `since` (all where None), oldest first."""
