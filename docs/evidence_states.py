@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import get_args
 
 from fleetctl.analysis.judge import fresh, judge
-from fleetctl.domain.evidence import ClusterSums, Counts, Cursor, Evidence, JudgeState, SignalState, VerdictKind
+from fleetctl.domain.evidence import Arm, ClusterSums, Counts, Cursor, Evidence, JudgeState, SignalState, VerdictKind
 from fleetctl.domain.fleet import PhaseSpec
 from fleetctl.domain.ids import CellId, PlanId, PoolId, Token
 from fleetctl.domain.rollout import Notify, Observation, Rollout, RolloutSpec
@@ -28,6 +28,8 @@ COUNTS = {
     "off": (Counts(attempts=20_000, errors=100), Counts(attempts=20_000, errors=100)),
 }
 """What both arms counted: nothing settled, a target that is worse, one as good, half of the traffic where 10 % was set."""
+MANY_DUE: Mapping[Arm, int] = {"baseline": 400, "canary": 400}
+"""Requests of the other arm since an arm's newest one."""
 
 INTRO = """\
 # Truth table: states of evidence, verdicts, and what a rollout does
@@ -42,7 +44,7 @@ themselves, so that this page cannot say anything else than they do. A test asks
 | PASS | every judged guardrail is shown to be less than its margin worse | yes, after bake time | no |
 | FAIL | a guardrail is shown to be worse; it latches | no | at once |
 | INCONCLUSIVE | there is evidence and it settles nothing yet | no | no |
-| NO_DATA | an arm shows no request, or none lately | no | by the rule for lost evidence |
+| NO_DATA | an arm shows no request, or none lately | no | by the rule for lost evidence, where requests were due |
 | PROVIDER_ERROR | what the source says cannot be right | no | by the rule for lost evidence |
 
 ## States of an arm
@@ -66,6 +68,10 @@ that exports no count of errors (llama.cpp, vLLM before 0.13.0 without its HTTP 
 *Open* counts settle nothing, *worse* and *good* ones would settle it. *Alone* is what follows after {home} s without evidence where one or
 two cells have lost theirs; *many*, where three or more have: they hold for as long as it takes, and the first of them pages, once for
 all. With one or two cells nobody can tell the provider from the cell, so home is the safe side.
+
+In rows with a quiet arm (*empty* or *stale*) beside one that is *ok*, 20 or more of its requests were due, by the other arm's and the
+weight: a target that hangs, or a split that is not what was set. In rows with two quiet arms nothing shows that their source is at work.
+Below the table is what follows otherwise.
 
 | baseline | canary | open | worse | good | rollout | alone | many |
 | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -92,8 +98,8 @@ class Row:
     many: str
 
 
-def evidence(baseline: SignalState, canary: SignalState, counts: str, at: datetime = T0) -> Evidence:
-    """Return one look at these states with these counts."""
+def evidence(baseline: SignalState, canary: SignalState, counts: str, at: datetime = T0, **more: object) -> Evidence:
+    """Return one look at these states with these counts; many requests of a quiet arm were due, and nobody can tell of a source at work."""
     base, other = (replace(c, clusters=ClusterSums(clusters=c.errors, errors=c.errors, sum_sq=c.errors)) for c in COUNTS[counts])
     return Evidence(
         cell=CELL,
@@ -101,6 +107,7 @@ def evidence(baseline: SignalState, canary: SignalState, counts: str, at: dateti
         arms={"baseline": base, "canary": other},
         state={"baseline": baseline, "canary": canary},
         cursor=Cursor(position="0", since=T0 - timedelta(hours=2)),
+        **({"missed": MANY_DUE} | more),  # type: ignore[arg-type]
     )
 
 
@@ -146,9 +153,10 @@ def acts(
     paged: bool = False,
     weight_bp: int = 5_000,
     before: JudgeState | None = None,
+    proof_at: datetime | None = None,
 ) -> str:
     """Return what the rollout does on this evidence: home, raises, holds (and whether it pages) or waits."""
-    r = replace(rollout(weight_bp), lost_since=T0 - lost_for if lost_for is not None else None)
+    r = replace(rollout(weight_bp), lost_since=T0 - lost_for if lost_for is not None else None, proof_at=proof_at)
     state, verdicts = judge(before or r.judge, e, (ERRORS,)) if e is not None else (r.judge, ())
     split = Split(cell=CELL, target_bp=weight_bp, cap_bp=10_000, token=Token(1), lease_until=T0 + timedelta(hours=8))
     seen = Observation(
@@ -188,10 +196,26 @@ def _rest() -> Iterator[tuple[str, str, str]]:
     many = acts(None, lost_for=HOME_AFTER, cells=PROVIDER_CELLS)
     others = acts(None, lost_for=HOME_AFTER, cells=PROVIDER_CELLS, paged=True)
     yield "the same in three or more cells", "none", f"the first cell {many}; every other one {others}"
+    few = evidence("ok", "stale", "open", missed={"baseline": 0, "canary": 19})
+    yield "one arm quiet, and fewer than 20 of its requests were due", verdict(few), acts(few)
+    lull = evidence("stale", "stale", "open", source_at=T0 - timedelta(seconds=29))
+    yield "both arms quiet, and their source wrote something within 30 s: a lull", verdict(lull), acts(lull)
+    unasked = evidence("stale", "stale", "open", source_at=T0 - timedelta(hours=1))
+    text = "both arms quiet, and their source wrote nothing for 30 s: it is asked by a completion of our own"
+    yield (
+        text,
+        verdict(unasked),
+        f"{acts(unasked)}; where not even that shows within 5 s: {acts(unasked, proof_at=T0 - timedelta(seconds=6))}",
+    )
     off = evidence("ok", "ok", "off")
     yield "a share that was not realised: 10 % set, 50 % served", verdict(off), f"{acts(off, weight_bp=1_000)}: the gate stays shut"
     yield "as good, at the share that was set", verdict(evidence("ok", "ok", "good")), acts(evidence("ok", "ok", "good"))
+    gone = replace(evidence("ok", "empty", "open", missed={}), arms={"baseline": Counts(attempts=400), "canary": _LEFT})
+    yield "every client of the canary goes away before the answer", verdict(gone), acts(gone)
     yield "worse, at the share that was set", verdict(evidence("ok", "ok", "worse")), acts(evidence("ok", "ok", "worse"))
+
+
+_LEFT = Counts(gave_up=ClusterSums(clusters=60, errors=60, sum_sq=60))
 
 
 def page() -> str:

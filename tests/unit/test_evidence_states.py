@@ -41,11 +41,26 @@ def test_cell_of_the_truth_table(baseline: SignalState, canary: SignalState) -> 
         assert (row.now, row.alone, row.many) == ("waits", "waits", "waits")
     elif both <= QUIET | {"ok"}:
         assert (row.open, row.worse, row.good) == ("NO_DATA", "FAIL", "NO_DATA"), "never PASS; what is there can still FAIL"
-        lost = both <= QUIET
+        lost = bool(both & QUIET)  # of a quiet arm beside an ok one many requests were due
         assert (row.now, row.alone, row.many) == (("holds", "home", "holds, pages") if lost else ("waits", "waits", "waits"))
     else:
         assert (row.open, row.worse, row.good) == ("PROVIDER_ERROR",) * 3, "nothing of it is used, neither for nor against"
         assert (row.now, row.alone, row.many) == ("holds", "home", "holds, pages")
+
+
+def test_a_quiet_arm_waits_until_its_requests_were_due_and_a_lull_as_long_as_its_source_is_at_work() -> None:
+    def acts(baseline: SignalState, canary: SignalState, **more: object) -> str:
+        return str(TABLE.acts(TABLE.evidence(baseline, canary, "open", **more), lost_for=timedelta(seconds=120)))
+
+    for quiet in ("empty", "stale"):
+        assert acts("ok", quiet, missed={"canary": 19}) == "waits"
+        assert acts("ok", quiet, missed={"canary": 20}) == "home"
+        assert acts(quiet, "ok", missed={"baseline": 20}) == "home"
+        assert acts(quiet, "stale", source_at=TABLE.T0 - timedelta(seconds=30)) == "waits"
+        assert acts(quiet, "stale") == "home", "nobody can tell that the source is at work"
+    old = TABLE.evidence("stale", "stale", "open", source_at=TABLE.T0 - timedelta(hours=9))
+    asked = {seconds: TABLE.acts(old, proof_at=TABLE.T0 - timedelta(seconds=seconds)) for seconds in (5, 6, 10**5)}
+    assert asked == {5: "waits", 6: "holds", 10**5: "waits"}, "asked and waiting; asked in vain; not asked since it last wrote"
 
 
 def test_the_states_are_all_there_are_and_the_page_shows_every_combination() -> None:
