@@ -269,7 +269,7 @@ def test_a_log_is_read_once_for_all_cells_of_a_router(folder: Path, append: Call
     parsed: list[bytes] = []
     read: list[bytes] = []
 
-    def counted_parse(line: bytes) -> Attempt | Skipped:
+    def counted_parse(line: bytes) -> Attempt | GaveUp | Skipped:
         parsed.append(line)
         return parse(line)
 

@@ -173,6 +173,8 @@ def test_a_step_that_judges_fewer_guardrails_hands_nobody_the_capital_of_the_oth
         return found
 
     state = fresh(guardrails=4)
+    before: Sequence[Verdict] = ()
+    now: Sequence[Verdict] = ()
     for e in step(START, 6):
         state, before = judge(state, e, (ERRORS, *others))
     assert before[0].e_value == pytest.approx(sum(v.e_value for v in before[1:5]) / 4)
@@ -182,7 +184,6 @@ def test_a_step_that_judges_fewer_guardrails_hands_nobody_the_capital_of_the_oth
         alone, now = judge(alone, e, (ERRORS,))
         stood = sum(v.e_value for v in before if v.guardrail in {o.name for o in others})
         assert now[0].e_value == pytest.approx((now[1].e_value + stood) / 4), "those not judged here stand as they were"
-    assert now[1].e_value > 4 * now[0].e_value / 2
     new = fresh(guardrails=4)
     new, first = judge(new, later[-1], (ERRORS,))
     assert first[0].e_value == pytest.approx((first[1].e_value + 3) / 4), "those that were never judged stand at 1"
