@@ -13,19 +13,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import sqrt
 
-from fleetctl.analysis.memory import ClusterMemory, ClusterWindow
-from fleetctl.domain.evidence import ARMS, Arm, ClusterSums
+from fleetctl.analysis.memory import ClusterMemory, ClusterWindow, Memory
+from fleetctl.domain.evidence import ARMS, Arm, ClusterSums, Evidence
 
 WINDOW_S = 5.0
 _PRIOR = 4.0
 _LEAST_WINDOW_S = 2.0
 
 
+def note(memory: Memory, e: Evidence) -> None:
+    """Take in the cumulative sums of both arms at a look."""
+    elapsed_s = max(0.0, (e.at - e.cursor.since).total_seconds())
+    note_clusters(memory.clusters, {arm: e.arms[arm].clusters for arm in ARMS}, elapsed_s)
+    for name, sums in _others(e).items():
+        note_clusters(memory.clusters_of.setdefault(name, ClusterMemory()), sums, elapsed_s)
+
+
 def note_clusters(memory: ClusterMemory, sums: Mapping[Arm, ClusterSums], elapsed_s: float) -> None:
     """Take in the cumulative sums of both arms `elapsed_s` seconds after the step's cursor."""
     for arm in ARMS:
-        window = memory.windows.setdefault(arm, ClusterWindow())
-        window.errors, window.squares = sums[arm].errors, sums[arm].sum_sq
+        window, now = memory.windows.setdefault(arm, ClusterWindow()), sums[arm]
+        if now.spread is None:
+            window.errors, window.squares = now.errors, now.sum_sq
+            continue
+        if now.errors < window.errors_then:
+            window.errors_then, window.squares_then = 0, 0.0  # another process, which began to count by itself
+        memory.spread += now.spread - window.squares_then
+        memory.errors += now.errors - window.errors_then
+        window.errors = window.errors_then = now.errors
+        window.squares = window.squares_then = now.spread
     memory.now = max(memory.now, elapsed_s)
     if memory.now - memory.opened >= WINDOW_S:
         _close(memory)
@@ -36,6 +52,33 @@ def new_step(memory: ClusterMemory) -> None:
     _close(memory)
     memory.windows = {}
     memory.opened = memory.now = 0.0
+
+
+def go_on_from(memory: Memory, e: Evidence) -> None:
+    """Close the open windows and count on from sums that are lower than those before."""
+    counts = e.customers.arms
+    rows = [(memory.clusters, {arm: e.arms[arm].clusters for arm in ARMS}), (memory.quits, {arm: counts[arm].gave_up for arm in ARMS})]
+    rows += [(memory.clusters_of.setdefault(name, ClusterMemory()), sums) for name, sums in _others(e).items()]
+    for own, sums in rows:
+        _close(own)
+        for arm in ARMS:
+            window, now = own.windows.setdefault(arm, ClusterWindow()), sums[arm]
+            window.errors = window.errors_then = now.errors
+            window.squares = window.squares_then = now.sum_sq if now.spread is None else now.spread
+
+
+def _others(e: Evidence) -> dict[str, dict[Arm, ClusterSums]]:
+    """Return the sums of other shares that both arms tell, by name."""
+    base, canary = e.arms["baseline"].clusters_of, e.arms["canary"].clusters_of
+    return {name: {"baseline": base[name], "canary": canary[name]} for name in base if name in canary}
+
+
+def effect_on(memory: Memory, guardrail: str) -> float:
+    """Return what the log-likelihoods of a guardrail are divided by: 1 where its events do not come in clusters."""
+    own = memory.clusters_of.get(guardrail)
+    if own is not None:
+        return design_effect(own)
+    return design_effect(memory.clusters) if is_clustered(guardrail) else 1.0
 
 
 def design_effect(memory: ClusterMemory) -> float:

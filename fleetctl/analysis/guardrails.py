@@ -101,7 +101,7 @@ def feed_share(memory: Memory, guardrail: str, e: Evidence, margin: float, fail_
     for i, ratio in enumerate(RATIOS):
         fail.llr[i] += ep.log_e(block, baseline, min((baseline + fail_margin) * ratio, 0.97), fail_margin, worse=True)
     if guardrail == "errors":
-        sudden.feed(memory.sudden, block, baseline, fail_margin, clusters.design_effect(memory.clusters))
+        sudden.feed(memory.sudden, block, baseline, fail_margin, clusters.effect_on(memory, guardrail))
     pooled = ep.estimate(base.k + canary.k, base.n + canary.n, prior, weight)
     own = ep.estimate(canary.k, canary.n, pooled, 100.0)
     options = ((pooled, pooled), (pooled, pooled + margin / 2), (baseline, own))

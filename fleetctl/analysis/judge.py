@@ -1,11 +1,12 @@
 """Judge, pure layer: cumulative evidence to verdicts, valid under continuous looking. Never I/O, clock, randomness or traffic.
 
-FAIL: E = mean over judged guardrails of the mean over steps of the e-process restarted at each step, at 100; or the breaker. It
-latches. Beside that process errors have one that is restarted within steps too (`sudden`), with half of their capital.
-PASS: every judged guardrail and every rung of the ladder has reached 20 at some look of this step, at least 100 canary
-requests, this look fresh. Bake time is the rollout's rule. What the source says of each arm comes first:
+FAIL: E = mean over the rollout's guardrails (one that is not judged at this step stands as it was) of the mean over steps of the
+e-process restarted at each step, at 100; or the breaker. It latches. Beside that process errors have one that is restarted within steps
+too (`sudden`), with half of their capital. PASS: every judged guardrail and every rung of the ladder has reached 20 at some look of this
+step, at least 100 canary requests, this look fresh. Bake time is the rollout's rule. What the source says of each arm comes first:
 
-    any of nan, reset, down, mislabelled, same_series, counts that went back   PROVIDER_ERROR, nothing is used
+    any of nan, reset, down, mislabelled, same_series, counts that went back   PROVIDER_ERROR, nothing is used; a hard fault
+                                                                                is a FAIL unless the arms are not told apart
     empty or stale                                                              NO_DATA, what is there is used
     ok on both arms                                                             FAIL, PASS or INCONCLUSIVE
 
@@ -14,7 +15,7 @@ The first verdict, guardrail "all", is the one to act on; the others say why. So
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import exp, log
@@ -28,7 +29,7 @@ from fleetctl.analysis.memory import BreakerMemory, Memory, PassBank, advance, p
 from fleetctl.analysis.power import LEAST_CANARY, rung_walk, share_walk
 from fleetctl.domain.canonical import digest
 from fleetctl.domain.evidence import ARMS, LADDER, LADDER_METRICS, Cursor, Evidence, JudgeState, Look, Verdict, VerdictKind, ladder_key
-from fleetctl.domain.workload import Guardrail, GuardrailSpec
+from fleetctl.domain.workload import REFUSALS, Guardrail, GuardrailSpec
 
 ALL = Guardrail("all")
 BREAKER = Guardrail("breaker")
@@ -42,13 +43,14 @@ _SHOWN_RUNG = LADDER.index(0.95)
 _PROVIDER = frozenset({"nan", "reset", "down", "mislabelled", "same_series"})
 
 
-def fresh(steps: int = STEPS) -> JudgeState:
+def fresh(steps: int = STEPS, guardrails: int = 0) -> JudgeState:
     """Return the state of a rollout that has seen nothing.
 
     Args:
         steps: how many steps with traffic on both arms the rollout may have, at least 1; more than that share the last one's capital.
+        guardrails: how many are judged at any of its steps and share the FAIL capital; 0: those of each look alone.
     """
-    return pack(Memory(steps=max(1, steps)))
+    return pack(Memory(steps=max(1, steps), guardrails=max(0, guardrails)))
 
 
 def start_step(state: JudgeState) -> JudgeState:
@@ -76,6 +78,7 @@ def judge(state: JudgeState, evidence: Evidence, specs: Sequence[GuardrailSpec])
         ValueError: the state is of another format.
     """
     memory = unpack(state)
+    specs = all_specs(specs, evidence)
     key = cursor_key(evidence.cursor)
     if memory.cursor not in ("", key):
         _begin(memory)
@@ -84,7 +87,21 @@ def judge(state: JudgeState, evidence: Evidence, specs: Sequence[GuardrailSpec])
     if trouble is None or trouble[0] == "NO_DATA":
         _use(memory, evidence, specs)
     verdicts = _verdicts(memory, evidence, specs, trouble)
+    if "reset" in evidence.state.values():
+        _after_a_gap(memory, evidence)
     return pack(memory), verdicts
+
+
+def all_specs(specs: Sequence[GuardrailSpec], e: Evidence) -> tuple[GuardrailSpec, ...]:
+    """Return what is judged: refusals beside errors, with the same margin on both sides, where the source tells them and nobody else does.
+
+    Clients' own mistakes are refused by both arms alike and are no evidence; a target that refuses what the source answers is worse.
+    """
+    errors = next((s for s in specs if s.name == "errors" and s.judged), None)
+    is_told = all(REFUSALS in e.arms[arm].shares for arm in ARMS)
+    if errors is None or not is_told or any(s.name == REFUSALS for s in specs):
+        return tuple(specs)
+    return (*specs, replace(errors, name=REFUSALS, fail_margin=max(errors.fail_margin, errors.margin)))
 
 
 @lru_cache(maxsize=64)
@@ -95,8 +112,8 @@ def cursor_key(cursor: Cursor) -> str:
 
 def _begin(memory: Memory) -> None:
     guardrails.new_step(memory)
-    clusters.new_step(memory.clusters)
-    clusters.new_step(memory.quits)
+    for own in (memory.clusters, memory.quits, *memory.clusters_of.values()):
+        clusters.new_step(own)
     for breaker in (memory.breaker, memory.beside):
         breaker.seen, breaker.baseline = 0, [0, 0]
 
@@ -112,11 +129,24 @@ def _trouble(memory: Memory, e: Evidence) -> tuple[VerdictKind, str] | None:
     return ("NO_DATA", ", ".join(silent)) if silent else None
 
 
+def _after_a_gap(memory: Memory, e: Evidence) -> None:
+    """Go on from what the source tells now, where it has lost what was used before: nothing is used twice, and what went by is a gap."""
+    if any(went_back(memory.arm(arm), e.arms[arm]) for arm in ARMS):
+        for arm in ARMS:
+            advance(memory.arm(arm), e.arms[arm])
+        clusters.go_on_from(memory, e)
+        rates = {arm: gave_up_counts(e.customers.arms[arm]) for arm in ARMS}
+        memory.quits_seen = {arm: (rate.n, rate.k) for arm, rate in rates.items()}
+    memory.breaker.seen = min(memory.breaker.seen, e.arms["canary"].attempts)
+    if e.beside is not None:
+        memory.beside.seen = min(memory.beside.seen, e.beside.arms["canary"].attempts)
+
+
 def _use(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec]) -> None:
     note_outcomes(memory.breaker, e)
     if e.beside is not None:
         note_outcomes(memory.beside, e.beside)
-    clusters.note_clusters(memory.clusters, {arm: e.arms[arm].clusters for arm in ARMS}, max(0.0, (e.at - e.cursor.since).total_seconds()))
+    clusters.note(memory, e)
     if specs:  # arms that serve different things are not compared
         feed_gave_up(memory, e)
     new = [e.arms[arm].attempts - memory.arm(arm).attempts for arm in ARMS]
@@ -131,9 +161,8 @@ def _use(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec]) -> None:
                 guardrails.feed_latency(memory, e, spec)
         for arm in ARMS:
             advance(memory.arm(arm), e.arms[arm])
-    effect = clusters.design_effect(memory.clusters)
     for name, bank in memory.passes.items():
-        guardrails.note_pass(bank, effect if clusters.is_clustered(name) else 1.0)
+        guardrails.note_pass(bank, clusters.effect_on(memory, name))
 
 
 def _confounded(e: Evidence) -> bool:
@@ -143,8 +172,7 @@ def _confounded(e: Evidence) -> bool:
 
 def _log_fail(memory: Memory, name: str, *, confounded: bool) -> float:
     if name not in LADDER_METRICS:
-        effect = clusters.design_effect(memory.clusters) if clusters.is_clustered(name) else 1.0
-        value = guardrails.share_log_fail(memory, name, effect)
+        value = guardrails.share_log_fail(memory, name, clusters.effect_on(memory, name))
         return sudden.beside(memory.sudden, value) if name == "errors" else value
     value = guardrails.latency_log_fail(memory, name)
     is_confounded = confounded and name in CACHE_BOUND
@@ -160,7 +188,7 @@ def _verdicts(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec], troub
     judged = [s for s in specs if s.judged]
     confounded = _confounded(e)
     logs = {s.name: _log_fail(memory, s.name, confounded=confounded) for s in judged}
-    whole = sum(_exp(v) for v in logs.values()) / len(logs) if logs else 1.0
+    whole = _mean(memory, logs) if logs else 1.0
     breaker = _breaker(memory, e)
     believed = trouble is None or trouble[0] == "NO_DATA"
     if believed and whole >= FAIL_BOUND and not memory.failed:
@@ -170,6 +198,20 @@ def _verdicts(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec], troub
         memory.failed = GAVE_UP
     each = tuple(_one(memory, e, s, logs.get(s.name, 0.0), trouble, confounded) for s in specs)
     return (_all(memory, e, judged, each, whole, trouble, incident=bool(breaker)), *each, *_gave_up(memory, e, quits), *breaker)
+
+
+def _mean(memory: Memory, logs: Mapping[Guardrail, float]) -> float:
+    """Return the FAIL e-value of all guardrails: each has its share of the capital for the whole rollout, whatever a step judges.
+
+    A mean over those of this step would hand the capital of the others to them, and look again for chance alone to be large.
+    """
+    if not memory.guardrails:
+        return sum(_exp(v) for v in logs.values()) / len(logs)
+    fed = {name.partition("/")[0] for name in memory.fails}
+    others = [n for n in sorted(fed - set(logs)) if n != GAVE_UP and not n.endswith(confounded_name(""))]
+    values = [*logs.values(), *(_log_fail(memory, n, confounded=False) for n in others)]
+    unfed = max(0, memory.guardrails - len(values))
+    return (sum(_exp(v) for v in values) + unfed) / (len(values) + unfed)
 
 
 def _all(
@@ -246,8 +288,7 @@ def _one(
         return replace(base, blocked=True, detail=why)
     if base.confounded:
         return replace(base, blocked=True, detail=guardrails.cache_text(e))
-    effect = clusters.design_effect(memory.clusters) if clusters.is_clustered(spec.name) else 1.0
-    missing = _missing(e, spec, banks, effect)
+    missing = _missing(e, spec, banks, clusters.effect_on(memory, spec.name))
     if all(b.reached for b in banks) and e.arms["canary"].attempts >= LEAST_CANARY:
         return replace(base, kind="PASS", missing=0)
     detail = f"fail evidence {base.e_value:.3g} alone, the whole is below {FAIL_BOUND:.0f}" if base.e_value >= FAIL_BOUND else ""
@@ -265,9 +306,11 @@ def _gave_up(memory: Memory, e: Evidence, quits: float) -> tuple[Verdict, ...]:
 
 def _breaker(memory: Memory, e: Evidence) -> tuple[Verdict, ...]:
     if e.faults and memory.failed in ("", BREAKER):
+        detail = f"hard fault: {', '.join(e.faults)}"
+        if "same_series" in e.state.values():
+            return (replace(_tripped(memory.breaker, e, "INCONCLUSIVE"), detail=f"{detail}, of arms that are not told apart"),)
         memory.failed = BREAKER
-        hard = _tripped(memory.breaker, e, "FAIL")
-        return (replace(hard, detail=f"hard fault: {', '.join(e.faults)}"),)
+        return (replace(_tripped(memory.breaker, e, "FAIL"), detail=detail),)
     found = _of_breaker(memory, memory.breaker, e)
     if found or e.beside is None:
         return found

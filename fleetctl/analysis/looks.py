@@ -22,6 +22,7 @@ def seen_of(before: JudgeState, e: Evidence, step: int, guardrails: tuple[Guardr
     """
     memory = unpack(before)
     begins = memory.cursor != cursor_key(e.cursor)
+    is_first = memory == Memory(steps=memory.steps, guardrails=memory.guardrails)
     made = _seen(memory.breaker, e, begins=begins, step=step, compared=compared)
     beside = _seen(memory.beside, e.beside, begins=begins, step=step, compared=compared) if e.beside is not None else None
     return Seen(
@@ -31,7 +32,8 @@ def seen_of(before: JudgeState, e: Evidence, step: int, guardrails: tuple[Guardr
         states=made.states,
         cursor=e.cursor if begins else None,
         guardrails=guardrails if begins else (),
-        steps=memory.steps if memory == Memory(steps=memory.steps) else 0,
+        steps=memory.steps if is_first else 0,
+        shared_by=memory.guardrails if is_first else 0,
         outcomes=made.outcomes,
         recent=made.recent,
         recent_errors=made.recent_errors,
@@ -48,7 +50,7 @@ def _seen(breaker: BreakerMemory, e: Evidence, *, begins: bool, step: int, compa
         step=step,
         compared=compared,
         states=dict(e.state),
-        outcomes=e.canary_outcomes[-new:] if new > 0 else "",
+        outcomes=e.canary_outcomes if new < 0 else e.canary_outcomes[-new:] if new else "",  # all of them where a part was lost
         recent=e.baseline_recent,
         recent_errors=e.baseline_recent_errors,
     )
@@ -80,8 +82,10 @@ class _Outcomes:
         self.text, self.attempts = "", 0
 
     def add(self, new: str, attempts: int) -> str:
-        grown = max(0, attempts - self.attempts)
-        self.attempts = max(self.attempts, attempts)
+        grown, self.attempts = attempts - self.attempts, attempts
+        if grown < 0:
+            self.text = new
+            return new
         known = len(self.text) - max(0, len(new) - grown)  # what a look did not use is told again by the next one
         self.text = self.text[: max(0, known)] + new if len(new) >= grown else new  # else only the newest part was kept
         return self.text
@@ -101,7 +105,7 @@ def replay(rows: Iterable[LookRow]) -> Iterator[Replayed]:
         if row.seen is None:
             continue
         if row.seen.steps:
-            state = fresh(row.seen.steps)
+            state = fresh(row.seen.steps, row.seen.shared_by)
         if row.seen.cursor is not None:
             state, own, beside = start_step(state), _Outcomes(), _Outcomes()
             cursor, specs = row.seen.cursor, row.seen.guardrails

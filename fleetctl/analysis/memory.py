@@ -55,9 +55,9 @@ class ClusterWindow:
     """Errors of one arm per second of start: sums at the start of the open window and now."""
 
     errors_then: int = 0
-    squares_then: int = 0
+    squares_then: float = 0
     errors: int = 0
-    squares: int = 0
+    squares: float = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,6 +132,8 @@ class Memory:
         cursor: digest of the cursor that `seen` counts from, "" before this step's first look.
         failed: why a FAIL was given; never cleared.
         beside: the breaker over customers' own requests where the evidence is a replay.
+        guardrails: how many share the FAIL capital over all steps, 0 where an older release began the rollout.
+        clusters_of: as `clusters`, of other shares whose events come in clusters, by name.
         quits_seen: requests and those given up that have been used, by arm; quits: how they cluster.
     """
 
@@ -147,6 +149,8 @@ class Memory:
     breaker: BreakerMemory = field(default_factory=BreakerMemory)
     beside: BreakerMemory = field(default_factory=BreakerMemory)
     sudden: SuddenMemory = field(default_factory=SuddenMemory)
+    clusters_of: dict[str, ClusterMemory] = field(default_factory=dict)
+    guardrails: int = 0
     quits_seen: dict[str, tuple[int, int]] = field(default_factory=dict)
     quits: ClusterMemory = field(default_factory=ClusterMemory)
 
@@ -184,6 +188,10 @@ def pack(memory: Memory) -> JudgeState:
         data["beside"] = _breaker(memory.beside)
     if memory.sudden.capital:
         data["sudden"] = [memory.sudden.capital, memory.sudden.restarts, memory.sudden.waited]
+    if memory.guardrails:
+        data["guardrails"] = memory.guardrails
+    if memory.clusters_of:
+        data["clusters_of"] = {name: _clusters(m) for name, m in memory.clusters_of.items()}
     if memory.quits != ClusterMemory() or memory.quits_seen:
         data["quits"] = {"seen": memory.quits_seen, **_clusters(memory.quits)}
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -284,6 +292,8 @@ def _memory(data: Any) -> Memory:
         fails={name: FailBank(llr=[*llr], marks=[*marks]) for name, (llr, marks) in data["fails"].items()},
         passes={name: PassBank(llr=[*llr], best=best, reached=reached) for name, (llr, best, reached) in data["passes"].items()},
         clusters=_read_clusters(data),
+        clusters_of={name: _read_clusters(row) for name, row in data.get("clusters_of", {}).items()},
+        guardrails=data.get("guardrails", 0),
         breaker=_read_breaker(data["breaker"]),
         beside=_read_breaker(data["beside"]) if "beside" in data else BreakerMemory(),
         sudden=_read_sudden(data["sudden"]) if "sudden" in data else SuddenMemory(),

@@ -16,7 +16,7 @@ from math import exp, log
 
 from fleetctl.analysis import clusters
 from fleetctl.analysis.guardrails import PASS_BOUND, pass_log
-from fleetctl.analysis.judge import ALL
+from fleetctl.analysis.judge import ALL, all_specs
 from fleetctl.analysis.memory import Memory, unpack
 from fleetctl.analysis.power import LEAST_CANARY
 from fleetctl.domain.evidence import Evidence, JudgeState, Verdict
@@ -57,6 +57,7 @@ def pooled(
     Args:
         verdicts, state: of the cell's own judge at this look, state after it.
     """
+    specs = all_specs(specs, evidence)
     failed = next((m.cell for m in members if m.failed), None)
     if failed is not None:
         return tuple(replace(v, kind="INCONCLUSIVE", detail=f"equal cell {failed} failed") if v.kind == "PASS" else v for v in verdicts)
@@ -92,5 +93,5 @@ def _product(logs: Sequence[Mapping[str, float]], guardrail: str) -> float:
 
 def _stopped(memory: Memory, name: str) -> float:
     bank = memory.passes[name]
-    effect = clusters.design_effect(memory.clusters) if clusters.is_clustered(name) else 1.0
+    effect = clusters.effect_on(memory, name)
     return _BOUND if bank.reached else pass_log(bank, effect)

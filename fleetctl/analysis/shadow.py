@@ -25,6 +25,7 @@ LEAST_PAIRS_TO_FAIL = 20
 ODDS = (1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0, 1000.0)
 """Alternatives of the e-values: odds of a mismatch times (FAIL) or over (PASS) those at the bound, weighed alike."""
 _MOST = 1e12
+_LEAST_RATIO = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +87,9 @@ def shadow_verdict(pairs: Sequence[Pair], spec: ShadowSpec, at: Instant | None =
     """Judge all comparisons so far on the guardrail "quality".
 
     FAIL where the share of mismatched positions is above `spec.max_mismatch_ratio` beyond doubt (e-value of 100, at least 20
-    answers); PASS where at least `spec.positions` were compared and the share is within the bound; else INCONCLUSIVE, with the
-    comparisons still needed; NO_DATA where there is none.
+    answers); PASS where at least `spec.positions` were compared and the share is below it beyond doubt (e-value of 20), so that looking
+    again and again until it happens to be low helps nothing; else INCONCLUSIVE, with the comparisons still needed if the share stays as
+    it is; NO_DATA where there is none.
 
     Args:
         at: time of this look; that of the newest comparison where None.
@@ -101,12 +103,10 @@ def shadow_verdict(pairs: Sequence[Pair], spec: ShadowSpec, at: Instant | None =
         kind: VerdictKind = "NO_DATA"
     elif fail_e >= FAIL_BOUND and len(good) >= LEAST_PAIRS_TO_FAIL:
         kind = "FAIL"
-    elif positions < spec.positions:
-        kind, missing = "INCONCLUSIVE", math.ceil((spec.positions - positions) * len(good) / positions)
-    elif mismatches <= spec.max_mismatch_ratio * positions:
+    elif positions >= spec.positions and pass_e >= PASS_BOUND:
         kind, missing = "PASS", 0
     else:
-        kind = "INCONCLUSIVE"
+        kind, missing = "INCONCLUSIVE", _missing(mismatches, positions, len(good), pass_e, spec)
     look = Look(
         at=at or (pairs[-1].at if pairs else datetime(1970, 1, 1, tzinfo=UTC)),
         baseline_n=positions,
@@ -128,6 +128,19 @@ def shadow_verdict(pairs: Sequence[Pair], spec: ShadowSpec, at: Instant | None =
     )
 
 
+def _missing(mismatches: int, positions: int, answers: int, pass_e: float, spec: ShadowSpec) -> int | None:
+    """Return the answers still to be compared; None where the share as it is can never pass."""
+    needed = float(spec.positions - positions)
+    if pass_e < PASS_BOUND:
+        p = min(max(spec.max_mismatch_ratio, _LEAST_RATIO), 1 - _LEAST_RATIO)
+        share = max(mismatches / positions, _LEAST_RATIO / 2)
+        if share >= p:
+            return None
+        drift = _likelihood_ratio(mismatches, positions, p, share) / positions
+        needed = max(needed, (math.log(PASS_BOUND) - math.log(max(pass_e, 1 / _MOST))) / drift)
+    return math.ceil(needed * answers / positions)
+
+
 def mismatch_e_values(mismatches: int, positions: int, bound: float) -> tuple[float, float]:
     """Return the evidence against "the mismatch ratio is at most `bound`" and against "it is at least `bound`".
 
@@ -138,7 +151,7 @@ def mismatch_e_values(mismatches: int, positions: int, bound: float) -> tuple[fl
     Args:
         bound: 0 to 1; taken as 0.0001 to 0.9999.
     """
-    p = min(max(bound, 1e-4), 1 - 1e-4)
+    p = min(max(bound, _LEAST_RATIO), 1 - _LEAST_RATIO)
     odds = p / (1 - p)
     above = [_likelihood_ratio(mismatches, positions, p, odds * k / (1 + odds * k)) for k in ODDS]
     below = [_likelihood_ratio(mismatches, positions, p, odds / k / (1 + odds / k)) for k in ODDS]

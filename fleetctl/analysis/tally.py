@@ -1,13 +1,16 @@
 """Judge, pure layer: attempts of one cell since one cursor, counted as they come. Never reads a file, never judges.
 
 The same attempts in the same order give the same counts, however they were cut into reads.
+
+A log tells of requests when they end, the fast ones first. So a request's time counts only once it began long enough ago that one which
+is still running is slower than every bound; and one that ended without an answer after as long counts as slow, beside being an error.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from fleetctl.analysis.freeze import quantiles
@@ -27,7 +30,7 @@ from fleetctl.domain.evidence import (
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.records import Attempt, GaveUp
 from fleetctl.domain.units import FULL_BP, Instant
-from fleetctl.domain.workload import model_guardrails
+from fleetctl.domain.workload import REFUSALS, model_guardrails
 
 RECENT_S = 10.0
 """The newest seconds: served share, and whether the baseline is failing too."""
@@ -39,6 +42,7 @@ OUTCOMES = 5_000
 BASELINE_OUTCOMES = 100
 """Newest baseline outcomes kept: who fails now is told by those."""
 MISLABELLED_SHARE = 0.05
+MOST_WAIT_MS = 600_000.0
 _SECONDS_KEPT = 4_096
 _RECENT_KEPT_MS = 15_000
 _LATENCIES_KEPT = 2_000
@@ -93,6 +97,7 @@ class ArmTally:
     attempts: int = 0
     failures: Clustered = field(default_factory=Clustered)
     misses: int = 0
+    refused: Clustered = field(default_factory=Clustered)
     cached: int = 0
     prompt: int = 0
     latency_sum: float = 0.0
@@ -117,10 +122,11 @@ class Tally:
 
     Args:
         streaming: a whole answer's time is not evidence; slo_latency_ms: unless the cursor's thresholds hold one.
+        refusals: attempts tell whether they were refused.
     """
 
-    def __init__(self, cell: CellId, cursor: Cursor, *, streaming: bool, slo_latency_ms: float | None) -> None:
-        self._cell = cell
+    def __init__(self, cell: CellId, cursor: Cursor, *, streaming: bool, slo_latency_ms: float | None, refusals: bool = False) -> None:
+        self._cell, self._refusals = cell, refusals
         self._cursor = cursor
         self._streaming = streaming
         thresholds = cursor.thresholds
@@ -136,6 +142,8 @@ class Tally:
                     (ladder_key(scale, metric), tuple(tuple(q * scale for q in row) for row in own.rows))
                     for scale in sorted({1.0, *thresholds.scales})
                 ]
+        self._wait_ms = self._longest_bound()
+        self._young: list[tuple[int, ArmTally, str, float, int]] = []
         self._arms: dict[Arm, ArmTally] = {arm: ArmTally() for arm in ARMS}
         for arm in self._arms.values():
             arm.metrics = {m: MetricTally() for m in LADDER_METRICS}
@@ -147,11 +155,15 @@ class Tally:
         self._recent: deque[tuple[int, int, Arm, bool]] = deque()
         self._faults: dict[str, int] = {}
         self.skipped: dict[str, int] = {}
-        self.was_reset = False
+        self._cuts = self._cuts_told = 0
 
     def skip(self, why: str) -> None:
         """Count a line of this cell that is no evidence."""
         self.skipped[why] = self.skipped.get(why, 0) + 1
+
+    def cut(self) -> None:
+        """Note that a part of the source was lost: a gap that the next evidence tells; counting goes on."""
+        self._cuts += 1
 
     def add(self, a: Attempt) -> None:
         """Count one attempt; one that started before the cursor is left out."""
@@ -166,13 +178,18 @@ class Tally:
             self._recent.popleft()
         (self._outcomes if a.arm == "canary" else self._baseline).append("x" if a.failed else ".")
         self._missed = {other: 0 if other == a.arm else n + 1 for other, n in self._missed.items()}
+        if a.refused:
+            arm.refused.add(a.started_ms // 1_000)
         if a.failed:
             arm.failures.add(a.started_ms // 1_000)
+            elapsed = a.ended_ms - a.started_ms
+            if "latency" in self._ladders and elapsed > self._wait_ms:
+                self._young.append((a.started_ms, arm, "latency", float(elapsed), a.prompt_tokens))
         else:
             for metric in LADDER_METRICS:
                 value = a.measured(metric)
                 if value is not None and not (self._streaming and metric == "latency"):
-                    self._time(arm, metric, value, a.prompt_tokens)
+                    self._young.append((a.started_ms, arm, metric, value, a.prompt_tokens))
         self._show(arm, a)
 
     def give_up(self, g: GaveUp) -> None:
@@ -215,6 +232,22 @@ class Tally:
             row[2] += 1
             row[3] += value > frozen.rows[bisect_right(frozen.class_edges, a.prompt_tokens)][_SLOW_RUNG]
 
+    def _longest_bound(self) -> float:
+        """Return the longest time (ms) that a request is held against, at most 10 minutes; 0 where none is."""
+        timed = [m for m in ("latency", "ttft") if m in self._ladders]
+        bounds = [edge for m in timed for _, rows in self._ladders[m] for row in rows for edge in row]
+        return min(max(bounds, default=0.0), MOST_WAIT_MS)
+
+    def _ripen(self, at_ms: float) -> None:
+        """Count the times of requests that began long enough ago."""
+        young = []
+        for entry in self._young:
+            if entry[0] + self._wait_ms <= at_ms:
+                self._time(*entry[1:])
+            else:
+                young.append(entry)
+        self._young = young
+
     def _time(self, arm: ArmTally, metric: str, value: float, prompt_tokens: int) -> None:
         counted = arm.metrics[metric]
         counted.n += 1
@@ -230,17 +263,19 @@ class Tally:
 
     def evidence(self, at: Instant) -> Evidence:
         """Return what has been counted, as seen at `at`."""
+        self._ripen(milliseconds(at))
         floor = milliseconds(at) - RECENT_S * 1_000
         recent = [r for r in self._recent if r[0] >= floor]
         canary_recent = sum(1 for r in recent if r[2] == "canary")
         baseline = [r for r in self._recent if r[1] >= floor and r[2] == "baseline"]  # that ended lately: a time-out began long ago
         ends = [arm.last_ms for arm in self._arms.values() if arm.last_ms is not None]
         first = self._arms["canary"].first_ms
+        has_gap, self._cuts_told = self._cuts > self._cuts_told, self._cuts
         return Evidence(
             cell=self._cell,
             at=at,
-            arms={arm: _counts(tally) for arm, tally in self._arms.items()},
-            state={arm: self._state(tally, at) for arm, tally in self._arms.items()},
+            arms={arm: self._counts(tally) for arm, tally in self._arms.items()},
+            state={arm: "reset" if has_gap else self._state(tally, at) for arm, tally in self._arms.items()},
             cursor=self._cursor,
             served_bp=round(FULL_BP * canary_recent / len(recent)) if recent else None,
             first_canary_at=instant(first) if first is not None else None,
@@ -255,8 +290,6 @@ class Tally:
         )
 
     def _state(self, arm: ArmTally, at: Instant) -> SignalState:
-        if self.was_reset:
-            return "reset"
         total = sum(a.attempts for a in self._arms.values())
         if self.skipped.get("mislabelled", 0) > MISLABELLED_SHARE * max(total, 1):
             return "mislabelled"
@@ -266,11 +299,18 @@ class Tally:
         gap = max(0.0, arm.last_ms - self._since_ms) / arm.attempts
         return "stale" if now - arm.last_ms > max(STALE_S * 1_000, STALE_GAPS * gap) else "ok"
 
+    def _counts(self, arm: ArmTally) -> Counts:
+        counts = _counts(arm)
+        if not self._refusals:
+            return counts
+        shares = {**counts.shares, REFUSALS: (arm.attempts, arm.refused.n)}
+        return replace(counts, shares=shares, clusters_of={REFUSALS: arm.refused.sums()})
+
     def _detail(self) -> str:
         told = {**self.skipped, "aborted": sum(arm.gave_up.n for arm in self._arms.values())}
         parts = [f"{count} {why}" for why, count in sorted(told.items()) if why != "other" and count]
-        if self.was_reset:
-            parts.append("the log was cut or removed")
+        if self._cuts:
+            parts.append("the log was cut or removed" + (f" {self._cuts} times" if self._cuts > 1 else ""))
         return ", ".join(parts)
 
 

@@ -94,11 +94,13 @@ class ClusterSums:
 
     Args:
         clusters: seconds with at least one error; sum_sq: sum of squared errors per second; errors: all of them.
+        spread: sum of squares with what chance alone gives taken off, where the source itself has done so; None: `sum_sq` tells.
     """
 
     clusters: int = 0
     errors: int = 0
     sum_sq: int = 0
+    spread: float | None = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +115,7 @@ class Counts:
         shares: events k among n attempts of every other share: finish reasons, the fleet file's own counters.
         gave_up: requests whose client went away, in no other count; grouped by second of their end.
         means: of metrics that are shown and not judged by themselves, by name: output_tokens, tokens_per_s, ttft, token_time, nll.
+        clusters_of: as `clusters`, of the events of a share that come in clusters too, by its name.
     """
 
     attempts: int = 0
@@ -129,6 +132,7 @@ class Counts:
     timed_of: Mapping[str, int] = field(default_factory=dict, metadata=LATER)
     shares: Mapping[str, tuple[int, int]] = field(default_factory=dict, metadata=LATER)
     means: Mapping[str, float] = field(default_factory=dict, metadata=LATER)
+    clusters_of: Mapping[str, ClusterSums] = field(default_factory=dict, metadata=LATER)
     gave_up: ClusterSums = field(default=ClusterSums(), metadata=LATER)
 
     def timed_for(self, metric: str) -> int:
@@ -276,7 +280,7 @@ class Seen:
     Args:
         at: of the evidence; step: of the rollout; compared: the guardrails were judged (not while the arms serve different things).
         states: of each arm; cursor, guardrails: where evidence begins and what is judged, on the first look that counts from there.
-        steps: that share the FAIL capital, on the first look of a rollout, else 0.
+        steps, shared_by: steps and guardrails that share the FAIL capital, on the first look of a rollout, else 0.
         outcomes: of canary attempts that are new since the look before, as in `Evidence`.
         recent, recent_errors: of the baseline in the newest seconds; faults: of the canary's GPUs and runtime.
         beside_arms, beside: the same of customers' own requests where the arms hold replayed ones.
@@ -295,6 +299,7 @@ class Seen:
     faults: tuple[str, ...] = ()
     beside_arms: Mapping[Arm, Counts] = field(default_factory=dict)
     beside: Seen | None = None
+    shared_by: int = field(default=0, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

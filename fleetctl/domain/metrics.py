@@ -324,7 +324,7 @@ class _Reader:
         if canonical == "gpu_health":
             good = (value == 0) if f.statistic == "zero_is_good" else (value == 1)
             self._lows[key] = min(self._lows.get(key, 1.0), 1.0 if good else 0.0)
-        elif canonical in ("gpu_temp_celsius", "kv_cache_ratio", "gpu_util_ratio") or f.statistic == "last_code":
+        elif canonical in ("gpu_temp_celsius", "kv_cache_ratio", "gpu_util_ratio") or f.statistic in ("last_code", "last_afid"):
             self._lows[key] = max(self._lows.get(key, value), value)
         elif f.kind == "histogram" and CANONICAL[canonical][1] == "histogram":
             self._bucket(f, key, name, s)

@@ -23,6 +23,7 @@ class Attempt:
         finish: the finish reason, "" where it is not known; pair: of a paired probe, the same on both arms, -1 for a user's request.
         fault: what kind of hard fault of the GPU or its runtime the error names, "" for none.
         model: name of the adapter model that was asked, "" for the base model; cohort: what a header or tenant names, "" for none.
+        refused: it was answered, with a 4xx that counts as no error.
     """
 
     cell: str
@@ -42,6 +43,7 @@ class Attempt:
     fault: str = ""
     model: str = ""
     cohort: str = ""
+    refused: bool = False
 
     def measured(self, metric: str) -> float | None:
         """Return its value of a ladder metric, None where it has none."""

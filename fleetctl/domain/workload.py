@@ -13,6 +13,8 @@ from fleetctl.domain.people import Actor
 
 Guardrail = NewType("Guardrail", str)
 """Name of a metric with a direction: "errors", "latency", "ttft", "token_time", "nll", "slo_misses", "quality", "counter_..."."""
+REFUSALS = Guardrail("refusals")
+"""4xx answers that are no errors: a target that refuses what the source answers. Judged beside errors by itself, where a source tells."""
 
 Requests = int
 SLOW_MARGINS = (0.20, 0.10)

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from math import inf
 
 from fleetctl.domain.evidence import LADDER_METRICS
-from fleetctl.domain.workload import model_guardrails
+from fleetctl.domain.workload import REFUSALS, model_guardrails
 from fleetctl.formats import quantities as q
 from fleetctl.formats.cohort_checks import check_cohorts
 from fleetctl.formats.evidence_sources import LOG, LOGS, check_evidence, metrics_of
@@ -264,6 +264,8 @@ def _share_that_nobody_tells(
         return "and no latency was promised: declare slo.latency"
     if guardrail == "slo_misses" and "latency" not in told:
         return f"and none of {', '.join(cell.evidence)} tells the time of whole answers: leave it out"
+    if guardrail == REFUSALS and LOG not in cell.evidence:
+        return f"and none of {', '.join(cell.evidence)} tells what was refused: add log"
     if guardrail == "quality" and workload.shadow is None:
         return "and no answers are compared: declare shadow"
     if guardrail.startswith("errors_") and guardrail.removeprefix("errors_") not in others:

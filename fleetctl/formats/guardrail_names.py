@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 GUARDRAIL = (
-    r"errors|latency|ttft|token_time|nll|slo_misses|quality|finish_[a-z_]{1,30}|counter_[a-z0-9_]{1,40}|errors_[a-z0-9-]{1,62}"
+    r"errors|refusals|latency|ttft|token_time|nll|slo_misses|quality|finish_[a-z_]{1,30}|counter_[a-z0-9_]{1,40}|errors_[a-z0-9-]{1,62}"
     r"|model_(errors|slow)_[a-z0-9_]{1,60}"
 )
 GUARDRAIL_TEXT = (
-    "a guardrail: errors, latency, ttft, token_time, nll, slo_misses, quality, finish_REASON, counter_NAME, errors_SOURCE, "
+    "a guardrail: errors, refusals, latency, ttft, token_time, nll, slo_misses, quality, finish_REASON, counter_NAME, errors_SOURCE, "
     "model_errors_ADAPTER or model_slow_ADAPTER"
 )
 FINISH_REASONS = ("stop", "length", "tool_calls", "content_filter", "function_call", "abort", "error", "eos_token", "stop_sequence")

@@ -30,6 +30,7 @@ def to_line(record: Attempt | Scrape) -> str:
         row |= {short: round(v, 6) for short, name in _NUMBERS.items() if (v := getattr(record, name)) is not None}
         row |= {short: v for short, name in _COUNTS.items() if (v := getattr(record, name)) >= 0}
         row |= {short: v for short, name in _TEXTS.items() if (v := getattr(record, name))}
+        row |= {"ref": True} if record.refused else {}
     else:
         row = {"k": "scrape", "c": record.cell, "a": record.arm, "r": record.replica, "t": record.at_ms}
         row |= {} if record.up else {"up": False}
@@ -74,6 +75,7 @@ def _attempt(row: dict[str, Any]) -> Attempt:
     values |= {name: _count(row, short) for short, name in _COUNTS.items() if short in row}
     values |= {name: _text(row, short, _LONGEST.get(short, 80)) for short, name in _TEXTS.items() if short in row}
     values.setdefault("latency_ms", None)
+    values["refused"] = row.get("ref") is True
     return Attempt(cell=_text(row, "c", 64), arm=_arm(row), started_ms=started, ended_ms=ended, failed=not row["ok"], **values)
 
 

@@ -18,7 +18,7 @@ from fleetctl.domain.evidence import LADDER_METRICS, Arm, Cursor, Evidence, Judg
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.records import Attempt, Scrape
 from fleetctl.domain.units import Instant
-from fleetctl.domain.workload import GuardrailSpec, model_guardrails
+from fleetctl.domain.workload import REFUSALS, GuardrailSpec, model_guardrails
 from fleetctl.errors import UsageError
 from fleetctl.usecases.evidence import merged
 
@@ -91,6 +91,8 @@ def untold(guardrail: str, records: Iterable[Attempt | Scrape], c: CellId, *, ha
     if guardrail in LADDER_METRICS:
         series = METRICS.get(guardrail, "")
         told = any(a.measured(guardrail) is not None for a in attempts) or any(key.partition("/")[0] == series for key in keys)
+    elif guardrail == REFUSALS:
+        told = any(a.refused for a in attempts)
     elif guardrail.startswith("finish_"):
         told = any(a.finish == guardrail.removeprefix("finish_") for a in attempts) or any(k.startswith("finish_reason") for k in keys)
     elif guardrail.startswith("model_"):
@@ -154,9 +156,10 @@ def analyze(
     looks = int((end - begin) / settings.look_every) + 1
     if looks > MOST_LOOKS:
         raise UsageError("analyze.too_many_looks", f"{looks} looks are too many.", hint="Add: --every with a longer time")
-    tally = Tally(c, cursor, streaming=False, slo_latency_ms=settings.slo_latency_ms) if attempts else None
+    refusals = any(a.refused for a in attempts)
+    tally = Tally(c, cursor, streaming=False, slo_latency_ms=settings.slo_latency_ms, refusals=refusals) if attempts else None
     counters = BucketTally(c, cursor, settle_s=settings.settle.total_seconds(), slo_latency_ms=settings.slo_latency_ms) if scrapes else None
-    state, rows, done = fresh(settings.steps), [], 0
+    state, rows, done = fresh(settings.steps, sum(g.judged for g in settings.guardrails)), [], 0
     kind: VerdictKind = "NO_DATA"
     decided: LookRow | None = None
     for i in range(1, looks + 1):

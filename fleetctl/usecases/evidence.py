@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from fleetctl.analysis.buckets import METRICS, BucketTally, freeze_edges
+from fleetctl.analysis.buckets import METRICS, BucketTally, freeze_edges, gpu_marks
 from fleetctl.domain.evidence import ARMS, Arm, Counts, Cursor, Evidence, Series, SignalState, Thresholds
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.units import Instant
@@ -49,8 +49,12 @@ class CounterEvidence:
         self._kept: dict[CellId, OrderedDict[Cursor, _Kept]] = {}
 
     def mark(self, c: CellId) -> Cursor:
-        """Return a cursor at now, without thresholds."""
-        return Cursor(position="", since=self._now())
+        """Return a cursor at now, without thresholds, with how the canary's GPUs stand."""
+        try:
+            position = gpu_marks(self._scraper.newest(c))
+        except EvidenceUnavailable:
+            position = ""  # then the first scrape is what they are held against
+        return Cursor(position=position, since=self._now())
 
     def freeze(self, c: CellId, scales: tuple[float, ...], least: int) -> Thresholds | None:
         """Take the bounds nearest to the baseline's quantiles; None where fewer than `least` requests are there.
@@ -285,6 +289,7 @@ def _both(first: Counts, other: Counts, name: str) -> Counts:
         means={**other.means, **first.means},
         cached_tokens=first.cached_tokens if has_cache else other.cached_tokens,
         prompt_tokens=first.prompt_tokens if has_cache else other.prompt_tokens,
+        clusters_of={f"errors_{name}": other.clusters, **other.clusters_of, **first.clusters_of},
     )
 
 

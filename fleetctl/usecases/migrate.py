@@ -190,7 +190,9 @@ def begin(plan: Plan, fleet: Fleet, cells: Sequence[CellId], until: Phase, store
 
 def start(plan: Plan, fleet: Fleet, c: CellId, until: Phase, store: Store, now: Instant, actor: Actor, *, attempt: int = 1) -> None:
     """Make a new rollout of a cell the current one."""
-    rollout = Rollout(cell=c, plan=plan.id, spec=spec_for(plan, fleet, c), judge=fresh(), until=until, attempt=attempt)
+    spec = spec_for(plan, fleet, c)
+    judged = {g.name for phase in spec.phases for g in phase.guardrails if g.judged}
+    rollout = Rollout(cell=c, plan=plan.id, spec=spec, judge=fresh(guardrails=len(judged)), until=until, attempt=attempt)
     text = f"{c} starts under plan {plan.id}" + (f", attempt {attempt}" if attempt > 1 else "")
     event = Event(at=now, kind="rollout.start", actor=actor, text=text, cell=c, data={"plan": plan.id, "attempt": attempt})
     store.start(rollout, (event,))

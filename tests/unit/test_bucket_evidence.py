@@ -12,6 +12,7 @@ import pytest
 
 from fleetctl.analysis.buckets import BucketTally, freeze_edges, scrape_of
 from fleetctl.analysis.judge import fresh, judge
+from fleetctl.analysis.memory import unpack
 from fleetctl.catalog.metrics import load_metrics
 from fleetctl.domain.evidence import Arm, Cursor, Verdict, ladder_key
 from fleetctl.domain.ids import CellId
@@ -161,7 +162,7 @@ def test_equal_arms_never_pass_a_percentage_from_buckets() -> None:
 
 def test_shares_in_points_pass_and_fail_from_counters() -> None:
     assert run(FakeScraper(), (ERRORS, SLO))[0][0] == "PASS"
-    assert run(FakeScraper(errors=0.05), (ERRORS,))[0] == ("FAIL", "failed on errors")
+    assert run(FakeScraper(errors=0.05), (ERRORS,))[0][0] == "FAIL"
     assert run(FakeScraper(factor=1.6), (SLO,))[0] == ("FAIL", "failed on slo_misses")
 
 
@@ -270,6 +271,57 @@ def test_a_hard_fault_of_the_canarys_gpu_trips_the_breaker(before: dict[str, flo
     else:
         assert e.faults == ()
         assert verdicts[0].kind != "FAIL"
+
+
+def gpu(at: Instant, **values: float) -> Scrape:
+    named = {key.replace("__", "/"): value for key, value in values.items()}
+    return Scrape(cell=CELL, arm="canary", replica="gpu c1:5000", at_ms=round(at.timestamp() * 1000), values=named)
+
+
+@pytest.mark.parametrize(
+    ("at_the_mark", "later", "fault"),
+    [
+        ({"gpu_ecc_uncorrected_total__rows": 1.0}, [{"gpu_ecc_uncorrected_total__rows": 2.0}], "ECC"),
+        ({"gpu_xid__last_code": 0.0}, [{"gpu_xid__last_code": 79.0}], "XID 79"),
+        ({"gpu_health": 1.0}, [{"gpu_xid__last_code": 79.0}], "XID 79"),
+        ({"gpu_health": 1.0}, [{"gpu_health": 0.0}, {"gpu_health": 1.0}], "unhealthy"),
+        ({"gpu_xid__last_code": 0.0}, [{"gpu_xid__last_code": 79.0}, {"gpu_xid__last_code": 13.0}], "XID 79"),
+        ({"gpu_health": 1.0}, [{"gpu_ecc_uncorrected_total__rows": 4.0}, {"gpu_ecc_uncorrected_total__rows": 5.0}], "ECC"),
+        ({"gpu_ecc_uncorrected_total__since_load": 9.0}, [{"gpu_ecc_uncorrected_total__since_load": n} for n in (0.0, 1.0)], "ECC"),
+        ({"gpu_health": 1.0}, [{"gpu_ecc_uncorrected_total__rows": 4.0}], ""),
+        ({"gpu_health": 1.0}, [{"gpu_xid__last_afid": 79.0}], ""),
+        ({"gpu_ecc_uncorrected_total__rows": 4.0}, [{"gpu_ecc_uncorrected_total__rows": 4.0}], ""),
+        ({}, [{"gpu_xid__last_code": 79.0, "gpu_ecc_uncorrected_total__rows": 4.0}], ""),
+    ],
+)
+def test_a_fault_since_the_mark_counts_whenever_the_first_scrape_comes_and_whatever_follows(
+    at_the_mark: dict[str, float], later: list[dict[str, float]], fault: str
+) -> None:
+    scraper = FakeScraper()
+    scraper.newest = lambda c: [gpu(scraper.now, **at_the_mark)]  # type: ignore[method-assign]
+    cursor = CounterEvidence(scraper, now=lambda: scraper.now).mark(CELL)
+    cursor = replace(cursor, since=cursor.since + timedelta(minutes=5))  # warm-up
+    for process in range(2):  # scrapes of the settle time, and a process that sees the later ones alone
+        tally = BucketTally(CELL, cursor, settle_s=30)
+        for i, values in enumerate(later):
+            tally.add(gpu(cursor.since + timedelta(seconds=1 + i + 60 * process), **values))
+        found = " ".join(tally.evidence(cursor.since + timedelta(minutes=2)).faults)
+        assert fault in found if fault else found == ""
+
+
+def test_a_fault_of_a_gpu_that_both_arms_are_read_from_is_no_verdict_on_the_target() -> None:
+    scraper = FakeScraper()
+    source, cursor = begun(scraper)
+    for s, health in ((0, 1.0), (1, 0.0)):
+        scrape = gpu(scraper.now + timedelta(seconds=s), gpu_health=health)
+        for arm in ("baseline", "canary"):
+            source._kept[CELL][cursor].tally.add(replace(scrape, arm=arm))
+    e = source.read(CELL, cursor)
+    assert e.faults
+    state, verdicts = judge(fresh(), e, (ERRORS,))
+    assert verdicts[0].kind == "PROVIDER_ERROR"
+    assert [(v.kind, v.guardrail) for v in verdicts if "not told apart" in v.detail] == [("INCONCLUSIVE", "breaker")]
+    assert unpack(state).failed == ""
 
 
 def test_a_needed_series_that_is_not_there_is_trouble_with_its_name_in_that_version() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetctl.adapters.engine_logs import EngineLogs, Place
-from fleetctl.adapters.engine_logs.places import MOST_BYTES, LogCommand, LogFile, Unreadable, journal_line
+from fleetctl.adapters.engine_logs.places import MOST_BYTES, LogCommand, LogFile, LogLine, Unreadable, journal_line
 from fleetctl.analysis.faults import classify
 from fleetctl.analysis.judge import fresh, judge
-from fleetctl.domain.evidence import Counts, Evidence
+from fleetctl.domain.evidence import Arm, Counts, Evidence
 from fleetctl.domain.ids import CellId
 from fleetctl.errors import ConfigInvalid
 from fleetctl.formats.fleet_file import parse_fleet
@@ -116,6 +118,78 @@ def test_a_fault_on_both_arms_and_a_soft_one_are_told_and_trip_nothing(logs: Log
     assert found.faults == ()
     assert "memory_access_fault in the logs of both arms" in found.detail
     assert "canary's log: out_of_memory" in found.detail
+
+
+def test_a_fault_in_a_log_of_both_arms_is_no_arms(tmp_path: Path) -> None:
+    log = tmp_path / "host.log"
+    log.write_text("begin\n")
+    (tmp_path / "other-name").symlink_to(log)
+    argv = (sys.executable, "-c", "import sys; print(open(sys.argv[1]).read())", str(log))
+    both: tuple[tuple[Place, ...], ...] = (
+        (LogFile("canary", log), LogFile("baseline", tmp_path / "other-name")),
+        (LogCommand("canary", "replica-1", argv), LogCommand("baseline", "replica-2", argv)),
+    )
+    at = []
+    sources = [EngineLogs(lambda _, places=places: places, now=FakeClock().now, every_s=0) for places in both]  # type: ignore[misc]
+    for source in sources:
+        at.append(source.mark(CELL))
+    with log.open("a") as f:
+        f.write(HSA)
+    for source, since in zip(sources, at, strict=True):
+        source.pump(CELL)
+        found = source.read(CELL, since)
+        assert found.faults == ()
+        assert "hsa_status_error in the logs of both arms" in found.detail
+
+
+class SlowPlace(LogFile):
+    """A log that answers once it is let go."""
+
+    def __init__(self, arm: Arm, path: Path) -> None:
+        super().__init__(arm, path)
+        self.go = threading.Event()
+
+    def new_lines(self) -> Iterator[LogLine]:
+        self.go.wait(10)
+        yield from super().new_lines()
+
+
+def test_a_slow_place_holds_up_no_other_one_and_its_own_lines_come_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fleetctl.adapters.engine_logs.PASS_S", 0.2)
+    paths = [tmp_path / f"{i}.log" for i in range(4)]
+    for path in paths:
+        path.write_text("")
+    slow = [SlowPlace("canary", path) for path in paths[:3]]
+    source = EngineLogs(lambda _: (*slow, LogFile("canary", paths[3])), now=FakeClock().now, every_s=0)
+    at = source.mark(CELL)
+    paths[0].write_text(XID)
+    paths[3].write_text(HSA)
+    source.pump(CELL)
+    assert source.read(CELL, at).faults == ("hsa_status_error",)
+    source.pump(CELL)
+    for place in slow:
+        place.go.set()
+    monkeypatch.setattr("fleetctl.adapters.engine_logs.PASS_S", 10.0)
+    source.pump(CELL)
+    assert source.read(CELL, at).faults == ("hsa_status_error", "xid")
+
+
+def test_no_arms_fault_is_told_before_what_the_other_arms_log_says_at_the_same_moment(tmp_path: Path) -> None:
+    canary, baseline = tmp_path / "canary.log", tmp_path / "baseline.log"
+    canary.write_text("")
+    baseline.write_text("")
+    slow = SlowPlace("baseline", baseline)
+    source = EngineLogs(lambda _: (LogFile("canary", canary), slow), now=FakeClock().now, every_s=0)
+    at = source.mark(CELL)
+    canary.write_text(HSA)
+    baseline.write_text(HSA)
+    pumping = threading.Thread(target=source.pump, args=(CELL,))
+    pumping.start()
+    assert source.read(CELL, at).faults == ()
+    slow.go.set()
+    pumping.join()
+    found = source.read(CELL, at)
+    assert (found.faults, "both arms" in found.detail) == ((), True)
 
 
 def test_a_log_that_cannot_be_read_is_told_and_is_no_lost_evidence(logs: Logs) -> None:

@@ -162,19 +162,6 @@ def test_a_restart_brings_a_new_file_and_nothing_counts_twice(folder: Path, appe
     assert live.mark(CHAT).position.startswith("10:")
 
 
-def test_a_cut_or_removed_log_is_a_reset(folder: Path, append: Callable[..., None]) -> None:
-    append(*[row()] * 5)
-    live = source(folder)
-    cursor = replace(live.mark(CHAT), since=NOW)
-    append(row(), row(a="baseline", srv="b1"))
-    assert live.read(CHAT, cursor).state["canary"] == "ok"
-    (folder / "haproxy-1.log").write_bytes(row() + b"\n")
-    e = live.read(CHAT, cursor)
-    assert e.state == {"baseline": "reset", "canary": "reset"}
-    assert "cut or removed" in e.detail
-    assert source(folder).read(CHAT, cursor).state["canary"] == "reset"
-
-
 def test_lines_of_the_wrong_arm_make_the_source_mislabelled(folder: Path, append: Callable[..., None]) -> None:
     append(*[row(a="baseline", srv="c1")] * 2, *[row()] * 20)
     assert source(folder).read(CHAT, BEGIN).state == {"baseline": "mislabelled", "canary": "mislabelled"}

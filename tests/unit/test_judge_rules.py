@@ -163,6 +163,33 @@ def test_a_rung_may_have_its_own_margin_and_every_rung_must_still_pass() -> None
     assert LATENCY.rung_margin(4) == 0.25
 
 
+def test_a_step_that_judges_fewer_guardrails_hands_nobody_the_capital_of_the_others() -> None:
+    others = tuple(replace(ERRORS, name=Guardrail(f"counter_{i}")) for i in range(3))
+
+    def step(since: datetime, canary_errors: int) -> list[Evidence]:
+        found = []
+        for n in (100, 200, 300):
+            counts = {a: replace(arm(n, k * n // 300), shares={o.name: (n, 0) for o in others}) for a, k in ((0, 0), (1, canary_errors))}
+            found.append(look(counts[0], counts[1], since=since, second=n / 10))
+        return found
+
+    state = fresh(guardrails=4)
+    before: Sequence[Verdict] = ()
+    now: Sequence[Verdict] = ()
+    for e in step(START, 6):
+        state, before = judge(state, e, (ERRORS, *others))
+    assert before[0].e_value == pytest.approx(sum(v.e_value for v in before[1:5]) / 4)
+    later = step(START + timedelta(hours=1), 6)
+    alone = state
+    for e in later:
+        alone, now = judge(alone, e, (ERRORS,))
+        stood = sum(v.e_value for v in before if v.guardrail in {o.name for o in others})
+        assert now[0].e_value == pytest.approx((now[1].e_value + stood) / 4), "those not judged here stand as they were"
+    new = fresh(guardrails=4)
+    new, first = judge(new, later[-1], (ERRORS,))
+    assert first[0].e_value == pytest.approx((first[1].e_value + 3) / 4), "those that were never judged stand at 1"
+
+
 def test_a_failing_canary_fails_and_stays_failed() -> None:
     state, rows = run(steadily(600, 12, canary_errors=0.08), (ERRORS, LATENCY))
     assert kinds(rows[-1])["all"] == "FAIL"

@@ -75,6 +75,19 @@ def test_a_file_of_the_step_itself_that_is_gone_is_a_reset(tmp_path: Path) -> No
     assert counted(w.again().read(CELL, cursor))[1] == {"reset"}
 
 
+def test_a_recording_that_somebody_removed_is_written_anew(tmp_path: Path) -> None:
+    w = World(tmp_path)
+    cursor = w.source.mark(CELL)
+    w.days(1, cursor)
+    w.now -= timedelta(hours=23)
+    next(tmp_path.iterdir()).unlink()
+    w.now -= timedelta(minutes=1)
+    w.days(1)
+    w.now -= timedelta(days=1)
+    assert counted(w.source.read(CELL, cursor)) == (2, {"reset"})
+    assert counted(w.source.read(CELL, cursor)) == (2, {"ok"})
+
+
 def test_days_that_no_step_rests_on_are_removed(tmp_path: Path) -> None:
     w = World(tmp_path)
     for _ in range(4):

@@ -144,6 +144,33 @@ def test_e_values_are_finite_and_not_both_large(mismatches: int, matches: int, b
     assert min(above, below) <= 1 + 1e-6
 
 
+@pytest.mark.parametrize("ratio", [0.05, 0.055])
+def test_a_share_at_or_above_the_bound_seldom_passes_however_often_it_is_looked_at(ratio: float) -> None:
+    dice, runs, passed = random.Random(11), 150, 0
+    for _ in range(runs):
+        pairs: list[Pair] = []
+        for n in range(150):
+            diverged = next((i for i in range(16) if dice.random() < ratio), None)
+            pairs.append(pair(n, diverged=diverged))
+            if n >= 40 and n % 4 == 0 and shadow_verdict(pairs, SPEC).kind == "PASS":
+                passed += 1
+                break
+    assert passed <= 0.05 * runs, "alpha is 5 %; the share that happens to be within the bound at some look is over one half"
+
+
+def test_a_share_well_below_the_bound_passes_after_about_as_many_answers_as_were_told() -> None:
+    dice = random.Random(5)
+    pairs: list[Pair] = []
+    told: list[int] = []
+    while (found := shadow_verdict(pairs, SPEC)).kind != "PASS":
+        assert len(pairs) < 400
+        if len(pairs) == 100:
+            told.append(len(pairs) + (found.missing or 0))
+        pairs.append(pair(len(pairs), diverged=next((i for i in range(16) if dice.random() < 0.033), None)))
+    assert told
+    assert 0.5 * len(pairs) < told[0] < 2 * len(pairs)
+
+
 def test_equal_sides_seldom_fail_while_looked_at_all_the_time() -> None:
     dice = random.Random(7)
     failed = 0

@@ -1,8 +1,9 @@
 """Evidence, adapter layer: hard faults that engines, runtimes and drivers write to their logs. Never counts requests, keeps no line.
 
-A thread per cell reads what is new while somebody reads the cell's evidence, so that a tick never waits for a log. A kind of fault that
-the baseline's logs show too is told and trips nothing, and neither does what a user wrote and an engine printed. A log that cannot be
-read is told, and is no lost evidence: requests still are.
+A thread per cell has its places read, all at a time, while somebody reads the cell's evidence, so that a tick never waits for a log and
+a slow place holds up no other for long. A kind of fault that the baseline's logs show too, or that stands in a log of both arms, is told
+and trips nothing, and neither does what a user wrote and an engine printed. A log that cannot be read is told, and is no lost evidence:
+requests still are.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from fleetctl.domain.ids import CellId
 from fleetctl.domain.units import Instant
 
 IDLE_S = 60.0
+PASS_S = 5.0
+"""How long a reading waits for its places: what a slower one finds comes with a later reading."""
+MOST_AT_ONCE = 16
+"""Places of a cell that are read at a time."""
 MOST_FOUND = 1_000
 """Newest faults kept; what matters of them is which kinds there are."""
 Place = LogFile | LogCommand
@@ -33,17 +38,64 @@ class _Fault:
     kind: str
 
 
+class _Reader:
+    """Reads one place in a thread of its own, one reading at a time."""
+
+    def __init__(self, place: Place, at_once: threading.Semaphore) -> None:
+        self.place, self._at_once = place, at_once
+        self._own = OwnLines()
+        self._found: list[_Fault] = []
+        self._thread: threading.Thread | None = None
+        self.trouble = ""
+
+    def start(self) -> None:
+        """Begin to read, unless that still goes on."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._read, name=f"engine log {self.place.name}"[:80], daemon=True)
+            self._thread.start()
+
+    def take(self, wait_s: float) -> list[_Fault] | None:
+        """Return what was found, None where that is not known within `wait_s`."""
+        if self._thread is not None:
+            self._thread.join(wait_s)
+            if self._thread.is_alive():
+                return None
+        found, self._found, self._thread = self._found, [], None
+        return found
+
+    def _read(self) -> None:
+        with self._at_once:
+            try:
+                for line in self.place.new_lines():
+                    kind = classify("\n".join(self._own.own(part) for part in line.text.splitlines()))
+                    if kind:
+                        self._found = [*self._found[-MOST_FOUND + 1 :], _Fault(self.place, line, kind)]
+                self.trouble = ""
+            except Unreadable as e:
+                self.trouble = str(e)[:200]
+
+
 @dataclass(slots=True, kw_only=True)
 class _Cell:
-    places: tuple[Place, ...]
+    readers: tuple[_Reader, ...]
     found: list[_Fault] = field(default_factory=list)
-    trouble: dict[str, str] = field(default_factory=dict)
-    own: dict[str, OwnLines] = field(default_factory=dict)
     asked_at: float = field(default_factory=time.monotonic)
     thread: threading.Thread | None = None
     stop: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     reading: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Return where its logs are."""
+        return tuple(r.place for r in self.readers)
+
+    def arms_of(self) -> dict[str, set[Arm]]:
+        """Return whose log each source is, as the fleet file says."""
+        out: dict[str, set[Arm]] = {}
+        for place in self.places:
+            out.setdefault(place.source, set()).add(place.arm)
+        return out
 
 
 class EngineLogs:
@@ -74,11 +126,13 @@ class EngineLogs:
         marks = _marks(since.position)
         cell = self._cell(c, marks, since.since.timestamp())
         kinds: dict[Arm, set[str]] = {arm: set() for arm in ARMS}
+        arms_of = cell.arms_of()
         with cell.lock:
             for f in cell.found:
                 if not f.place.is_before(f.line, marks.get(f.place.name, ""), since.since.timestamp()):
-                    kinds[f.place.arm].add(f.kind)
-            trouble = tuple(cell.trouble.values())
+                    for arm in arms_of[f.place.source]:
+                        kinds[arm].add(f.kind)
+        trouble = [r.trouble for r in cell.readers if r.trouble]
         hard = {k for k in kinds["canary"] if is_hard(k)}
         told = [f"canary's log: {k}" for k in sorted(kinds["canary"] - hard)]
         told += [f"{k} in the logs of both arms" for k in sorted(hard & kinds["baseline"])]
@@ -98,9 +152,7 @@ class EngineLogs:
         """List each log and whether it can be read."""
         self.pump(c)
         cell = self._cells[c]
-        return tuple(
-            Series(arm=p.arm, name="log", present=p.name not in cell.trouble, detail=cell.trouble.get(p.name, p.name)) for p in cell.places
-        )
+        return tuple(Series(arm=r.place.arm, name="log", present=not r.trouble, detail=r.trouble or r.place.name) for r in cell.readers)
 
     def pump(self, c: CellId) -> None:
         """Read what is new of a cell's logs once."""
@@ -118,7 +170,8 @@ class EngineLogs:
         """Return a cell; one that this process has not read yet is read from the cursor on."""
         cell = self._cells.get(c)
         if cell is None:
-            cell = self._cells[c] = _Cell(places=tuple(self._places(c)))
+            at_once = threading.Semaphore(MOST_AT_ONCE)
+            cell = self._cells[c] = _Cell(readers=tuple(_Reader(place, at_once) for place in self._places(c)))
             for place in cell.places:
                 place.begin(marks.get(place.name, "" if marks else place.mark()), since_s)
         cell.asked_at = time.monotonic()
@@ -135,20 +188,14 @@ class EngineLogs:
 
 
 def _pump(cell: _Cell) -> None:
+    """Have every place read, and take what was found at one moment, so that no arm's fault is told before the other's is known."""
     with cell.reading:
-        for place in cell.places:
-            try:
-                for line in place.new_lines():
-                    own = cell.own.setdefault(place.name, OwnLines())
-                    kind = classify("\n".join(own.own(part) for part in line.text.splitlines()))
-                    if kind:
-                        with cell.lock:
-                            cell.found = [*cell.found[-MOST_FOUND + 1 :], _Fault(place, line, kind)]
-                with cell.lock:
-                    cell.trouble.pop(place.name, None)
-            except Unreadable as e:
-                with cell.lock:
-                    cell.trouble[place.name] = str(e)[:200]
+        for reader in cell.readers:
+            reader.start()
+        end = time.monotonic() + PASS_S
+        new = [reader.take(max(0.0, end - time.monotonic())) for reader in cell.readers]
+        with cell.lock:
+            cell.found = [*cell.found, *(f for found in new if found is not None for f in found)][-MOST_FOUND:]
 
 
 def _marks(position: str) -> dict[str, str]:

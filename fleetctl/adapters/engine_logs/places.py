@@ -59,6 +59,7 @@ class LogFile:
 
     def __init__(self, arm: Arm, path: Path) -> None:
         self.arm, self.name, self._path = arm, str(path), path
+        self.source = str(path.resolve())
         self._file, self._offset, self._cuts = 0, 0, 0
         self._order: list[str] = []
 
@@ -139,6 +140,7 @@ class LogCommand:
 
     def __init__(self, arm: Arm, name: str, argv: Sequence[str], *, now: Callable[[], float] = time.time) -> None:
         self.arm, self.name, self._argv, self._now = arm, name, tuple(argv), now
+        self.source = "\0".join(self._argv)
         self._from_s = 0.0
         self._known: OrderedDict[bytes, None] = OrderedDict()
 

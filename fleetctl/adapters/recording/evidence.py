@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from fleetctl.adapters.recording.files import files_of, is_before, lines_of
+from fleetctl.adapters.recording.files import files_of, is_before, lines_of, mark_of, stands
 from fleetctl.analysis.freeze import FREEZE_MOST, LEAST_PER_CLASS, frozen
 from fleetctl.analysis.tally import Tally
 from fleetctl.domain.evidence import ARMS, LADDER_METRICS, Cursor, Evidence, Series, Thresholds
@@ -29,10 +29,10 @@ class _Cell:
 
     def __init__(self) -> None:
         self.offsets: dict[str, int] = {}
+        self.marks: dict[str, str] = {}
         self.tallies: OrderedDict[Cursor, Tally] = OrderedDict()
         self.newest: deque[Attempt] = deque(maxlen=2 * FREEZE_MOST)
         self.broken = 0
-        self.was_cut = False
 
 
 class RecordedEvidence:
@@ -62,7 +62,8 @@ class RecordedEvidence:
     def mark(self, c: CellId) -> Cursor:
         """Return a cursor at now, without thresholds."""
         cell = self._pump(c)
-        return Cursor(position=json.dumps(cell.offsets, sort_keys=True), since=self._now())
+        places = {name: [offset, cell.marks.get(name, "")] for name, offset in cell.offsets.items()}
+        return Cursor(position=json.dumps(places, sort_keys=True), since=self._now())
 
     def freeze(self, c: CellId, scales: tuple[float, ...], least: int) -> Thresholds | None:
         """Take the baseline's quantiles from its newest attempts (up to 3,000); None where fewer than `least` are there."""
@@ -85,9 +86,7 @@ class RecordedEvidence:
         cell.tallies.move_to_end(since)
         while len(cell.tallies) > _TALLIES_PER_CELL:
             cell.tallies.popitem(last=False)
-        tally = cell.tallies[since]
-        tally.was_reset = tally.was_reset or cell.was_cut
-        return tally.evidence(self._now())
+        return cell.tallies[since].evidence(self._now())
 
     def describe(self, c: CellId) -> tuple[Series, ...]:
         """List what the newest attempts hold per arm."""
@@ -109,15 +108,17 @@ class RecordedEvidence:
         try:
             for path in self._files(c):
                 start = cell.offsets.setdefault(path.name, 0)
-                if path.stat().st_size < start:
-                    cell.was_cut = True
-                    continue
+                if not stands(path, start, cell.marks.pop(path.name, "")):
+                    start = cell.offsets[path.name] = 0
+                    for tally in cell.tallies.values():
+                        tally.cut()
                 for a, after in _attempts(path, start, c, cell):
                     cell.offsets[path.name] = after
                     if a is not None:
                         cell.newest.append(a)
                         for tally in cell.tallies.values():
                             tally.add(a)
+                cell.marks[path.name] = mark_of(path, cell.offsets[path.name])
         except OSError as e:
             raise EvidenceUnavailable(
                 "evidence.down", f"the recording {self._place} cannot be read: {e.strerror or e}", hint="Run: fleetctl doctor"
@@ -131,24 +132,35 @@ class RecordedEvidence:
 
     def _caught_up(self, c: CellId, since: Cursor, cell: _Cell) -> Tally:
         tally = Tally(c, since, streaming=False, slo_latency_ms=self._slo.get(c))
-        try:
-            starts = json.loads(since.position or "{}")
-        except ValueError:
-            starts = {}
-        for path in self._files(c):
-            start, stop = starts.get(path.name, 0) if isinstance(starts, dict) else 0, cell.offsets.get(path.name, 0)
-            if not isinstance(start, int) or start > stop:
-                tally.was_reset = True
-                continue
+        starts, files = _places(since.position), self._files(c)
+        has_gap = any(
+            name not in {p.name for p in files} and not is_before(name, since.since) for name in starts
+        )  # older ones hold nothing
+        for path in files:
+            (start, mark), stop = starts.get(path.name, (0, "")), cell.offsets.get(path.name, 0)
+            if start > stop or not stands(path, start, mark):
+                start, has_gap = 0, True
             for a, after in _attempts(path, start, c, _Cell()):
                 if after > stop:
                     break
                 if a is not None:
                     tally.add(a)
-        known = {p.name for p in self._files(c)}
-        gone = [name for name in starts if name not in known] if isinstance(starts, dict) else []
-        tally.was_reset = tally.was_reset or any(not is_before(name, since.since) for name in gone)  # older ones hold nothing since then
+        if has_gap:
+            tally.cut()
         return tally
+
+
+def _places(position: str) -> dict[str, tuple[int, str]]:
+    """Return byte and mark by file, as `mark` wrote them; a mark is "" where it is not known."""
+    try:
+        found = json.loads(position or "{}")
+    except ValueError:
+        return {}
+    out = {}
+    for name, place in found.items() if isinstance(found, dict) else ():
+        start, mark = place if isinstance(place, list) and len(place) == 2 else (place, "")
+        out[str(name)] = (start, str(mark)) if isinstance(start, int) else (0, "")
+    return out
 
 
 def _attempts(path: Path, start: int, c: CellId, cell: _Cell) -> Iterator[tuple[Attempt | None, int]]:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zlib import crc32
 
 from fleetctl.domain.ids import CellId, is_id
 from fleetctl.domain.records import Attempt, Scrape
@@ -21,7 +22,8 @@ KEPT_DAYS = 8
 """Files older than that are removed when a new day begins, but for those that a step which still runs rests on."""
 MOST_LINE = 1 << 20
 _NAME = re.compile(r"(?P<cell>.+)-(?P<day>\d{8})\.jsonl\Z")
-_CHUNK = 1 << 20
+_MARKED = 128
+"""Bytes before a place that tell whether it is still the same place: the end of a record, which holds times."""
 
 
 class Recorder:
@@ -61,7 +63,7 @@ class Recorder:
     def _file(self, cell: str) -> int:
         day = _day(self._now())
         known = self._open.get(cell)
-        if known is not None and known[0] == day:
+        if known is not None and known[0] == day and os.fstat(known[1]).st_nlink:  # else somebody removed it
             return known[1]
         if known is not None:
             os.close(known[1])
@@ -126,6 +128,21 @@ def lines_of(path: Path, start: int) -> Iterator[tuple[bytes, int]]:
                 continue
             at += len(line)
             yield line[:-1], at
+
+
+def mark_of(path: Path, offset: int) -> str:
+    """Return a short hash of what stands before a byte of a file; "" at its beginning."""
+    if not offset:
+        return ""
+    with path.open("rb") as f:
+        begin = max(0, offset - _MARKED)
+        f.seek(begin)
+        return f"{crc32(f.read(offset - begin)):08x}"
+
+
+def stands(path: Path, offset: int, mark: str) -> bool:
+    """Tell whether a file still reaches to a place, with what stood before it; without a mark its length alone is known."""
+    return path.stat().st_size >= offset and (not mark or mark_of(path, offset) == mark)
 
 
 def records_of(path: Path) -> Iterator[tuple[int, Attempt | Scrape | str]]:

@@ -90,7 +90,6 @@ class RouterLogEvidence:
                 kept.popitem(last=False)
             written = last_written(self._folder)
         tally = kept[since]
-        tally.was_reset = tally.was_reset or tail.was_cut
         asked = f"lines of {c} in {self._folder}, from {since.position}, started since {since.since:%Y-%m-%dT%H:%M:%S.%fZ}"
         return replace(tally.evidence(self._now()), query=asked, source_at=written)
 
@@ -118,6 +117,7 @@ class RouterLogEvidence:
         if self._tail is None:
             self._tail = LogTail(self._folder)
             return self._tail
+        cuts = self._tail.cuts
         for line in self._tail.new_lines():
             found = parse(line)
             if isinstance(found, Attempt):
@@ -133,6 +133,9 @@ class RouterLogEvidence:
                     if _concerns(line, cell):
                         for tally in tallies.values():
                             tally.skip(found)
+        for tallies in self._tallies.values() if self._tail.cuts > cuts else ():
+            for tally in tallies.values():
+                tally.cut()
         return self._tail
 
     def _look_back(self, c: CellId) -> None:
@@ -155,9 +158,10 @@ class RouterLogEvidence:
             self._newest[cell] = deque(reversed(found[cell]), maxlen=FREEZE_MOST)
 
     def _catch_up(self, c: CellId, since: Cursor, tail: LogTail) -> Tally:
-        tally = Tally(c, since, streaming=c in self._streaming, slo_latency_ms=self._slo.get(c))
+        tally = Tally(c, since, streaming=c in self._streaming, slo_latency_ms=self._slo.get(c), refusals=True)
         start = read_position(since.position)
-        tally.was_reset = not tail.has(start)
+        if not tail.has(start):
+            tally.cut()
         for line in tail.old_lines(start):
             if not _concerns(line, c):
                 continue

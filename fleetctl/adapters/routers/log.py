@@ -5,7 +5,7 @@ Who pays for an attempt (the arm is the one that the split chose, the server the
     the client went away (termination "C.", DC)   no attempt; counted by arm (GaveUp)
     canary answered by a source server (backup)   canary error, no latency
     no answer, cut, 5xx, 429, or retried          error of its arm, no latency
-    other 4xx                                     attempt of its arm, no latency
+    other 4xx                                     attempt of its arm, no latency, refused
     else                                          attempt with its active time (%Ta) as latency
 Lines stand in order of their end; a line counts once its line end is there.
 """
@@ -19,31 +19,39 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
+from zlib import crc32
 
 from fleetctl.domain.records import Attempt, GaveUp
 from fleetctl.domain.units import Instant
 
 Skipped = Literal["pinned", "mislabelled", "broken", "other"]
 _NAME = re.compile(r"(?:haproxy|envoy|work)-(\d{1,9})\.log\Z")
-_POSITION = re.compile(r"(\d{1,9}):(\d{1,15})\Z")
+_POSITION = re.compile(r"(\d{1,9}):(\d{1,15})(?::([0-9a-f]{8}))?\Z")
 _CHUNK = 1 << 20
+_MARKED = 256
+"""Bytes before a place that tell whether it is still the same place: most of a line, which holds its time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """A place in the logs: file number and the byte after a line end; later files follow whole."""
+    """A place in the logs: file number and the byte after a line end; later files follow whole.
+
+    Args:
+        mark: of what stands before it, "" where it is not known.
+    """
 
     file: int = 0
     offset: int = 0
+    mark: str = ""
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.offset}"
+        return f"{self.file}:{self.offset}" + (f":{self.mark}" if self.mark else "")
 
 
 def read_position(text: str) -> Position:
     """Return the position that `str()` wrote; anything else means the beginning."""
     found = _POSITION.match(text)
-    return Position(file=int(found[1]), offset=int(found[2])) if found else Position()
+    return Position(file=int(found[1]), offset=int(found[2]), mark=found[3] or "") if found else Position()
 
 
 _MOST_MS, _MOST_ACTIVE_MS, _MOST_TOKENS = 4_102_444_800_000, 30 * 86_400_000, 100_000_000
@@ -97,6 +105,7 @@ def parse(line: bytes) -> Attempt | GaveUp | Skipped:
         cached_tokens=cached,
         model=model,
         cohort=cohort,
+        refused=not failed and status >= 400,
     )
 
 
@@ -174,18 +183,31 @@ def newest_lines(folder: Path) -> Iterator[bytes]:
                 yield rest
 
 
+@dataclass(slots=True)
+class _Read:
+    """How far a file has been read, and what stood before that."""
+
+    offset: int = 0
+    mark: str = ""
+
+
 class LogTail:
-    """Reads what is new in every file since it was last asked; starts at the end of what is there."""
+    """Reads what is new in every file since it was last asked; starts at the end of what is there.
+
+    A file that was cut, or replaced by another one of its name, is read from its beginning: what stood there and was not read is lost.
+    `cuts` counts how often that happened.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.offsets: dict[int, int] = {n: whole_until(path) for n, path in log_files(folder).items()}
-        self.was_cut = False
+        self._read = {n: _Read(end := whole_until(path), _mark(path, end)) for n, path in log_files(folder).items()}
+        self.cuts = 0
 
     def end(self) -> Position:
         """Return where the newest file has been read to."""
-        newest = max(self.offsets, default=0)
-        return Position(file=newest, offset=self.offsets.get(newest, 0))
+        newest = max(self._read, default=0)
+        read = self._read.get(newest, _Read())
+        return Position(file=newest, offset=read.offset, mark=read.mark)
 
     def new_lines(self) -> Iterator[bytes]:
         """Yield whole lines written since the last call.
@@ -194,27 +216,44 @@ class LogTail:
             OSError: the folder or a file cannot be read.
         """
         for number, path in log_files(self._folder).items():
-            start = self.offsets.setdefault(number, 0)
-            size = path.stat().st_size
-            if size < start:
-                self.was_cut = True
-                continue
-            if size > start:
-                for line, after in lines_between(path, start, None):
-                    self.offsets[number] = after
-                    yield line
+            read = self._read.setdefault(number, _Read())
+            if not _stands(path, read.offset, read.mark):
+                self.cuts += 1
+                read.offset = 0
+            read.mark = ""  # not known while lines are read
+            for line, after in lines_between(path, read.offset, None):
+                read.offset = after
+                yield line
+            read.mark = _mark(path, read.offset)
 
     def old_lines(self, start: Position) -> Iterator[bytes]:
-        """Yield the lines from `start` to where this tail has read, oldest file first."""
+        """Yield the lines from `start` to where this tail has read, oldest file first; all of a file that was cut since."""
         for number, path in log_files(self._folder).items():
-            if number >= start.file and number in self.offsets:
-                begin = start.offset if number == start.file else 0
-                for line, _ in lines_between(path, begin, self.offsets[number]):
+            if number >= start.file and number in self._read:
+                begin = start.offset if number == start.file and self.has(start) else 0
+                for line, _ in lines_between(path, begin, self._read[number].offset):
                     yield line
 
     def has(self, start: Position) -> bool:
-        """Tell whether the file of a position is still there and not shorter than it."""
+        """Tell whether the file of a position is still there with what stood before it."""
         if start == Position():
             return True
         path = log_files(self._folder).get(start.file)
-        return path is not None and path.stat().st_size >= start.offset
+        if path is None:
+            return False
+        return _stands(path, start.offset, start.mark)
+
+
+def _stands(path: Path, offset: int, mark: str) -> bool:
+    """Tell whether a file still reaches to a place, with what stood before it; without a mark its length alone is known."""
+    return path.stat().st_size >= offset and (not mark or _mark(path, offset) == mark)
+
+
+def _mark(path: Path, offset: int) -> str:
+    """Return a short hash of what stands before a byte of a file; "" at its beginning."""
+    if not offset:
+        return ""
+    with path.open("rb") as log:
+        begin = max(0, offset - _MARKED)
+        log.seek(begin)
+        return f"{crc32(log.read(offset - begin)):08x}"
