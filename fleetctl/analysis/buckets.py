@@ -48,7 +48,7 @@ LEAST_INTERVAL = 20
 ASSUMED_EFFECT, ASSUMED_INTERVALS, DEVIATIONS = 5.0, 10.0, 1.5
 """Few intervals tell little of clusters: that of a mean size of 3 is assumed as if from ten of them, and 1.5 deviations of what is seen are
 added. Source: simulation, `tests/unit/test_counter_errors.py`: without this 3 to 10 % false rollbacks at a mean cluster of 3, with it at
-most 0.3 %, for 1.6 times the requests to a FAIL."""
+most 0.5 %, for 1.6 times the requests to a FAIL."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -222,7 +222,7 @@ def _breaker(b: BreakerMemory) -> list[Any]:
 
 def _read_sudden(row: list[Any]) -> SuddenMemory:
     capital, restarts, waited = row
-    return SuddenMemory(capital=capital, restarts=restarts, waited=waited)
+    return SuddenMemory(capital=[*capital], restarts=restarts, waited=waited)
 
 
 def _read_breaker(row: list[Any]) -> BreakerMemory:

@@ -219,7 +219,7 @@ def haproxy_double(folder: Path) -> Iterator[dict[str, bytes]]:
         "fleetctl tee": b"ok 0 0 0 0 0\n\n",
         "fleetctl read": state,
         "fleetctl set": state,
-        "show map": b"0x1 chat 1000\n\n",
+        "get map": b'type=str, case=sensitive, found=yes, idx=tree, key="chat", value="1000", type="str"\n\n',
         "show stat": stat,
     }
     place = str(folder / "s")
@@ -249,7 +249,7 @@ def test_every_cut_of_haproxys_answers_is_an_error_and_never_another_weight(tmp_
         assert router.read(CELL) == STANDS
         assert plain.read(CELL).target_bp == 1_000
         assert isinstance(router.set(STANDS), Applied)
-        for command, reads in (("fleetctl read", router), ("show map", plain)):
+        for command, reads in (("fleetctl read", router), ("get map", plain)):
             full = answers[command]
             for n in range(len(full) - 1):
                 answers[command] = full[:n]

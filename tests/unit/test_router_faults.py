@@ -179,7 +179,7 @@ def test_weights_that_are_ignored_hold_the_first_step_and_go_home_since_a_target
     assert "of its requests were due; home in 120 s" in s.results[-1].why
     s.run(150, lambda: bool(s.rollout().ended))
     assert (s.rollout().ended, s.bp()) == ("lost_evidence", 0)
-    assert pages(s) == [f"{CELL} is home: lost evidence"]
+    assert pages(s) == [f"{CELL}: served share 0.0% is not the 10.0% that was set", f"{CELL} is home: lost evidence"]
 
 
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=[] if n < 2 else pytest.mark.slow) for n in range(20)])

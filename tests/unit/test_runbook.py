@@ -172,7 +172,7 @@ def test_other_steps_than_those_begun_are_refused(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         walk(bound, ports(world, bound, Answers(bound, dies_at="go-home"), tmp_path))
     first, *others = bound.runbook.steps
-    changed = replace(bound, runbook=replace(bound.runbook, steps=(replace(first, command=(*first.command, "-o", "json")), *others)))
+    changed = replace(bound, runbook=replace(bound.runbook, steps=(replace(first, command=(*first.command, "-v")), *others)))
     commands = Answers(changed)
     with pytest.raises(RunbookFailed, match="other steps"):
         walk(changed, ports(world, changed, commands, tmp_path))

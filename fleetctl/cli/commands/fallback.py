@@ -63,9 +63,9 @@ def command(
 
     \b
     Examples:
-      fleetctl fallback chat                            one workload
-      fleetctl fallback --region eastus2 --dry-run      list what would go, and change nothing
-      fleetctl fallback --all                           everything
+      fleetctl fallback chat                         one workload
+      fleetctl fallback --region eastus2 --dry-run   list what would go, no more
+      fleetctl fallback --all                        everything
     """
     from fleetctl.domain.home import Wanted
     from fleetctl.usecases.home import fallback
