@@ -87,7 +87,7 @@ def choose(ways: Sequence[WayHome], wanted: Wanted, refused: Sequence[Failure] =
         unknown = [v for v in values if v not in known]
         if unknown and not maybe:
             raise _unknown(what, unknown, sorted(shown, key=str))
-        missed += [f"{what} {ascii(str(v)[:70])}" for v in unknown if v not in {f.cell for f in maybe}]
+        missed += [f"{what} {str(v)[:70]!a}" for v in unknown if v not in {f.cell for f in maybe}]
         chosen = [w for w in chosen if any(v in values for v in of(w))]
     if not chosen and not maybe:
         asked = ", ".join(f"{what} {' or '.join(map(str, values))}" for what, values, _ in parts if values)
