@@ -64,6 +64,13 @@ def confirm_option(function: F) -> F:
     return click.option("--confirm", metavar="NAME", default=None, help="The name that would be asked for.")(function)
 
 
+def can_ask() -> bool:
+    """Tell whether a person at a terminal can be asked."""
+    import sys
+
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def require_confirmation(name: str, confirm: str | None, what: str) -> None:
     """Ask for `name` to be typed before something severe.
 
@@ -72,11 +79,9 @@ def require_confirmation(name: str, confirm: str | None, what: str) -> None:
     Raises:
         UsageError: usage.confirm: no terminal and no --confirm, or another name.
     """
-    import sys
-
     from fleetctl.errors import UsageError
 
-    if confirm is None and sys.stdin.isatty() and sys.stderr.isatty():
+    if confirm is None and can_ask():
         confirm = click.prompt(f"This {what}. Type {name} to go on", default="", show_default=False, err=True)
     if confirm != name:
         said = "nothing was confirmed" if confirm is None else f"{confirm!r} is not {name!r}"

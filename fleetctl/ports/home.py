@@ -52,8 +52,12 @@ class WaysHome(Protocol):
         """Note a return without the store; of two the one with the higher token stays."""
         ...
 
-    def marks(self) -> tuple[Mark, ...]:
-        """Return every mark, by cell."""
+    def marked(self) -> tuple[CellId, ...]:
+        """Name the cells that have a mark, whether it holds or not."""
+        ...
+
+    def read_mark(self, c: CellId) -> Mark:
+        """Return the cell's mark; one changed byte is refused."""
         ...
 
     def clear_mark(self, c: CellId) -> None:

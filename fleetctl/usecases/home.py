@@ -22,7 +22,7 @@ from fleetctl.errors import FleetctlError, StoreUnavailable, TrafficNotApplied, 
 from fleetctl.ports.home import Mark, WaysHome
 from fleetctl.ports.state import Clock, Store
 from fleetctl.ports.traffic import Prober, Router
-from fleetctl.usecases.home_choice import Failure
+from fleetctl.usecases.home_choice import Failure, readable_marks
 
 PARALLEL = 48
 """Cells brought home side by side."""
@@ -124,6 +124,19 @@ def _prove(way: WayHome, ports: HomePorts) -> tuple[int, int]:
     return (found.ready, found.total) if found.age_s <= PROOF_LASTS_S else (0, found.total)
 
 
+def silent(ways: Sequence[WayHome], ports: HomePorts) -> frozenset[CellId]:
+    """Return the cells of whose source no replica answers a real completion; asked side by side."""
+
+    def asked(way: WayHome) -> bool:
+        try:
+            return _prove(way, ports)[0] == 0
+        except Exception:  # what nobody expected of one router proves no source
+            return True
+
+    with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
+        return frozenset(w.cell for w, nothing in zip(ways, pool.map(asked, ways), strict=True) if nothing)
+
+
 def _lower(router: Router, way: WayHome, shown: Split, may_stay_bp: int, clock: Clock, token: Token | None = None) -> tuple[Split, str]:
     """Leave at most so much on the target; by a token far above the router's, or by ours of before.
 
@@ -167,8 +180,25 @@ Results = tuple[Returned | Failure, ...]
 def fallback(ways: Sequence[WayHome], ports: HomePorts, actor: Actor, *, unproven: bool = False) -> Results:
     """Bring cells home side by side; one that fails does not hold up the others."""
     results = _side_by_side(ways, lambda way: return_home(way, ports, actor, unproven=unproven))
-    was_home = [isinstance(r, Returned) and r.was_bp == 0 for r in results]
-    return tuple(_keep_home(w, r, ports, actor) if zero else r for w, r, zero in zip(ways, results, was_home, strict=True))
+    if not any(_was_home(r) for r in results):
+        return results
+    noted = _noted(ports)
+    return tuple(
+        _keep_home(w, r, ports, actor) if isinstance(r, Returned) and _was_home(r) and w.cell not in noted else r
+        for w, r in zip(ways, results, strict=True)
+    )
+
+
+def _was_home(r: Returned | Failure) -> bool:
+    return isinstance(r, Returned) and r.was_bp == 0
+
+
+def _noted(ports: HomePorts) -> frozenset[CellId]:
+    """Return the cells whose mark holds: these were fenced by us. A mark that cannot be read proves nothing, and is written anew."""
+    try:
+        return frozenset(m.cell for m in readable_marks(ports.ways)[0])
+    except FleetctlError:  # the folder cannot be listed
+        return frozenset()
 
 
 def go_on(ways: Sequence[WayHome], results: Results, ports: HomePorts, actor: Actor, *, patient: bool = False) -> Results:
@@ -226,15 +256,13 @@ def _spread(ways: Sequence[WayHome]) -> list[int]:
     return sorted(range(len(ways)), key=turn.__getitem__)
 
 
-def _keep_home(way: WayHome, found: Returned | Failure, ports: HomePorts, actor: Actor) -> Returned | Failure:
+def _keep_home(way: WayHome, found: Returned, ports: HomePorts, actor: Actor) -> Returned | Failure:
     """Fence a cell that was at zero, so that a rollout still before its first step cannot raise it a second later."""
-    if isinstance(found, Failure) or any(m.cell == way.cell for m in ports.ways.marks()):
-        return found
     try:
         rollout = ports.store().load(way.cell)
         if rollout is None or rollout.ended:
             return found
-    except StoreUnavailable:
+    except FleetctlError:  # whatever ails the store
         pass
     try:
         router = ports.router(way)
@@ -258,25 +286,42 @@ def cut_streams(ways: Sequence[WayHome], results: Results, ports: HomePorts) -> 
     return found
 
 
-def reconcile(ports: HomePorts) -> tuple[tuple[CellId, ...], str]:
-    """Tell the store what marks say: raise its tokens, end the rollouts, write the events.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciled:
+    """What the store was told.
 
-    Returns:
-        Cells reconciled, and why the rest is not (empty where all are).
+    Args:
+        cells: whose returns it knows now; why_not: why it does not answer, "" where it does.
+        failed: cells whose mark cannot be read, taken or forgotten; they hold up no other.
     """
+
+    cells: tuple[CellId, ...] = ()
+    why_not: str = ""
+    failed: tuple[Failure, ...] = ()
+
+
+def reconcile(ports: HomePorts) -> Reconciled:
+    """Tell the store what marks say: raise its tokens, end the rollouts, write the events. Raises nothing of ours."""
     done: list[CellId] = []
-    marks = ports.ways.marks()
-    if not marks:
-        return (), ""
+    failed: tuple[Failure, ...] = ()
     try:
+        marks, failed = readable_marks(ports.ways)
+        if not marks:
+            return Reconciled(failed=failed)
         store = ports.store()
-        for mark in marks:
+    except FleetctlError as e:
+        return Reconciled(why_not=e.message, failed=failed)
+    for mark in marks:
+        try:
             _reconcile_one(store, mark)
             ports.ways.clear_mark(mark.cell)
+        except StoreUnavailable as e:
+            return Reconciled(cells=tuple(done), why_not=e.message, failed=failed)
+        except FleetctlError as e:
+            failed = (*failed, Failure(cell=mark.cell, error=e))
+        else:
             done.append(mark.cell)
-    except StoreUnavailable as e:
-        return tuple(done), e.message
-    return tuple(done), ""
+    return Reconciled(cells=tuple(done), failed=failed)
 
 
 def _reconcile_one(store: Store, mark: Mark) -> None:

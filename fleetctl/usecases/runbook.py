@@ -49,7 +49,7 @@ def find_cell(name: str, ports: LookPorts) -> WayHome | FleetctlError:
         if failure.cell == name:
             return failure.error
     exact = tuple(w for w in good if w.cell == name)
-    found = exact or choose(good, Wanted(names=(name,)))
+    found = exact or choose(good, Wanted(names=(name,))).ways
     if len(found) > 1:
         names = ", ".join(w.cell for w in found)
         raise RunbookFailed("runbook.many_cells", f"{name} has {len(found)} cells: {names}.", hint="Name one of them")

@@ -327,15 +327,20 @@ class Traffic(Base):
         return WayHomeFiles(self.workspace / STATE / "home", self.workspace / STATE / "key")
 
     def save_ways_home(self, plan: Plan) -> None:
-        """Write the way home of every cell that the plan moves, and anew what was written before."""
+        """Write the way home of every cell that the plan moves, and anew what was written before.
+
+        A cell that the plan is to move from its source has it; of any other, what its file says of its source's release stays.
+        """
         from fleetctl.adapters.home.files import make_key
 
         make_key(self.state_folder / "key")
         moved = {o.cell for o in plan.outcomes if o.kind == "move"}
+        begins = {o.cell for o in plan.outcomes if o.kind == "move" and not o.arrived}
         waves = {c: w.index for w in plan.waves for c in w.cells}
         kept = set(self.ways_home.cells()) & {c.id for c in self.fleet.cells}
         for c in sorted(moved | kept):
             way = self._way_home(self.fleet.cell(c), waves.get(c, 0))
+            way = replace(way, released=way.released and c not in begins)
             if c in moved or not self._is_written(way):
                 self.ways_home.write(way)
 
@@ -349,15 +354,39 @@ class Traffic(Base):
 
     def note_released(self, pool: PoolId) -> None:
         """Say in the ways home of the cells that a pool served that it was given back."""
+        from fleetctl.usecases.home_choice import readable
+
+        for way in readable(self.ways_home)[0]:
+            if way.source == pool and not way.released:
+                self.ways_home.write(replace(way, released=True))
+
+    def note_made(self) -> None:
+        """Say in the ways home whose source was made again since it was given back that there is one."""
+        from fleetctl.usecases.home_choice import readable
+
+        for way in readable(self.ways_home)[0]:
+            if way.released and not self._is_released(way):
+                self.ways_home.write(replace(way, released=False))
+
+    def _is_released(self, way: WayHome) -> bool:
+        """Tell whether a way home says released and, where the store answers, nothing of its source was made since."""
+        from fleetctl.errors import FleetctlError
+        from fleetctl.usecases.ways_back import is_released
+
+        try:
+            return way.released and is_released(way, self.store)
+        except FleetctlError:
+            return way.released
+
+    def _stays_released(self, cell: Cell) -> bool:
+        """Tell whether a cell's file says that the source it has was given back, and that still holds."""
         from fleetctl.errors import FleetctlError
 
-        for c in self.ways_home.cells():
-            try:
-                way = self.ways_home.read(c)
-            except FleetctlError:
-                continue
-            if way.source == pool:
-                self.ways_home.write(replace(way, released=True))
+        try:
+            found = self.ways_home.read(cell.id)
+        except FleetctlError:
+            return False
+        return found.source == cell.source and self._is_released(found)
 
     def old_ways_home(self) -> tuple[CellId, ...]:
         """Return the fleet's cells whose way home cannot be read, or says another thing than the fleet file does now."""
@@ -381,7 +410,7 @@ class Traffic(Base):
             found = self.ways_home.read(way.cell)
         except FleetctlError:
             return False
-        return replace(found, made_at=way.made_at, wave=way.wave if whatever_wave else found.wave, released=False) == way
+        return replace(found, made_at=way.made_at, wave=way.wave if whatever_wave else found.wave) == way
 
     def _way_home(self, cell: Cell, wave: int) -> WayHome:
         from fleetctl.adapters.routers.paper import paper_commands
@@ -408,6 +437,7 @@ class Traffic(Base):
             endpoints=() if connection.kind in PINNING else cell.router.baseline_endpoints,
             part_of=() if cell.cohort is None else (cell.cohort.of, self.fleet.cell(cell.cohort.of).workload),
             wave=wave,
+            released=self._stays_released(cell),
         )
 
     def lift_ports(self) -> LiftPorts:

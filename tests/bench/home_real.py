@@ -138,7 +138,7 @@ def fallback_haproxy(routers: int = ROUTERS, each: int = CELLS_EACH) -> dict[str
             "fallback_haproxy_routers": routers,
             "fallback_haproxy_slowest_cell_ms": round(max((r.ms_to_zero for r in home), default=0.0), 1),
             "fallback_haproxy_files_late": sum("start-up" in r.reported for r in home),
-            "fallback_haproxy_marks": len(files.marks()),
+            "fallback_haproxy_marks": len(files.marked()),
         }
 
 

@@ -18,6 +18,7 @@ from fleetctl.domain.home import WayHome
 from fleetctl.domain.ids import CellId, PoolId, Token, WorkloadId
 from fleetctl.errors import CredentialsMissing, UnsafeFallback
 from fleetctl.ports.home import WaysHome
+from fleetctl.usecases.home_choice import readable_marks
 from tests.fakes.clock import START
 from tests.fakes.home import MemoryWaysHome
 from tests.fakes.rollouts import ANN, CHAT, SUMMARY
@@ -84,17 +85,17 @@ def test_missing_way_home_is_named(ways: WaysHome) -> None:
 
 
 def test_marks_keep_the_higher_token_until_cleared(ways: WaysHome) -> None:
-    assert ways.marks() == ()
+    assert ways.marked() == ()
     ways.write(way())
     first = ways.mark(CHAT, Token(2**20 + 7), START, ANN)
     assert ways.mark(CHAT, Token(9), START + timedelta(seconds=1), ANN) == first
     second = ways.mark(CHAT, Token(2**21 + 7), START + timedelta(seconds=2), ANN)
     other = ways.mark(SUMMARY, Token(1), START, ANN)
-    assert ways.marks() == (second, other)
+    assert readable_marks(ways) == ((second, other), ())
     assert ways.cells() == (CHAT,), "a mark is no way home"
     ways.clear_mark(CHAT)
     ways.clear_mark(CHAT)
-    assert ways.marks() == (other,)
+    assert readable_marks(ways) == ((other,), ())
 
 
 def test_every_flipped_byte_is_refused(files: WayHomeFiles, tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_one_cells_file_in_anothers_place_is_refused(files: WayHomeFiles, tmp_pa
     (home / "summary-lab.json").write_bytes((home / "chat-lab.json").read_bytes())
     (home / "summary-lab.returned.json").write_bytes((home / "chat-lab.returned.json").read_bytes())
     (home / "chat-lab.returned.json").write_bytes((home / "chat-lab.json").read_bytes())
-    for read in (lambda: files.read(SUMMARY), files.marks):
+    for read in (lambda: files.read(SUMMARY), lambda: files.read_mark(SUMMARY), lambda: files.read_mark(CHAT)):
         with pytest.raises(UnsafeFallback) as caught:
             read()
         assert code_of(caught) == "fallback.tampered"
@@ -131,8 +132,12 @@ def test_one_cells_file_in_anothers_place_is_refused(files: WayHomeFiles, tmp_pa
 def test_damaged_mark_is_written_over(files: WayHomeFiles, tmp_path: Path) -> None:
     files.mark(CHAT, Token(2**30), START, ANN)
     (tmp_path / "w" / "home" / "chat-lab.returned.json").write_bytes(b"{")
+    other = files.mark(SUMMARY, Token(6), START, ANN)
+    good, bad = readable_marks(files)
+    assert (good, [(f.cell, f.error.code) for f in bad]) == ((other,), [(CHAT, "fallback.tampered")]), "it stands in no other's way"
+    files.clear_mark(SUMMARY)
     new = files.mark(CHAT, Token(5), START, ANN)
-    assert files.marks() == (new,)
+    assert readable_marks(files) == ((new,), ())
 
 
 def test_another_key_refuses(files: WayHomeFiles, tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def test_the_name_of_the_whole_brings_its_cohorts_home_too() -> None:
     free = replace(way_home(), cell=CellId("chat-free"), workload=WorkloadId("chat-free"), part_of=("chat-lab", "chat"))
     other = replace(way_home(), cell=CellId("code-lab"), workload=WorkloadId("code"))
     for name in ("chat", "chat-lab", "chat-free"):
-        assert [w.cell for w in choose((free, other), Wanted(names=(name,)))] == ["chat-free"], name
+        assert [w.cell for w in choose((free, other), Wanted(names=(name,))).ways] == ["chat-free"], name
     with pytest.raises(UnsafeFallback):
         choose((free, other), Wanted(names=("chat-lob",)))
 

@@ -12,7 +12,7 @@ from fleetctl.domain.home import HOME_TOKEN_STEP, Returned, WayHome
 from fleetctl.domain.ids import CellId, PoolId, Token, WorkloadId
 from fleetctl.domain.split import Applied, Readiness, Split, Stale
 from fleetctl.errors import TrafficNotApplied, UnsafeFallback
-from fleetctl.usecases.home import HomePorts, catch_up, cut_streams, fallback, go_on, reconcile, return_home
+from fleetctl.usecases.home import HomePorts, Reconciled, catch_up, cut_streams, fallback, go_on, reconcile, return_home, silent
 from fleetctl.usecases.home_choice import Failure, readable
 from tests.fakes.clock import FakeClock
 from tests.fakes.home import MemoryWaysHome
@@ -107,11 +107,11 @@ def test_it_works_with_the_store_down_and_is_reconciled_after() -> None:
     results = fallback(tuple(way(c) for c in CELLS), home.ports, PERSON)
     assert all(isinstance(r, Returned) for r in results)
     assert all(s.target_bp == 0 for s in home.target.splits.values())
-    assert reconcile(home.ports)[0] == ()
-    assert len(home.ways.marks()) == 2
+    assert reconcile(home.ports).cells == ()
+    assert len(home.ways.marked()) == 2
     home.store.down = False
-    assert reconcile(home.ports) == (CELLS, "")
-    assert home.ways.marks() == ()
+    assert reconcile(home.ports) == Reconciled(cells=CELLS)
+    assert home.ways.marked() == ()
     loaded = home.store.load(CELLS[0])
     assert loaded is not None
     assert [o.kind for o in loaded.orders] == ["fallback"]
@@ -232,7 +232,7 @@ def test_a_rollout_before_its_first_step_is_ended_too(store_down: bool) -> None:
     assert isinstance(results[0], Returned)
     assert isinstance(home.writer.fence(CELLS[0], Token(8)), Stale), "its controller could still raise it"
     home.store.down = False
-    assert reconcile(home.ports) == ((CELLS[0],), "")
+    assert reconcile(home.ports) == Reconciled(cells=(CELLS[0],))
     loaded = home.store.load(CELLS[0])
     assert loaded is not None
     assert [o.kind for o in loaded.orders] == ["fallback"]
@@ -240,7 +240,7 @@ def test_a_rollout_before_its_first_step_is_ended_too(store_down: bool) -> None:
     home.store.down = True
     fallback((way(CELLS[0]),), home.ports, PERSON)
     fallback((way(CELLS[0]),), home.ports, PERSON)
-    assert len(home.ways.marks()) == 1
+    assert len(home.ways.marked()) == 1
     assert home.target.splits[CELLS[0]].token == before.token + HOME_TOKEN_STEP
 
 
@@ -250,7 +250,7 @@ def test_a_cell_at_zero_that_nobody_moves_is_left_alone() -> None:
     before = home.target.splits[CELLS[0]]
     fallback((way(CELLS[0]),), home.ports, PERSON)
     assert home.target.splits[CELLS[0]] == before
-    assert home.ways.marks() == ()
+    assert home.ways.marked() == ()
 
 
 @pytest.mark.parametrize("bp", [0, 5000])
@@ -300,7 +300,7 @@ def test_a_cell_goes_as_far_as_its_source_can_take_it_and_on_as_that_warms_up() 
     assert isinstance(whole, Returned)
     assert (whole.was_bp, whole.left_bp, whole.token) == (9000, 0, done.token)
     assert isinstance(home.writer.fence(CELLS[0], Token(8)), Stale)
-    assert len(home.ways.marks()) == 1
+    assert len(home.ways.marked()) == 1
 
 
 def test_a_completion_that_is_older_than_a_minute_proves_nothing() -> None:
@@ -348,4 +348,53 @@ def test_a_router_that_accepts_and_does_not_act_is_not_home() -> None:
     assert failed.error.code == "traffic.not_shown"
     assert "still shows 50 %" in failed.error.message
     assert "--paper" in failed.error.hint
-    assert home.ways.marks() == (), "nothing is told to the store as done"
+    assert home.ways.marked() == (), "nothing is told to the store as done"
+
+
+def test_a_torn_mark_costs_no_result_and_is_written_anew_where_its_cell_is_asked_home() -> None:
+    home = Home()
+    for c in CELLS:
+        at_zero(home, c)
+    home.store.down = True
+    ways = tuple(way(c) for c in CELLS)
+    fallback(ways, home.ports, PERSON)
+    home.ways.torn, home.ways.marks_read = {CELLS[0]}, []
+    before = dict(home.target.splits)
+    results = fallback(ways, home.ports, PERSON)
+    assert all(isinstance(r, Returned) for r in results)
+    assert home.ways.marks_read == list(CELLS), "read once each, however many cells were at zero"
+    assert home.target.splits[CELLS[0]].token > before[CELLS[0]].token, "who can tell whether it was fenced?"
+    assert home.target.splits[CELLS[1]] == before[CELLS[1]]
+    home.store.down, home.ways.torn = False, {CELLS[1]}
+    found = reconcile(home.ports)
+    assert (found.cells, [f.cell for f in found.failed], found.why_not) == ((CELLS[0],), [CELLS[1]], "")
+    assert home.ways.marked() == (CELLS[1],)
+
+
+def test_a_mark_that_cannot_be_forgotten_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home()
+    fallback(tuple(way(c) for c in CELLS), home.ports, PERSON)
+    forget = home.ways.clear_mark
+
+    def clear(c: CellId) -> None:
+        if c == CELLS[0]:
+            raise UnsafeFallback("fallback.unwritable", "the disk is read-only.")
+        forget(c)
+
+    monkeypatch.setattr(home.ways, "clear_mark", clear)
+    found = reconcile(home.ports)
+    assert (found.cells, [f.cell for f in found.failed]) == ((CELLS[1],), [CELLS[0]])
+
+
+def test_a_source_is_silent_where_no_completion_answers_or_its_prober_fails_in_any_way() -> None:
+    home = Home(ready=1)
+
+    def prober(w: WayHome) -> SourceProber:
+        if w.cell == CELLS[1]:
+            raise RuntimeError("what nobody expected")
+        return home.prober
+
+    ports, ways = replace(home.ports, prober=prober), tuple(way(c) for c in CELLS)
+    assert silent(ways, ports) == {CELLS[1]}
+    home.prober.answers = 0
+    assert silent(ways, ports) == set(CELLS)

@@ -68,7 +68,7 @@ WAYS = (
     ],
 )
 def test_every_part_narrows_and_values_of_one_part_add(wanted: Wanted, cells: str) -> None:
-    assert [w.cell for w in choose(WAYS, wanted)] == cells.split()
+    assert [w.cell for w in choose(WAYS, wanted).ways] == cells.split()
 
 
 @pytest.mark.parametrize(
@@ -179,6 +179,59 @@ def test_a_file_that_was_changed_may_be_of_a_cell_that_is_meant(workspace: Path)
     done = run("--region", "east", "--dry-run")
     assert (done.exit_code, done.stdout.split()) == (1, ["chat-east", "sum-east"])
     assert "fallback.tampered" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "broken", "cells", "refused"),
+    [
+        ("chat-east --region east", "chat-east", "", "chat-east"),
+        ("chat-east sum --region east", "chat-east", "sum-east", "chat-east"),
+        ("chat", "chat-east", "chat-west", "chat-east"),
+        ("chat", "chat-east chat-west", "", "chat-east chat-west"),
+        ("chat", "chat-east chat-west sum-east code-north", "", "chat-east chat-west code-north sum-east"),
+        ("chat-west", "chat-east", "chat-west", ""),
+        ("--region north", "code-north", "", "code-north"),
+        ("--region north --region west", "code-north", "chat-west", "code-north"),
+        ("--all", "chat-east", "chat-west code-north sum-east", "chat-east"),
+    ],
+)
+def test_what_cannot_be_read_and_may_be_meant_is_told_and_nothing_else_goes(
+    workspace: Path, words: str, broken: str, cells: str, refused: str
+) -> None:
+    for c in broken.split():
+        (workspace / f".fleetctl/home/{c}.json").write_bytes(b"torn")
+    done = run(*words.split(), "--dry-run", "-o", "json")
+    told = json.loads(done.stdout)
+    assert ([c["cell"] for c in told["cells"]], told["refused"]) == (cells.split(), refused.split())
+    assert done.exit_code == (1 if refused else 0)
+    assert "fallback.unknown" not in done.stderr
+
+
+def test_a_name_that_only_a_broken_file_may_have_is_told_and_moves_nothing(workspace: Path) -> None:
+    (workspace / ".fleetctl/home/code-north.json").write_bytes(b"torn")
+    done = run("code")
+    assert (done.exit_code, done.stdout.count("NOT HOME")) == (1, 1)
+    assert "0 of 1 home" in done.stdout
+    assert "No way home that can be read has workload or cell 'code'; one that cannot be read may have it." in done.stderr
+
+
+def test_ending_streams_is_refused_before_anything_moves_where_nobody_can_confirm(workspace: Path) -> None:
+    before = tree(workspace)
+    for words in ((), ("--confirm", "sum-east")):
+        done = run("code-north", "--kill-streams", *words)
+        assert done.exit_code == 2
+        assert "--confirm code-north" in done.stderr
+        assert "Going home" not in done.stderr
+    assert tree(workspace) == before
+
+
+def test_a_torn_mark_ends_neither_a_return_nor_the_reconciling(workspace: Path) -> None:
+    (workspace / ".fleetctl/home/sum-east.returned.json").write_bytes(b"torn")
+    done = run("code-north")
+    assert "cell/code-north NOT HOME" in done.stdout, "its router is nowhere"
+    assert "cell/sum-east NOT RECONCILED error[fallback.tampered]" in done.stderr
+    assert "fleetctl fallback sum-east" in done.stderr
+    assert "NOT RECONCILED" in run("--reconcile").stderr
 
 
 def test_the_page_for_the_wall_holds_every_cell_that_was_asked_for(workspace: Path) -> None:

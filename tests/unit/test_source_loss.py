@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from click.testing import CliRunner
 
+from fleetctl.cli.app import App
+from fleetctl.cli.commands.promote import command as promote
 from fleetctl.domain.people import Actor
 from fleetctl.domain.rollout import Order, Rollout
 from fleetctl.domain.workload import OnSourceLoss
+from fleetctl.errors import FleetctlError
 from fleetctl.formats.fleet_file import parse_fleet
 from fleetctl.planning.rollout_spec import spec_for
-from tests.cases.planning_fleet import lab_fleet, plan_of
+from fleetctl.ports.people import Signatures
+from fleetctl.usecases.lift import LiftPorts
+from fleetctl.usecases.proof import Proof
+from tests.cases.planning_fleet import cell, lab_fleet, lab_policy, plan_of, pool, workload
 from tests.rollouts import CELL, PERSON
 from tests.simulator import SOURCE, TARGET, Simulation, quick
 from tests.unit.test_fleet_file import SMALL, mistakes
@@ -108,3 +117,26 @@ def test_what_is_declared_is_in_the_plans_rollout_and_what_is_not_built_is_refus
     assert parse_fleet(text, file="f.yaml").cells[0].on_source_loss == "lift_after_two_signatures"
     (said,) = mistakes(text.replace("lift_after_two_signatures", "shed_by_class"))
     assert "on_source_loss: shed_by_class is not built" in said
+
+
+def test_names_that_terminals_give_lift_nothing_however_many_there_are() -> None:
+    s = world()
+    declared = replace(cell(CELL, "chat"), on_source_loss="lift_after_two_signatures")
+    fleet = lab_fleet(
+        pools=(pool(SOURCE, "nvidia", "lab-nvidia"), pool(TARGET, "amd", "lab-mi300x")),
+        workloads=(workload("chat"),),
+        cells=(declared,),
+        policy=lab_policy(approvals=0),
+    )
+    assert not fleet.policy.require_signatures
+    for who in (PERSON, BEN):
+        proof = Proof(signatures=cast("Signatures", None), clock=s.clock)
+        ports = LiftPorts(store=s.store, records=s.store, clock=s.clock, actor=who, prober=lambda _: s.ready, proof=proof)
+        app = App()
+        app.__dict__["wiring"] = SimpleNamespace(store=s.store, fleet=fleet, lift_ports=lambda ports=ports: ports)
+        done = CliRunner().invoke(promote, [CELL, "--lift-cap", "--confirm", CELL], obj=app)
+        assert isinstance(done.exception, FleetctlError)
+        assert done.exception.code == "lift.unsigned"
+    assert s.rollout().orders == ()
+    say(s)
+    assert (s.bp(), s.rollout().lifted_by) == (1_000, ())

@@ -115,21 +115,22 @@ class WayHomeFiles:
         self._save(path, new)
         return new
 
-    def marks(self) -> tuple[Mark, ...]:
-        """Return every mark, by cell.
+    def marked(self) -> tuple[CellId, ...]:
+        """Name the cells that have a mark, whether it holds or not."""
+        return self._named(_MARK + ".json")
+
+    def read_mark(self, c: CellId) -> Mark:
+        """Return the cell's mark.
 
         Raises:
-            UnsafeFallback: fallback.tampered; CredentialsMissing: the key.
+            UnsafeFallback: fallback.no_way_home, fallback.tampered; CredentialsMissing: the key.
         """
         from fleetctl.ports.home import Mark
 
-        found = []
-        for c in self._named(_MARK + ".json"):
-            mark = self._load(self._path(c, _MARK), Mark)
-            if mark.cell != c:
-                raise _tampered(self._path(c, _MARK), f"it is the mark of {mark.cell}")
-            found.append(mark)
-        return tuple(found)
+        mark = self._load(self._path(c, _MARK), Mark)
+        if mark.cell != c:
+            raise _tampered(self._path(c, _MARK), f"it is the mark of {mark.cell}")
+        return mark
 
     def clear_mark(self, c: CellId) -> None:
         """Forget a mark; idempotent.

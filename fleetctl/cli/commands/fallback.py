@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from fleetctl.cli.app import App
-from fleetctl.cli.options import confirm_option, dry_run_option, output_option, pass_app, require_confirmation
+from fleetctl.cli.options import can_ask, confirm_option, dry_run_option, output_option, pass_app, require_confirmation
 from fleetctl.errors import EXIT_DONE, EXIT_FAILED, EXIT_PENDING, FleetctlError, UsageError
 
 if TYPE_CHECKING:
     from fleetctl.domain.home import WayHome
-    from fleetctl.usecases.home import HomePorts, Results
-    from fleetctl.usecases.home_choice import Failure
+    from fleetctl.usecases.home import HomePorts, Reconciled, Results
+    from fleetctl.usecases.home_choice import Choice, Failure
 
 WAIT = timedelta(seconds=60)
 """How long cells that are home in part wait for their source to warm up, where nothing else is said."""
@@ -68,7 +68,7 @@ def command(
       fleetctl fallback --all                        everything
     """
     from fleetctl.domain.home import Wanted
-    from fleetctl.usecases.home import fallback
+    from fleetctl.usecases.home import fallback, reconcile
     from fleetctl.usecases.home_choice import choose, readable
 
     w = app.wiring
@@ -82,59 +82,65 @@ def command(
         hint = "Run: fleetctl fallback WORKLOAD"
         raise UsageError("usage.names", "say which workloads or cells, --region, --tenant, --class or --wave, or --all.", hint=hint)
     until = _span(wait)
-    good, refused = readable(w.ways_home)
-    refused = tuple(f for f in refused if everything or wanted.narrows or f.cell in names)
-    left = Wanted(
-        names=tuple(n for n in names if n not in {f.cell for f in refused}),
-        regions=regions,
-        tenants=tenants,
-        classes=classes,
-        waves=waves,
-        everything=everything,
-    )
-    ways = choose(good, left) if (good or not refused) and not left.is_empty else ()
+    good, bad = readable(w.ways_home)
+    choice = choose(good, wanted, bad)
     if paper or dry_run:
-        _say(app, ways, refused, output, paper=paper)
+        _say(app, choice, output, paper=paper)
         return
-    gone = _released(app, ways)
-    ways, refused = tuple(x for x in ways if x.cell not in {f.cell for f in gone}), (*refused, *gone)
-    app.note(f"Going home: {_some([x.cell for x in ways])}")
     ports = w.home_ports()
-    results = (*fallback(ways, ports, w.actor, unproven=unproven), *refused)
+    gone = _released(app, choice.ways, ports)
+    ways = tuple(x for x in choice.ways if x.cell not in {f.cell for f in gone})
+    if kill_streams and (confirm is not None or not can_ask()):
+        _confirm_cut(ways, confirm)
+    _unknown(app, choice)
+    if ways:
+        app.note(f"Going home: {_some([x.cell for x in ways])}")
+    results = (*fallback(ways, ports, w.actor, unproven=unproven), *choice.refused, *gone)
     results = _warming(app, ways, results, ports, until, patient=wait is not None)
     _told(app, results, output)
-    streams = _kill(app, ways, results, ports, confirm) if kill_streams else EXIT_DONE
-    _reconcile(app, ports)
+    _reconciled(reconcile(ports))
     _rehearsed(app, results)
+    streams = _kill(app, ways, results, ports, confirm) if kill_streams else EXIT_DONE
     sys.exit(_code(results) or streams)
 
 
-def _released(app: App, ways: Sequence[WayHome]) -> tuple[Failure, ...]:
-    """Return those whose source was given back; where fleet file and store answer, with what is left to do."""
+def _unknown(app: App, choice: Choice) -> None:
+    for what in choice.unknown:
+        app.note(f"No way home that can be read has {what}; one that cannot be read may have it.")
+
+
+def _released(app: App, ways: Sequence[WayHome], ports: HomePorts) -> tuple[Failure, ...]:
+    """Return those whose source was given back and is silent; where fleet file and store answer, with what is left to do."""
+    from fleetctl.usecases.home import silent
     from fleetctl.usecases.ways_back import refuse_released
 
-    if not any(way.released for way in ways):
+    said = [way for way in ways if way.released]
+    nothing = silent(said, ports) if said else frozenset()
+    said = [way for way in said if way.cell in nothing]
+    if not said:
         return ()
     w = app.wiring
     try:
-        return refuse_released(ways, w.fleet, w.store, w.store)
+        return refuse_released(said, w.fleet, w.store, w.store)
     except FleetctlError:
-        return refuse_released(ways, None, None, None)
+        return refuse_released(said, None, None, None)
 
 
 def _only_reconcile(app: App) -> None:
-    from fleetctl.usecases.home import catch_up, reconcile
+    from fleetctl.usecases.home import Reconciled, catch_up, reconcile
     from fleetctl.usecases.home_choice import readable
 
     w = app.wiring
     ports = w.home_ports()
-    cells, why_not = reconcile(ports)
-    _reconciled(cells, why_not)
-    if why_not:
+    found = reconcile(ports)
+    _reconciled(found)
+    if found.why_not:
         sys.exit(EXIT_FAILED)
     more = catch_up(readable(w.ways_home)[0], ports, w.actor)
-    _reconciled(more, "")
-    if not cells and not more:
+    _reconciled(Reconciled(cells=more))
+    if found.failed:
+        sys.exit(EXIT_FAILED)
+    if not found.cells and not more:
         click.echo("Nothing to reconcile.", err=True)
 
 
@@ -149,10 +155,11 @@ def _span(wait: str | None) -> timedelta:
         raise click.BadParameter(str(e), param_hint="--wait") from e
 
 
-def _say(app: App, ways: Sequence[WayHome], refused: Sequence[Failure], output: str, *, paper: bool) -> None:
+def _say(app: App, choice: Choice, output: str, *, paper: bool) -> None:
     """List exactly the cells, or print their paper; nothing is written."""
     from fleetctl.views.home import page, paper_text
 
+    ways, refused = choice.ways, choice.refused
     if output == "html":
         app.out(page(ways))
     elif output == "json":
@@ -169,6 +176,7 @@ def _say(app: App, ways: Sequence[WayHome], refused: Sequence[Failure], output: 
             app.out(way.cell)
     for f in refused:
         app.note(f"cell/{f.cell} {f.error}")
+    _unknown(app, choice)
     app.note("Nothing was changed.")
     sys.exit(EXIT_FAILED if refused else EXIT_DONE)
 
@@ -225,18 +233,17 @@ def _kill(app: App, ways: Sequence[WayHome], results: Results, ports: HomePorts,
     """End the target's streams of the cells that are home, once the name was typed; going home has not waited for that."""
     from fleetctl.usecases.home import cut_streams
 
-    name = ways[0].cell if len(ways) == 1 else ways[0].fleet if ways else ""
-    require_confirmation(name, confirm, f"ends every answer that the target still gives to clients of {_some([w.cell for w in ways])}")
+    _confirm_cut(ways, confirm)
     cut = cut_streams(ways, results, ports)
     for cell, n in cut.items():
         app.note(f"cell/{cell} {n}" if isinstance(n, FleetctlError) else f"cell/{cell} {n} streams ended")
     return EXIT_FAILED if any(isinstance(n, FleetctlError) for n in cut.values()) else EXIT_DONE
 
 
-def _reconcile(app: App, ports: HomePorts) -> None:
-    from fleetctl.usecases.home import reconcile
-
-    _reconciled(*reconcile(ports))
+def _confirm_cut(ways: Sequence[WayHome], confirm: str | None) -> None:
+    if ways:
+        name = ways[0].cell if len(ways) == 1 else ways[0].fleet
+        require_confirmation(name, confirm, f"ends every answer that the target still gives to clients of {_some([w.cell for w in ways])}")
 
 
 def _rehearsed(app: App, results: Results) -> None:
@@ -285,8 +292,10 @@ def _line(r: object) -> str:
     return f"cell/{r.cell} home: {r.was_bp / 100:g} % -> 0 % in {r.ms_to_zero:.0f} ms{extra}{more}"
 
 
-def _reconciled(cells: tuple[str, ...], why_not: str) -> None:
-    if cells:
-        click.echo(f"Store reconciled: {', '.join(cells)}", err=True)
-    if why_not:
-        click.echo(f"The store does not know yet ({why_not}). When it is back, run: fleetctl fallback --reconcile", err=True)
+def _reconciled(found: Reconciled) -> None:
+    if found.cells:
+        click.echo(f"Store reconciled: {', '.join(found.cells)}", err=True)
+    if found.why_not:
+        click.echo(f"The store does not know yet ({found.why_not}). When it is back, run: fleetctl fallback --reconcile", err=True)
+    for f in found.failed:
+        click.echo(f"cell/{f.cell} NOT RECONCILED {f.error}\n    To note its return anew: fleetctl fallback {f.cell}", err=True)

@@ -70,7 +70,6 @@ _PAST = {
     "fallback": "falling back",
     "advance": "advancing",
     "retry": "retrying",
-    "lift": "cap: your word to lift it is noted",
 }
 NAMES = click.argument("cells", nargs=-1, required=True, metavar="CELL|WORKLOAD...", type=CELL)
 REASON = click.option("--reason", default="", help="Kept with the order in the audit log.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 import click
 
@@ -22,21 +23,18 @@ from fleetctl.errors import EXIT_PENDING, UsageError
 def command(app: App, cells: tuple[str, ...], reason: str, lift_cap: bool, dry_run: bool, confirm: str | None) -> None:
     """Accept the current step as it is; what has failed cannot be promoted.
 
-    --lift-cap works on cells with on_source_loss: lift_after_two_signatures, once two people gave it and the source answers no completion.
-    Where the policy asks for signatures, it asks for them: two people besides you sign within 15 minutes (fleetctl approve LIFT).
+    --lift-cap works on cells with on_source_loss: lift_after_two_signatures while their source answers no completion, under a policy with
+    require_signatures: two people besides you sign within 15 minutes (fleetctl approve LIFT).
     """
-    if lift_cap and app.wiring.fleet.policy.require_signatures:
-        _ask(app, cells, reason, dry_run=dry_run, confirm=confirm)
     if lift_cap:
-        _lift(app, cells, reason, dry_run=dry_run, confirm=confirm)
-        return
+        _ask(app, cells, reason, dry_run=dry_run, confirm=confirm)
     if not dry_run:
         for c in cells_of(app, cells):
             require_confirmation(c, confirm, f"lets {c} take its next step without a PASS")
     give_order(app, "promote", cells, reason, dry_run=dry_run)
 
 
-def _ask(app: App, cells: tuple[str, ...], reason: str, *, dry_run: bool, confirm: str | None) -> None:
+def _ask(app: App, cells: tuple[str, ...], reason: str, *, dry_run: bool, confirm: str | None) -> NoReturn:
     from fleetctl.usecases.lift import ask_lift
 
     found = cells_of(app, cells)
@@ -51,14 +49,3 @@ def _ask(app: App, cells: tuple[str, ...], reason: str, *, dry_run: bool, confir
     app.out(f"lift/{wish.id} of cell/{wish.cell} is asked for; no traffic was changed")
     app.note(f"Two others sign it until {wish.until:%H:%M} UTC, each: fleetctl approve {wish.id}")
     sys.exit(EXIT_PENDING)
-
-
-def _lift(app: App, cells: tuple[str, ...], reason: str, *, dry_run: bool, confirm: str | None) -> None:
-    for c in cells_of(app, cells):
-        r = app.wiring.store.load(c)
-        if r is None or r.spec.on_source_loss != "lift_after_two_signatures":
-            text = f"the plan of {c} does not let anybody lift its cap (on_source_loss)."
-            raise UsageError("usage.lift_cap", text, hint=f"To go home: fleetctl fallback {c}")
-        if not dry_run:
-            require_confirmation(c, confirm, f"sends all customers of {c} to its target once a second person says so too")
-    give_order(app, "lift", cells, reason, dry_run=dry_run)

@@ -95,6 +95,8 @@ def _run(app: App, plan: Plan, pools: tuple[str, ...], *, check: bool, dry_run: 
 
         def done(o: ProvisionOutcome) -> None:
             nonlocal differs
+            if applies:
+                w.note_made()
             by = w.price_of(o.spec)[1]
             drift = w.provisioner(o.spec).drift(o.spec.pool) if check else ()
             told = notices.read(o.spec.pool) if notices is not None else ()

@@ -324,7 +324,7 @@ def _make(app: App, plan: Plan, approval: StandingApproval) -> None:
         return
     run = w.run_folder("provision")
     with ProgressView(live=app.live, title=f"provision under {approval.id}") as on:
-        provision(plan, w.fleet, run, w.capacity_ports(run), on, apply=True)
+        provision(plan, w.fleet, run, w.capacity_ports(run), on, apply=True, done=lambda _: w.note_made())
     prepare(app, plan)
 
 

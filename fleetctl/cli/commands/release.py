@@ -111,6 +111,7 @@ def _hand_over(app: App, found: ReleaseView, ports: ReleasePorts, price: Decimal
         app.note(f"The change for its owner: {app.shown(file)}")
     for said in hand_over(found, w.fleet, ports):
         app.note(said.text)
+    w.note_released(found.release.pool)
     checked = verify(found.release, w.fleet, ports)
     if output == "json":
         told = {
