@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -166,7 +167,8 @@ def test_a_kubeconfig_whose_program_for_the_credential_hangs_holds_up_neither_ma
     router = make_router(Connection(name="stuck", kind="httproute", settings=settings("httproute", tmp_path)), SOURCES, {})
     assert not begun.is_set(), "making it asks nobody"
     try:
-        for call in (lambda: router.read(CELL), lambda: router.fence(CELL, Token(1))):
+        calls: tuple[Callable[[], object], ...] = (lambda: router.read(CELL), lambda: router.fence(CELL, Token(1)))
+        for call in calls:
             began = time.monotonic()
             with pytest.raises(TrafficNotApplied, match="no answer within"):
                 call()
