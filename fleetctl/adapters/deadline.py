@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -13,9 +13,10 @@ CALL_LIMIT_S = 5.0
 """Nothing waits longer for the router. Source: contract of ports.traffic.Router."""
 
 MOST_WAITING = 64
-"""Calls whose answers nobody waits for any more; with so many, another one is not begun."""
-_waiting = threading.BoundedSemaphore(MOST_WAITING)
-"""Of routers; whoever else is asked has its own, so that a hung owner of a pool keeps no router from being set."""
+"""Calls to one place that have not ended; with so many, another one is not begun. Each place has its own, so that one that never answers
+keeps no other from being asked."""
+_waiting: dict[str, threading.BoundedSemaphore] = {}
+_lock = threading.Lock()
 
 
 class Deadline:
@@ -29,20 +30,25 @@ class Deadline:
         return max(0.0, self._end - time.monotonic())
 
 
-def within(deadline: Deadline, action: Callable[[], T], waiting: threading.BoundedSemaphore | None = None) -> T:
+def within(deadline: Deadline, action: Callable[[], T], place: str) -> T:
     """Do it in a thread of its own and wait at most what is left: a client's own time-outs count each read, not the whole call.
 
     Args:
-        waiting: counts the calls that nobody waits for any more; None: the one of all routers, 64.
+        place: what is asked, such as a router by its name; 64 calls to it may be open at a time.
 
     Raises:
         TimeoutError: it did not end in time (its thread ends by the client's own time-outs), or too many others have not ended yet.
             What the action raises.
     """
+    with _lock:
+        waiting = _waiting.setdefault(place, threading.BoundedSemaphore(MOST_WAITING))
+    return _within(deadline, action, waiting)
+
+
+def _within(deadline: Deadline, action: Callable[[], T], waiting: threading.BoundedSemaphore) -> T:
     left_s = deadline.left_s()
     if left_s <= 0:
         raise TimeoutError("no time is left")
-    waiting = waiting or _waiting
     if not waiting.acquire(blocking=False):
         raise TimeoutError("too many calls before it have no answer yet")
     done: list[T] = []
@@ -66,6 +72,24 @@ def within(deadline: Deadline, action: Callable[[], T], waiting: threading.Bound
     return done[0]
 
 
+class Once(Generic[T]):
+    """Makes a client when it is first called, so on the thread that `within` bounds; a try that failed is made again.
+
+    Args:
+        make: makes it; may ask for a credential and so take long.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make, self._made, self._lock = make, list[T](), threading.Lock()
+
+    def __call__(self) -> T:
+        """Return it. Raises what its making raises."""
+        with self._lock:
+            if not self._made:
+                self._made.append(self._make())
+            return self._made[0]
+
+
 class Patience:
     """Bounds every call to one place; one that did not answer in time is not asked again for a while, whoever asks.
 
@@ -83,7 +107,7 @@ class Patience:
         if time.monotonic() < self._silent_until:
             raise TimeoutError(f"no answer a moment ago; asked again {self._silent_s:g} s after it")
         try:
-            return within(Deadline(self._limit_s), action, self._waiting)
+            return _within(Deadline(self._limit_s), action, self._waiting)
         except TimeoutError:
             self._silent_until = time.monotonic() + self._silent_s
             raise

@@ -74,13 +74,15 @@ def _alb(connection: Connection, sources: Sources, backends: Names) -> Router:
 
 
 def _httproute(connection: Connection, sources: Sources, backends: Names) -> Router:
-    from fleetctl.adapters.kubernetes.client import ClusterAccess, ClusterApi
+    from fleetctl.adapters.deadline import Once
+    from fleetctl.adapters.kubernetes.client import ClusterAccess, ClusterApi, need_client
     from fleetctl.adapters.routers.httproute.router import HttpRouteRouter
     from fleetctl.adapters.routers.httproute.wire import Routes
 
     settings = connection.settings
     access = ClusterAccess(kubeconfig=settings.get("kubeconfig", ""), context=settings.get("context", ""))
-    routes = Routes(ClusterApi(access, retries=0).custom, connection.name)
+    need_client()
+    routes = Routes(Once(lambda: ClusterApi(access, retries=0).custom), connection.name)
     return HttpRouteRouter(connection, routes=routes, count=_counter(connection), sources=sources, backends=backends)
 
 
@@ -102,6 +104,7 @@ def _sqs(connection: Connection, sources: Sources, backends: Names) -> Router:
     from pathlib import Path
 
     from fleetctl.adapters.aws.client import AwsAccess, AwsApi
+    from fleetctl.adapters.deadline import Once
     from fleetctl.adapters.routers.served import served_by_log
     from fleetctl.adapters.routers.work.board import WorkSplit
     from fleetctl.adapters.routers.work.sqs import SqsBoard
@@ -111,7 +114,7 @@ def _sqs(connection: Connection, sources: Sources, backends: Names) -> Router:
     urls = {c: url for c in sources if (url := settings.get(f"queue.{c}") or settings.get("queue", ""))}
     region = needed_setting(connection, "region", "queue")
     api = AwsApi(AwsAccess(profile=settings.get("profile", ""), endpoint=settings.get("endpoint", "")))
-    client = api.client("sqs", region, wait_s=CALL_S)
+    client = Once(lambda: api.client("sqs", region, wait_s=CALL_S))
     board = SqsBoard(client, urls, lambda c, since: served_by_log(connection.name, logs, c, since))
     return WorkSplit(connection.name, board, sources=sources)
 

@@ -121,7 +121,7 @@ def test_the_gateways_page_asks_for_the_rights_of_its_calls() -> None:
         api.add("httproutes", CELL, made["spec"], generation=1)
         connection = Connection(name="edge", kind="httproute", settings={f"route.{CELL}": f"serving/{CELL}"})
         counted: Any = lambda c, since: None  # noqa: E731
-        router = HttpRouteRouter(connection, routes=Routes(api.custom(), "edge"), count=counted, sources={CELL: SOURCE}, seen_s=0)
+        router = HttpRouteRouter(connection, routes=Routes(api.custom, "edge"), count=counted, sources={CELL: SOURCE}, seen_s=0)
         whole_life(router)
         marks = RouteMarks(lambda: Objects(api.custom()), CELL, f"serving/{CELL}")
         marks.find()

@@ -114,7 +114,7 @@ def _httproute() -> Iterator[Case]:
 
         def make() -> Router:
             connection = Connection(name="lab", kind="httproute", settings=settings)
-            return HttpRouteRouter(connection, routes=Routes(api.custom(), "lab"), count=api.count, sources={CELL: SOURCE, STREAM: SOURCE})
+            return HttpRouteRouter(connection, routes=Routes(api.custom, "lab"), count=api.count, sources={CELL: SOURCE, STREAM: SOURCE})
 
         yield Case(make(), make, lambda n: api.send(CELL, n), api.close)
 
@@ -155,7 +155,7 @@ def _sqs(url: str) -> Iterator[Case]:
         canary = [at for on_target, at in found if on_target]
         return Served(baseline=len(found) - len(canary), canary=len(canary), last_canary_start=max(canary, default=None))
 
-    board = SqsBoard(sqs, urls, count)
+    board = SqsBoard(lambda: sqs, urls, count)
 
     def make() -> Router:
         return WorkSplit("lab", board, sources={CELL: SOURCE, STREAM: SOURCE})
@@ -172,7 +172,7 @@ def _sqs(url: str) -> Iterator[Case]:
                 consumers[arms.index(arm)].done(message)
 
     def kill() -> None:
-        board._client = client("http://127.0.0.1:9", "sqs")
+        board._client = lambda: client("http://127.0.0.1:9", "sqs")
 
     yield Case(make(), make, send, kill)
 

@@ -19,6 +19,8 @@ from fleetctl.adapters.routers.alb.wire import Elb
 from fleetctl.adapters.routers.httproute.router import MARK, HttpRouteRouter
 from fleetctl.adapters.routers.httproute.wire import Routes
 from fleetctl.adapters.routers.route import Backends
+from fleetctl.adapters.routers.work.board import WorkSplit
+from fleetctl.adapters.routers.work.sqs import SqsBoard
 from fleetctl.domain.evidence import Cursor
 from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import CellId, Token
@@ -48,7 +50,7 @@ def api() -> Iterator[GatewayApi]:
 def route(api: GatewayApi, settings: dict[str, str] | None = None, seen_s: float = 0.2) -> HttpRouteRouter:
     named = {f"route.{CELL}": f"{NAMESPACE}/{CELL}", **(settings or {})}
     connection = Connection(name="edge", kind="httproute", settings=named)
-    return HttpRouteRouter(connection, routes=Routes(api.custom(), "edge"), sources=SOURCES, seen_s=seen_s)
+    return HttpRouteRouter(connection, routes=Routes(api.custom, "edge"), sources=SOURCES, seen_s=seen_s)
 
 
 def test_of_four_racing_writers_the_highest_token_stands_and_none_writes_over_another(api: GatewayApi) -> None:
@@ -449,7 +451,7 @@ class _Slow:
         self.listener.close()
 
 
-@pytest.mark.parametrize("kind", ["alb", "httproute"])
+@pytest.mark.parametrize("kind", ["alb", "httproute", "sqs"])
 def test_no_call_waits_longer_than_its_limit_even_where_the_answer_never_ends(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every method ends within the one limit of a call (5 s; here 1 s), though each read of the client gets its byte in time."""
     monkeypatch.setattr(Deadline.__init__, "__defaults__", (1.0,))
@@ -463,6 +465,9 @@ def test_no_call_waits_longer_than_its_limit_even_where_the_answer_never_ends(ki
         settings = {f"rule.{CELL}": "arn:aws:elasticloadbalancing:us-east-1:1:listener-rule/app/edge/1/2/3"}
         elb = Elb(lambda service: client(slow.url, service), "edge")
         router: Any = AlbRouter(Connection(name="edge", kind="alb", settings=settings), elb=elb, sources=SOURCES)
+    elif kind == "sqs":
+        board = SqsBoard(lambda: client(slow.url, "sqs"), {CELL: f"{slow.url}/1/{CELL}"}, never)
+        router = WorkSplit("edge", board, sources=SOURCES)
     else:
         pytest.importorskip("kubernetes")
         import kubernetes.client
@@ -471,7 +476,7 @@ def test_no_call_waits_longer_than_its_limit_even_where_the_answer_never_ends(ki
         found.retries = 0
         custom = kubernetes.client.CustomObjectsApi(kubernetes.client.ApiClient(found))
         connection = Connection(name="edge", kind="httproute", settings={f"route.{CELL}": f"{NAMESPACE}/{CELL}"})
-        router = HttpRouteRouter(connection, routes=Routes(custom, "edge"), sources=SOURCES, count=never)
+        router = HttpRouteRouter(connection, routes=Routes(lambda: custom, "edge"), sources=SOURCES, count=never)
     calls: dict[str, Callable[[], object]] = {
         "read": lambda: router.read(CELL),
         "fence": lambda: router.fence(CELL, Token(1)),

@@ -124,7 +124,7 @@ from fleetctl.domain.ids import CellId
 from tests.fakes.alb_plane import client
 url, queue, results, arm, n, done = sys.argv[1:]
 cell, sqs = CellId("nightly"), client(url, "sqs")
-board = SqsBoard(sqs, {cell: queue}, lambda *_: None)
+board = SqsBoard(lambda: sqs, {cell: queue}, lambda *_: None)
 ledger = Ledger(Path(results), log=Path(results).parent / "log" / "work-1.log")
 consumer = SqsConsumer(board, sqs, queue, cell, arm, index=int(n) // 2, of=2, results=ledger, most_tries=1000)
 while True:
@@ -145,7 +145,9 @@ def sqs_kills(folder: Path, url: str, jobs: int, rounds: int, seed: int) -> Kill
     made = sqs.create_queue(QueueName=f"nightly-{seed}", Attributes={"VisibilityTimeout": "3"})
     queue = made["QueueUrl"].replace("localhost", "127.0.0.1")
     results = Ledger(folder / "results.db", log=folder / "log" / "work-1.log")
-    split = WorkSplit("nightly", SqsBoard(sqs, {CELL: queue}, lambda c, since: results.taken(c, since)), sources={CELL: PoolId("nvidia")})
+    split = WorkSplit(
+        "nightly", SqsBoard(lambda: sqs, {CELL: queue}, lambda c, since: results.taken(c, since)), sources={CELL: PoolId("nvidia")}
+    )
     token = Token(1)
     assert isinstance(split.fence(CELL, token), Split)
     lease = datetime.now(UTC) + timedelta(minutes=3)

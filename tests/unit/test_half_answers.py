@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from fleetctl.adapters.aws.client import AwsAccess, AwsApi
 from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.alb.router import TAG, TOKEN_TAG, AlbRouter
 from fleetctl.adapters.routers.alb.wire import Elb
@@ -127,7 +128,7 @@ def test_an_httproute_of_any_other_shape_and_every_cut_of_it() -> None:
     custom = Custom()
     connection = Connection(name="edge", kind="httproute", settings={f"route.{CELL}": "serving/chat"})
     served = Served(baseline=0, canary=0)
-    router = HttpRouteRouter(connection, routes=Routes(custom, "edge"), sources=SOURCES, seen_s=0.0, count=lambda *_: served)
+    router = HttpRouteRouter(connection, routes=Routes(lambda: custom, "edge"), sources=SOURCES, seen_s=0.0, count=lambda *_: served)
     custom.data = json.dumps(whole).encode()
     assert router.read(CELL) == STANDS
     for odd in odd_answers(whole):
@@ -183,12 +184,42 @@ def test_an_sqs_queues_answers_of_any_other_shape() -> None:
         "get_queue_attributes": {"Attributes": {"ApproximateNumberOfMessagesNotVisible": "0"}},
     }
     aws = Aws(whole)
-    router = WorkSplit("nightly", SqsBoard(aws, {CELL: "http://q"}, lambda *_: Served(baseline=0, canary=0)), sources=SOURCES)
+    router = WorkSplit("nightly", SqsBoard(lambda: aws, {CELL: "http://q"}, lambda *_: Served(baseline=0, canary=0)), sources=SOURCES)
     assert router.read(CELL) == STANDS
     for name in whole:
         for odd in odd_answers(whole[name]):
             aws.answers = {**whole, name: odd}
             check(router, lambda: aws.writes)
+
+
+def test_a_queue_that_stops_showing_its_tags_is_not_one_at_home() -> None:
+    tags = {sqs.TAG: f"1000/10000:5:{LEASE_MS}:0", sqs.TOKEN_TAG: "5"}
+    for left in ({}, {sqs.TAG: tags[sqs.TAG]}, {sqs.TOKEN_TAG: "5"}):
+        aws = Aws({"list_queue_tags": {"Tags": tags}})
+        board = SqsBoard(lambda aws=aws: aws, {CELL: "http://q"}, lambda *_: Served(baseline=0, canary=0))  # type: ignore[misc]
+        router = WorkSplit("nightly", board, sources=SOURCES)
+        assert router.read(CELL) == STANDS
+        aws.answers = {"list_queue_tags": {"Tags": left}}
+        check(router, lambda aws=aws: aws.writes)  # type: ignore[misc]
+        assert read(router) == "traffic.not_shown"
+    empty = SqsBoard(lambda: Aws({"list_queue_tags": {}}), {CELL: "http://q"}, lambda *_: Served(baseline=0, canary=0))
+    fresh = WorkSplit("nightly", empty, sources=SOURCES)
+    assert fresh.read(CELL).target_bp == 0, "a queue that was never split has no tags"
+
+
+def test_every_cut_of_an_answer_of_sqs_is_an_error_and_never_a_share_of_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With AWS's own client, which reads an answer that is cut short as one without tags."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "emulated")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "emulated")
+    full = json.dumps({"Tags": {sqs.TAG: f"1000/10000:5:{LEASE_MS}:0", sqs.TOKEN_TAG: "5"}}).encode()
+    with envoy_double() as told:
+        client = AwsApi(AwsAccess(endpoint=told["url"])).client("sqs", "us-east-1", wait_s=2)
+        told["post"] = full
+        for n in (*range(0, len(full), 9), len(full)):
+            told["post"] = full[:n]
+            board = SqsBoard(lambda: client, {CELL: told["url"]}, lambda *_: Served(baseline=0, canary=0))
+            found = read(WorkSplit("nightly", board, sources=SOURCES))
+            assert found == (STANDS if n == len(full) else "traffic.router_down"), n
 
 
 def test_a_queues_file_with_odd_values_or_cut_anywhere(tmp_path: Path) -> None:
@@ -292,10 +323,12 @@ def envoy_double() -> Iterator[dict[str, Any]]:
 
         def do_POST(self) -> None:
             told["writes"] += 1
+            self.rfile.read(int(self.headers.get("content-length") or 0))
+            body = told.get("post", b"OK")
             self.send_response(200)
-            self.send_header("content-length", "2")
+            self.send_header("content-length", str(len(body)))
             self.end_headers()
-            self.wfile.write(b"OK")
+            self.wfile.write(body)
 
         def log_message(self, *_: Any) -> None:
             return

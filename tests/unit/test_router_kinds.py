@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.httproute.router import HttpRouteRouter
 from fleetctl.adapters.routers.httproute.wire import Routes
 from fleetctl.adapters.routers.paper import paper_commands
@@ -21,7 +25,7 @@ from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.plan import Outcome, Plan
 from fleetctl.domain.split import Applied, RouterCapabilities, Split
-from fleetctl.errors import ConfigInvalid
+from fleetctl.errors import ConfigInvalid, TrafficNotApplied
 from fleetctl.views.plan_calendar import fault_lines
 from fleetctl.wiring.routers import KINDS, make_router
 from tests.cases.planning_fleet import lab_fleet, plan_of
@@ -111,7 +115,7 @@ def test_an_httproute_of_the_inference_extension_keeps_its_pools_and_gets_their_
     rule = {"matches": [{"path": {"type": "PathPrefix", "value": "/"}}], "timeouts": {"request": "300s"}, "backendRefs": refs}
     written = Written({"metadata": {"name": "chat", "resourceVersion": "7"}, "spec": {"rules": [rule]}})
     connection = Connection(name="edge", kind="httproute", settings={"route": "serving/chat"})
-    router = HttpRouteRouter(connection, routes=Routes(written, "edge"), sources=SOURCES, seen_s=0.0)
+    router = HttpRouteRouter(connection, routes=Routes(lambda: written, "edge"), sources=SOURCES, seen_s=0.0)
     assert router.read(CELL).target_bp == 5_000
     assert isinstance(router.fence(CELL, Token(1)), Split)
     lease = datetime.now(UTC) + timedelta(minutes=3)
@@ -145,3 +149,30 @@ def test_an_haproxy_without_our_lua_is_named_a_single_writer_by_plan_and_doctor(
 
 def timed(plan: Plan) -> tuple[Outcome, ...]:
     return tuple(replace(o, fault_to_zero_s=2.0) if o.kind == "move" else o for o in plan.outcomes)
+
+
+def test_a_kubeconfig_whose_program_for_the_credential_hangs_holds_up_neither_making_nor_asking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("kubernetes", reason="the client for Kubernetes is not installed: pip install 'fleetctl[kubernetes]'")
+    gate, begun = threading.Event(), threading.Event()
+
+    def hangs(*_: Any, **__: Any) -> None:
+        begun.set()
+        gate.wait(30)
+        raise OSError("ended")
+
+    monkeypatch.setattr("kubernetes.config.load_kube_config", hangs)
+    monkeypatch.setattr(Deadline.__init__, "__defaults__", (0.3,))
+    router = make_router(Connection(name="stuck", kind="httproute", settings=settings("httproute", tmp_path)), SOURCES, {})
+    assert not begun.is_set(), "making it asks nobody"
+    try:
+        calls: tuple[Callable[[], object], ...] = (lambda: router.read(CELL), lambda: router.fence(CELL, Token(1)))
+        for call in calls:
+            began = time.monotonic()
+            with pytest.raises(TrafficNotApplied, match="no answer within"):
+                call()
+            assert time.monotonic() - began < 3.0
+        assert begun.wait(10)
+    finally:
+        gate.set()

@@ -15,12 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetctl.adapters.routers.evidence import RouterLogEvidence
+from fleetctl.adapters.routers.work import sqs
 from fleetctl.adapters.routers.work.board import Posted, WorkSplit
 from fleetctl.adapters.routers.work.ledger import Job, Ledger, bucket_of
 from fleetctl.adapters.routers.work.sqs import TAG, TOKEN_TAG, SqsBoard, SqsConsumer, may_take
 from fleetctl.domain.evidence import Arm
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.split import Applied, Served, Split
+from fleetctl.errors import TrafficNotApplied
 from tests.fakes.clock import FakeClock
 
 CELL = CellId("nightly")
@@ -293,15 +295,19 @@ class Queue:
     """An SQS client in memory: gives what is not deleted, again and again, as SQS does with a message whose consumer died."""
 
     def __init__(self, messages: dict[str, str]) -> None:
-        self.messages, self.tries = messages, 0
+        self.messages, self.received, self.given_back = messages, 0, 0
+        self.bp = self.bp_after_poll = 10_000
+        """Share in the tag, before a message is given and from then on; -1: AWS throttles the question."""
 
     def list_queue_tags(self, **_: object) -> dict[str, object]:
-        return {"Tags": {TAG: "10000/10000:1:9:0", TOKEN_TAG: "1"}}
+        if self.bp < 0:
+            raise ValueError("ThrottlingException")
+        return {"Tags": {TAG: f"{self.bp}/10000:1:9:0", TOKEN_TAG: "1"}}
 
     def receive_message(self, **_: object) -> dict[str, object]:
-        self.tries += 1
+        self.received, self.bp = self.received + 1, self.bp_after_poll
         given = [
-            {"MessageId": i, "Body": b, "ReceiptHandle": i, "Attributes": {"ApproximateReceiveCount": str(self.tries)}}
+            {"MessageId": i, "Body": b, "ReceiptHandle": i, "Attributes": {"ApproximateReceiveCount": str(self.received)}}
             for i, b in self.messages.items()
         ]
         return {"Messages": given[:1]}
@@ -310,19 +316,49 @@ class Queue:
         del self.messages[ReceiptHandle]
 
     def change_message_visibility(self, **_: object) -> None:
-        return
+        self.given_back += 1
 
 
 def test_a_message_that_comes_again_after_its_result_is_not_worked_at_and_a_poison_one_counts_once(batch: Batch) -> None:
     queue = Queue({"a": "1"})
-    board = SqsBoard(queue, {CELL: "http://q"}, lambda *_: Served(baseline=0, canary=0))
+    board = SqsBoard(lambda: queue, {CELL: "http://q"}, lambda *_: Served(baseline=0, canary=0))
     consumer = SqsConsumer(board, queue, "http://q", CELL, "canary", index=0, of=1, results=batch.ledger, most_tries=3)
     message = consumer.take()
     assert message is not None
     assert batch.ledger.note(CELL, message.id, "canary", ok=True, taken=message.at), "killed before it could delete it"
     assert consumer.take() is None
     assert queue.messages == {}
-    queue.messages, queue.tries = {"poison": "2"}, 0
+    queue.messages = {"poison": "2"}
     assert [consumer.take() is not None for _ in range(5)] == [True, True, True, False, False]
     assert queue.messages == {}
     assert sorted((row["a"], row["st"]) for row in batch.rows()) == [("canary", 200), ("canary", 500)]
+
+
+def test_a_message_that_went_back_untouched_was_never_tried_and_a_lost_one_is_charged_to_the_side_that_had_it(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a side that was closed after the poll nor a throttled look nor a results file that fails makes a try, however often."""
+    monkeypatch.setattr(sqs, "LOOK_S", 0.0)
+    queue = Queue({"a": "1"})
+    board = SqsBoard(lambda: queue, {CELL: "http://q"}, lambda *_: Served(baseline=0, canary=0))
+    target, source = (
+        SqsConsumer(board, queue, "http://q", CELL, arm, index=0, of=1, results=batch.ledger) for arm in ("canary", "baseline")
+    )
+    for _ in range(5):
+        queue.bp, queue.bp_after_poll = 10_000, 0
+        assert target.take() is None
+    for _ in range(5):
+        queue.bp, queue.bp_after_poll = 10_000, -1
+        with pytest.raises(TrafficNotApplied, match="Throttling"):
+            target.take()
+    queue.bp = queue.bp_after_poll = 10_000
+    with monkeypatch.context() as broken:
+        broken.setattr(Ledger, "hand", lambda *_: (_ for _ in ()).throw(TrafficNotApplied("traffic.router_down", "busy")))
+        with pytest.raises(TrafficNotApplied, match="busy"):
+            target.take()
+    assert (queue.received, queue.given_back, queue.messages) == (11, 11, {"a": "1"})
+    assert [target.take() is not None for _ in range(3)] == [True] * 3, "and each of these consumers dies"
+    queue.bp = queue.bp_after_poll = 0
+    assert source.take() is None
+    assert queue.messages == {}
+    assert [(row["a"], row["st"]) for row in batch.rows()] == [("canary", 500)]

@@ -5,6 +5,7 @@ Retries, jitter and client-side rate limits are botocore's own ("adaptive" mode:
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,7 +71,7 @@ class AwsApi:
 
         session = self.session
         with self._lock:
-            return session.client(
+            made = session.client(
                 service,
                 region_name=region,
                 endpoint_url=self._access.endpoint or None,
@@ -81,6 +82,27 @@ class AwsApi:
                     user_agent_extra="fleetctl",
                 ),
             )
+        if made.meta.service_model.resolved_protocol == "json":
+            made.meta.events.register("before-parse", refuse_half)
+        return made
+
+
+def refuse_half(operation_model: Any, response_dict: dict[str, Any], **_: Any) -> None:
+    """Refuse an answer in JSON that was cut short: botocore reads it as one without any field.
+
+    Raises:
+        ResponseParserError: it should have fields and is no whole object.
+    """
+    from botocore.parsers import ResponseParserError
+
+    if response_dict["status_code"] >= 300 or operation_model.output_shape is None:
+        return
+    try:
+        is_whole = isinstance(json.loads(response_dict["body"]), dict)
+    except ValueError:
+        is_whole = False
+    if not is_whole:
+        raise ResponseParserError(f"the answer to {operation_model.name} is no whole object of JSON")
 
 
 @contextmanager

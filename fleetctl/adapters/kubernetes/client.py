@@ -27,6 +27,16 @@ class ClusterAccess:
     context: str = ""
 
 
+def need_client() -> None:
+    """Import the client. Raises ToolMissing (tool.kubernetes) where it is not installed."""
+    try:
+        import kubernetes.client
+        import kubernetes.config  # noqa: F401 - that both can be
+    except ImportError as e:
+        text = "the client for Kubernetes is not installed."
+        raise ToolMissing("tool.kubernetes", text, hint="Run: pip install 'fleetctl[kubernetes]'") from e
+
+
 class ClusterApi:
     """Reads of one cluster, as plain JSON: the client's models take many times longer to build than an inventory needs.
 
@@ -35,12 +45,9 @@ class ClusterApi:
     """
 
     def __init__(self, access: ClusterAccess, retries: int = RETRIES) -> None:
-        try:
-            import kubernetes.client
-            import kubernetes.config
-        except ImportError as e:
-            text = "the client for Kubernetes is not installed."
-            raise ToolMissing("tool.kubernetes", text, hint="Run: pip install 'fleetctl[kubernetes]'") from e
+        need_client()
+        import kubernetes.client
+        import kubernetes.config
         from urllib3.util import Retry
 
         client: Any = kubernetes.client

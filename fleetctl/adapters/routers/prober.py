@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from fleetctl.adapters.deadline import Deadline
+from fleetctl.adapters.deadline import Deadline, within
 from fleetctl.adapters.routers.route import PIN_HEADER, SERVER_HEADER
 from fleetctl.domain.evidence import Arm
 from fleetctl.domain.fleet import Connection
@@ -132,7 +132,7 @@ class CompletionProber:
         return proven, why
 
     def _ask(self, c: CellId, headers: Mapping[str, str], deadline: Deadline, answers: queue.SimpleQueue[_Proof]) -> None:
-        answers.put(_complete((self._host, self._port), f"/{c}", headers, self._models.get(c, ""), deadline))
+        answers.put(_prove((self._host, self._port), f"/{c}", headers, self._models.get(c, ""), deadline))
 
 
 class EndpointProber:
@@ -166,7 +166,7 @@ class EndpointProber:
         places = self._endpoints(c, "baseline" if self._sources[c] == pool else "canary")
         headers = {"content-type": "application/json"}
         with ThreadPoolExecutor(max_workers=min(max(1, len(places)), _MAX_ASKED)) as workers:
-            proofs = workers.map(lambda place: _complete(_split_place(place), "", headers, self._models.get(c, ""), deadline), places)
+            proofs = workers.map(lambda place: _prove(_split_place(place), "", headers, self._models.get(c, ""), deadline), places)
             found = dict(zip(places, proofs, strict=True))
         failed = {place: proof.why for place, proof in found.items() if proof.why}
         oldest = min((proof.at for proof in found.values() if not proof.why), default=began)
@@ -179,6 +179,14 @@ class EndpointProber:
 def _split_place(place: str) -> tuple[str, int]:
     host, _, port = place.rpartition(":")
     return host.strip("[]"), int(port)
+
+
+def _prove(place: tuple[str, int], prefix: str, headers: Mapping[str, str], model: str, deadline: Deadline) -> _Proof:
+    """Ask for a completion as `_complete` does, and be done by the deadline though an answer that trickles never is."""
+    try:
+        return within(deadline, lambda: _complete(place, prefix, headers, model, deadline), f"completions at {place[0]}:{place[1]}{prefix}")
+    except TimeoutError as late:
+        return _Proof(server="", why=str(late), at=time.monotonic())
 
 
 def _complete(place: tuple[str, int], prefix: str, headers: Mapping[str, str], model: str, deadline: Deadline) -> _Proof:

@@ -10,7 +10,7 @@ from typing import Any
 
 from fleetctl.adapters.deadline import Deadline, within
 from fleetctl.domain.units import Instant
-from fleetctl.errors import TrafficNotApplied
+from fleetctl.errors import FleetctlError, TrafficNotApplied
 
 _GONE = frozenset({"RuleNotFound", "ListenerNotFound", "RuleNotFoundException", "ListenerNotFoundException"})
 
@@ -103,7 +103,7 @@ class Elb:
 
     def _ask(self, deadline: Deadline, action: Callable[[], Any]) -> Any:
         with self._translated():
-            return within(deadline, action)
+            return within(deadline, action, self._router)
 
     def _of(self, service: str) -> Any:
         if service not in self._clients:
@@ -113,9 +113,12 @@ class Elb:
     @contextmanager
     def _translated(self) -> Iterator[None]:
         from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.parsers import ResponseParserError
 
         try:
             yield
+        except FleetctlError as e:
+            raise TrafficNotApplied("traffic.router_down", f"router {self._router}: {e.message}", hint=e.hint) from e
         except ClientError as e:
             error = e.response.get("Error", {})
             code, said = str(error.get("Code", "")), " ".join(str(error.get("Message", "")).split())[:200].rstrip(".")
@@ -124,7 +127,7 @@ class Elb:
                 raise TrafficNotApplied("traffic.unknown_cell", text, hint="Correct the ARN in the fleet file.") from e
             text = f"router {self._router}: AWS answers {code} ({e.operation_name}): {said}."
             raise TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor") from e
-        except (BotoCoreError, TimeoutError, LookupError, TypeError, ValueError, AttributeError) as e:
+        except (BotoCoreError, ResponseParserError, TimeoutError, LookupError, TypeError, ValueError, AttributeError) as e:
             text = f"router {self._router}: AWS cannot be asked: {' '.join(str(e).split())[:200].rstrip('.')}."
             raise TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor") from e
 

@@ -168,7 +168,7 @@ class Admin:
 
     def _ask(self, method: str, path: str, deadline: Deadline) -> tuple[int, bytes]:
         try:
-            return within(deadline, lambda: self._asked(method, path, deadline))  # a header may trickle for ever
+            return within(deadline, lambda: self._asked(method, path, deadline), self._router)  # a header may trickle for ever
         except TimeoutError as late:
             raise self._down(str(late)) from late
 

@@ -184,7 +184,7 @@ class HttpRouteRouter:
             raise TrafficNotApplied("traffic.not_shown", text, hint="Add them to the fleet file.")
         count = self._count
         try:
-            return within(Deadline(), lambda: count(cell, since.since))
+            return within(Deadline(), lambda: count(cell, since.since), f"counters of {self.name}")
         except TimeoutError as late:
             raise TrafficNotApplied("traffic.not_shown", f"router {self.name}: who answered is not known: {late}.") from late
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from fleetctl.adapters.deadline import Deadline, within
-from fleetctl.errors import TrafficNotApplied
+from fleetctl.errors import FleetctlError, TrafficNotApplied
 
 GROUP, VERSION, PLURAL = "gateway.networking.k8s.io", "v1", "httproutes"
 CALL_S = 2.0
@@ -24,33 +24,36 @@ class Routes:
     """HTTPRoutes of one cluster.
 
     Args:
-        custom: the client's CustomObjectsApi, which retries nothing.
+        custom: gives the client's CustomObjectsApi, which retries nothing; called within the limit of a call, since a kubeconfig may name
+            a program that asks for the credential.
     """
 
-    def __init__(self, custom: Any, router: str) -> None:
+    def __init__(self, custom: Callable[[], Any], router: str) -> None:
         self._custom = custom
         self._router = router
 
     def read(self, namespace: str, name: str, deadline: Deadline) -> dict[str, Any]:
         """Return an HTTPRoute. Raises TrafficNotApplied (traffic.router_down, traffic.unknown_cell)."""
         with self._translated(namespace, name):
-            call = self._custom.get_namespaced_custom_object
-            limit = min(CALL_S, max(deadline.left_s(), 0.01))
-            answer = within(
-                deadline, lambda: call(GROUP, VERSION, namespace, PLURAL, name, _request_timeout=limit, _preload_content=False).data
-            )
-            return dict(json.loads(answer))
+
+            def ask() -> Any:
+                call, limit = self._custom().get_namespaced_custom_object, _limit(deadline)
+                return call(GROUP, VERSION, namespace, PLURAL, name, _request_timeout=limit, _preload_content=False).data
+
+            return dict(json.loads(within(deadline, ask, self._router)))
 
     def replace(self, namespace: str, name: str, body: dict[str, Any], deadline: Deadline) -> None:
         """Replace an HTTPRoute as it was read. Raises Conflict where its resourceVersion has moved on; TrafficNotApplied."""
         from kubernetes.client.exceptions import ApiException
 
+        def ask() -> None:
+            call, limit = self._custom().replace_namespaced_custom_object, _limit(deadline)
+            more = {"field_manager": MANAGER, "_request_timeout": limit, "_preload_content": False}
+            call(GROUP, VERSION, namespace, PLURAL, name, body, **more)
+
         with self._translated(namespace, name):
             try:
-                call = self._custom.replace_namespaced_custom_object
-                limit = min(CALL_S, max(deadline.left_s(), 0.01))
-                more = {"field_manager": MANAGER, "_request_timeout": limit, "_preload_content": False}
-                within(deadline, lambda: call(GROUP, VERSION, namespace, PLURAL, name, body, **more))
+                within(deadline, ask, self._router)
             except ApiException as e:
                 if e.status == 409:
                     raise Conflict from e
@@ -63,6 +66,8 @@ class Routes:
 
         try:
             yield
+        except FleetctlError as e:
+            raise TrafficNotApplied("traffic.router_down", f"router {self._router}: {e.message}", hint=e.hint) from e
         except ApiException as e:
             if e.status == 404:
                 text = f"router {self._router}: the cluster has no HTTPRoute {namespace}/{name}."
@@ -72,6 +77,13 @@ class Routes:
         except (HTTPError, OSError, ValueError) as e:
             text = f"router {self._router}: the cluster cannot be asked: {' '.join(str(e).split())[:200]}."
             raise TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor") from e
+
+
+def _limit(deadline: Deadline) -> float:
+    """Return the client's own time-out; raises TimeoutError where nobody waits any more: a write is not begun then."""
+    if deadline.left_s() <= 0:
+        raise TimeoutError("no time is left")
+    return min(CALL_S, deadline.left_s())
 
 
 def _said(e: Any) -> str:

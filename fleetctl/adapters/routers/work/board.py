@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.marks import Mark
 from fleetctl.adapters.routers.odd import understood
 from fleetctl.adapters.routers.splits import as_split, checked_cell, epoch_ms, natural, rounded
@@ -35,27 +36,27 @@ class Posted:
 
 
 class Board(Protocol):
-    """Where a split stands. Every method raises TrafficNotApplied (traffic.router_down, traffic.unknown_cell) within 5 s."""
+    """Where a split stands. Every method raises TrafficNotApplied (traffic.router_down, traffic.unknown_cell) by the deadline."""
 
     compares: Literal["target", "single_writer"]
 
-    def read(self, c: CellId) -> Posted:
+    def read(self, c: CellId, deadline: Deadline) -> Posted:
         """Return what stands."""
         ...
 
-    def post(self, c: CellId, floor: int, new: Posted) -> bool:
+    def post(self, c: CellId, floor: int, new: Posted, deadline: Deadline) -> bool:
         """Write it where the token that stands is `floor`; False where it is another."""
         ...
 
-    def fence(self, c: CellId, floor: int, token: int) -> bool:
+    def fence(self, c: CellId, floor: int, token: int, deadline: Deadline) -> bool:
         """Write the token alone where the one that stands is `floor`; False where it is another."""
         ...
 
-    def taken(self, c: CellId, since: Instant) -> Served:
+    def taken(self, c: CellId, since: Instant, deadline: Deadline) -> Served:
         """Count jobs that were begun since then, by the side that took them."""
         ...
 
-    def open_jobs(self, c: CellId, *, on_target: bool) -> int:
+    def open_jobs(self, c: CellId, deadline: Deadline, *, on_target: bool) -> int:
         """Count the jobs that a side is working at."""
         ...
 
@@ -82,7 +83,7 @@ class WorkSplit:
     def read(self, c: CellId) -> Split:
         """Return what consumers go by. Raises TrafficNotApplied (traffic.router_down, traffic.unknown_cell)."""
         cell = checked_cell(c)
-        return _shown(cell, self._board.read(cell))
+        return _shown(cell, self._board.read(cell, Deadline()))
 
     @understood
     def fence(self, c: CellId, token: Token) -> Split | Stale:
@@ -91,17 +92,17 @@ class WorkSplit:
         Raises:
             TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
         """
-        cell, wanted = checked_cell(c), natural("token", token)
-        posted = self._board.read(cell)
+        cell, wanted, deadline = checked_cell(c), natural("token", token), Deadline()
+        posted = self._board.read(cell, deadline)
         if wanted <= posted.mark.token:
             if wanted == posted.mark.token and self._fencing.get(cell) == wanted:
                 return _shown(cell, posted)
             self._fencing.pop(cell, None)
             return Stale(cell=cell, seen=Token(posted.mark.token))
-        if not self._board.fence(cell, posted.mark.token, wanted):
-            return Stale(cell=cell, seen=Token(self._board.read(cell).mark.token))
+        if not self._board.fence(cell, posted.mark.token, wanted, deadline):
+            return Stale(cell=cell, seen=Token(self._board.read(cell, deadline).mark.token))
         self._fencing[cell] = token
-        return _shown(cell, self._board.read(cell))
+        return _shown(cell, self._board.read(cell, deadline))
 
     @understood
     def set(self, s: Split) -> Applied | Stale:
@@ -110,17 +111,17 @@ class WorkSplit:
         Raises:
             TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
         """
-        started, cell = time.monotonic(), checked_cell(s.cell)
-        posted = self._board.read(cell)
+        started, cell, deadline = time.monotonic(), checked_cell(s.cell), Deadline()
+        posted = self._board.read(cell, deadline)
         if posted.mark.token != s.token:
             return Stale(cell=cell, seen=Token(posted.mark.token))
         new = Posted(bp=s.target_bp, mark=Mark(cap_bp=s.cap_bp, token=posted.mark.token, lease_ms=epoch_ms(s.lease_until), changed_ms=0))
-        if not self._board.post(cell, posted.mark.token, new):
-            return Stale(cell=cell, seen=Token(self._board.read(cell).mark.token))
-        shown = self._board.read(cell)
+        if not self._board.post(cell, posted.mark.token, new, deadline):
+            return Stale(cell=cell, seen=Token(self._board.read(cell, deadline).mark.token))
+        shown = self._board.read(cell, deadline)
         if shown.mark.token > s.token:
             if shown.bp == s.target_bp > 0:  # somebody fenced us off in between, and our word came last: then the last word is home
-                self._board.post(cell, shown.mark.token, replace(shown, bp=0))
+                self._board.post(cell, shown.mark.token, replace(shown, bp=0), deadline)
             return Stale(cell=cell, seen=Token(shown.mark.token))
         if shown != new:
             text = f"queue {self.name} shows {shown.bp} bp for cell {cell} after {s.target_bp} bp were set: somebody else writes there too."
@@ -135,20 +136,20 @@ class WorkSplit:
         Raises:
             TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.unknown_pool where the cell's source pool is not known.
         """
-        cell = checked_cell(c)
-        posted = self._board.read(cell)
+        cell, deadline = checked_cell(c), Deadline()
+        posted = self._board.read(cell, deadline)
         if posted.mark.token != token:
             return Stale(cell=cell, seen=Token(posted.mark.token))
         if cell not in self._sources:
             raise TrafficNotApplied("traffic.unknown_pool", f"queue {self.name} was not told the source pool of cell {cell}.")
-        return Drained(open_streams=self._board.open_jobs(cell, on_target=self._sources[cell] != pool))
+        return Drained(open_streams=self._board.open_jobs(cell, deadline, on_target=self._sources[cell] != pool))
 
     @understood
     def served(self, c: CellId, since: Cursor) -> Served:
         """Count jobs begun since the cursor, by the side that took them. Raises TrafficNotApplied."""
-        cell = checked_cell(c)
-        self._board.read(cell)
-        return self._board.taken(cell, since.since)
+        cell, deadline = checked_cell(c), Deadline()
+        self._board.read(cell, deadline)
+        return self._board.taken(cell, since.since, deadline)
 
 
 def _shown(cell: CellId, posted: Posted) -> Split:

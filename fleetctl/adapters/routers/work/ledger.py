@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.marks import Mark
 from fleetctl.adapters.routers.work.board import Posted
 from fleetctl.domain.evidence import Arm
@@ -46,6 +47,8 @@ CREATE TABLE IF NOT EXISTS lost (cell TEXT NOT NULL, id TEXT NOT NULL, arm TEXT 
   until_ms INTEGER NOT NULL, told INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (cell, id, arm));
 CREATE TABLE IF NOT EXISTS takes (cell TEXT NOT NULL, arm TEXT NOT NULL, at_ms INTEGER NOT NULL);
 CREATE INDEX IF NOT EXISTS takes_at ON takes (cell, at_ms);
+CREATE TABLE IF NOT EXISTS handed (cell TEXT NOT NULL, id TEXT NOT NULL, tries INTEGER NOT NULL, arm TEXT NOT NULL,
+  taken_ms INTEGER NOT NULL, PRIMARY KEY (cell, id));
 """
 
 
@@ -63,6 +66,15 @@ class Job:
     arm: Arm
     claim: str
     until: Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handed:
+    """How often a job of another queue was handed to a consumer, from 1, and the side and moment of the last time."""
+
+    tries: int
+    arm: Arm
+    taken: Instant
 
 
 def bucket_of(key: str) -> int:
@@ -104,31 +116,31 @@ class Ledger:
         with self._open() as db:
             db.execute("INSERT OR IGNORE INTO splits VALUES (?, 0, 0, 0, 0)", (c,))
 
-    def read(self, c: CellId) -> Posted:
+    def read(self, c: CellId, deadline: Deadline | None = None) -> Posted:
         """Return what stands. Raises TrafficNotApplied (traffic.router_down, traffic.unknown_cell)."""
-        with self._open() as db:
+        with self._open(deadline) as db:
             row = db.execute("SELECT bp, cap_bp, token, lease_ms FROM splits WHERE cell = ?", (c,)).fetchone()
         if row is None:
             raise TrafficNotApplied("traffic.unknown_cell", f"the queue {self._path} has no cell {c}.", hint="Run: fleetctl inventory")
         return Posted(bp=row[0], mark=Mark(cap_bp=row[1], token=row[2], lease_ms=row[3]))
 
-    def post(self, c: CellId, floor: int, new: Posted) -> bool:
+    def post(self, c: CellId, floor: int, new: Posted, deadline: Deadline | None = None) -> bool:
         """Write it where the token that stands is `floor`, in one transaction."""
-        with self._open() as db:
+        with self._open(deadline) as db:
             done = db.execute(
                 "UPDATE splits SET bp = ?, cap_bp = ?, token = ?, lease_ms = ? WHERE cell = ? AND token = ?",
                 (new.bp, new.mark.cap_bp, new.mark.token, new.mark.lease_ms, c, floor),
             )
             return done.rowcount == 1
 
-    def fence(self, c: CellId, floor: int, token: int) -> bool:
+    def fence(self, c: CellId, floor: int, token: int, deadline: Deadline | None = None) -> bool:
         """Write the token alone where the one that stands is `floor`, in one transaction."""
-        with self._open() as db:
+        with self._open(deadline) as db:
             return db.execute("UPDATE splits SET token = ? WHERE cell = ? AND token = ?", (token, c, floor)).rowcount == 1
 
-    def taken(self, c: CellId, since: Instant) -> Served:
+    def taken(self, c: CellId, since: Instant, deadline: Deadline | None = None) -> Served:
         """Count jobs that were begun since then, by the side that took them."""
-        with self._open() as db:
+        with self._open(deadline) as db:
             rows = db.execute(
                 "SELECT arm, count(*), max(at_ms) FROM takes WHERE cell = ? AND at_ms >= ? GROUP BY arm", (c, _ms(since))
             ).fetchall()
@@ -140,9 +152,9 @@ class Ledger:
             last_canary_start=datetime.fromtimestamp(last / 1_000, UTC) if canary else None,
         )
 
-    def open_jobs(self, c: CellId, *, on_target: bool) -> int:
+    def open_jobs(self, c: CellId, deadline: Deadline | None = None, *, on_target: bool) -> int:
         """Count the jobs that a side is working at."""
-        with self._open() as db:
+        with self._open(deadline) as db:
             found = db.execute(
                 "SELECT count(*) FROM jobs WHERE cell = ? AND state = 'taken' AND arm = ?", (c, "canary" if on_target else "baseline")
             ).fetchone()
@@ -209,6 +221,7 @@ class Ledger:
                 " VALUES (?, ?, ?, x'', 'ended', ?, ?, ?, ?)",
                 row,
             )
+            db.execute("DELETE FROM handed WHERE cell = ? AND id = ?", (c, id_))
             counted = done.rowcount == 1
         if counted:
             self._tell_if_possible()
@@ -218,6 +231,21 @@ class Ledger:
         """Tell whether it is known what came of a job. Raises TrafficNotApplied (traffic.router_down)."""
         with self._open() as db:
             return db.execute("SELECT 1 FROM jobs WHERE cell = ? AND id = ? AND state = 'ended'", (c, id_)).fetchone() is not None
+
+    def hand(self, c: CellId, id_: str, arm: Arm, taken: Instant) -> None:
+        """Count a try at a job of another queue, right before its consumer gets it. Raises TrafficNotApplied (traffic.router_down)."""
+        with self._open() as db:
+            db.execute(
+                "INSERT INTO handed (cell, id, tries, arm, taken_ms) VALUES (?, ?, 1, ?, ?)"
+                " ON CONFLICT (cell, id) DO UPDATE SET tries = tries + 1, arm = excluded.arm, taken_ms = excluded.taken_ms",
+                (c, id_, arm, _ms(taken)),
+            )
+
+    def handed(self, c: CellId, id_: str) -> Handed | None:
+        """Return the tries at a job of another queue, None where it was never handed out. Raises TrafficNotApplied."""
+        with self._open() as db:
+            row = db.execute("SELECT tries, arm, taken_ms FROM handed WHERE cell = ? AND id = ?", (c, id_)).fetchone()
+        return None if row is None else Handed(tries=row[0], arm=row[1], taken=datetime.fromtimestamp(row[2] / 1_000, UTC))
 
     def counts(self, c: CellId) -> dict[str, int]:
         """Return how many jobs wait, are taken, have ended well or badly, and are dead."""
@@ -274,14 +302,14 @@ class Ledger:
         db.execute("UPDATE jobs SET state = 'waiting' WHERE cell = ? AND state = 'taken' AND until_ms <= ?", (c, now))
 
     @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
+    def _open(self, deadline: Deadline | None = None) -> Iterator[sqlite3.Connection]:
         """Open, begin to write, commit or roll back, close: a killed consumer leaves nothing half done."""
         try:
             if not self._path.exists():
                 os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             with closing(sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)) as db:
                 db.execute("PRAGMA synchronous = FULL")
-                _begin(db)
+                _begin(db, BUSY_S if deadline is None else min(BUSY_S, deadline.left_s()))
                 try:
                     yield db
                 except BaseException:
@@ -296,14 +324,14 @@ class Ledger:
             ) from e
 
 
-def _begin(db: sqlite3.Connection) -> None:
+def _begin(db: sqlite3.Connection, wait_s: float) -> None:
     """Begin to write as soon as nobody else does: asked every few ms. SQLite itself asks every 100 ms, and never finds a busy file free.
 
     Raises:
-        sqlite3.OperationalError: not within BUSY_S.
+        sqlite3.OperationalError: not within `wait_s`.
     """
     db.execute("PRAGMA busy_timeout = 0")
-    end = time.monotonic() + BUSY_S
+    end = time.monotonic() + wait_s
     while True:
         try:
             db.execute("BEGIN IMMEDIATE")

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from fleetctl.adapters.deadline import Deadline, within
 from fleetctl.adapters.routers.marks import read_mark, read_token
 from fleetctl.adapters.routers.work.board import Posted
 from fleetctl.adapters.routers.work.ledger import Ledger
@@ -20,7 +21,9 @@ from fleetctl.domain.evidence import Arm
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.split import Served
 from fleetctl.domain.units import FULL_BP, Instant
-from fleetctl.errors import TrafficNotApplied
+from fleetctl.errors import FleetctlError, TrafficNotApplied
+
+T = TypeVar("T")
 
 TAG, TOKEN_TAG = "fleetctl:split", "fleetctl:token"
 LOOK_S = 1.0
@@ -31,54 +34,75 @@ WAIT_S = 1
 
 
 class SqsBoard:
-    """The split of one queue per cell, in the queue's tag.
+    """The split of one queue per cell, in the queue's tags.
 
     Args:
-        client: of SQS; urls: queue per cell; count: counts what consumers began, by their results.
+        client: gives that of SQS, called within the limit of a call; urls: queue per cell; count: counts what consumers began, by
+            their results.
     """
 
     compares: Literal["target", "single_writer"] = "single_writer"
 
-    def __init__(self, client: Any, urls: dict[CellId, str], count: Callable[[CellId, Instant], Served]) -> None:
+    def __init__(self, client: Callable[[], Any], urls: dict[CellId, str], count: Callable[[CellId, Instant], Served]) -> None:
         self._client, self._urls, self._count = client, dict(urls), count
+        self._seen: dict[CellId, frozenset[str]] = {}
 
-    def read(self, c: CellId) -> Posted:
-        """Return what stands. Raises TrafficNotApplied (traffic.router_down, traffic.unknown_cell)."""
+    def read(self, c: CellId, deadline: Deadline | None = None) -> Posted:
+        """Return what stands. Raises TrafficNotApplied (traffic.router_down, traffic.unknown_cell, traffic.not_shown)."""
         url = self._url(c)
-        with _translated(url):
-            tags = self._client.list_queue_tags(QueueUrl=url).get("Tags") or {}
-        bp, _, mark = str(tags.get(TAG, "")).partition("/")
+        found = self._ask(url, deadline or Deadline(), lambda client: dict(client.list_queue_tags(QueueUrl=url).get("Tags") or {}))
+        bp, _, mark = str(found.get(TAG, "")).partition("/")
+        self._check(c, url, found, read_mark(mark).token)
         share = int(bp) if bp.isascii() and bp.isdigit() and int(bp) <= FULL_BP else 0
-        return Posted(bp=share, mark=replace(read_mark(mark), token=read_token(str(tags.get(TOKEN_TAG, "")))))
+        return Posted(bp=share, mark=replace(read_mark(mark), token=read_token(str(found.get(TOKEN_TAG, "")))))
 
-    def post(self, c: CellId, floor: int, new: Posted) -> bool:
+    def post(self, c: CellId, floor: int, new: Posted, deadline: Deadline) -> bool:
         """Write it where the token that stands is `floor`, read right before."""
-        if self.read(c).mark.token != floor:
-            return False
-        url = self._url(c)
-        with _translated(url):
-            self._client.tag_queue(QueueUrl=url, Tags={TAG: f"{new.bp}/{new.mark}"})
-        return True
+        return self._write(c, floor, {TAG: f"{new.bp}/{new.mark}"}, deadline)
 
-    def fence(self, c: CellId, floor: int, token: int) -> bool:
+    def fence(self, c: CellId, floor: int, token: int, deadline: Deadline) -> bool:
         """Write the token alone where the one that stands is `floor`, read right before."""
-        if self.read(c).mark.token != floor:
+        return self._write(c, floor, {TOKEN_TAG: str(token)}, deadline)
+
+    def taken(self, c: CellId, since: Instant, deadline: Deadline) -> Served:
+        """Count what consumers began since then, by the side that did. Raises TrafficNotApplied (traffic.not_shown)."""
+        try:
+            return within(deadline, lambda: self._count(c, since), f"results of {c}")
+        except TimeoutError as late:
+            raise TrafficNotApplied("traffic.not_shown", f"queue {self._url(c)}: what was begun is not known: {late}.") from late
+
+    def open_jobs(self, c: CellId, deadline: Deadline, *, on_target: bool) -> int:
+        """Return all messages in flight: the queue does not tell whose they are."""
+        url, name = self._url(c), "ApproximateNumberOfMessagesNotVisible"
+        return self._ask(
+            url, deadline, lambda client: int(client.get_queue_attributes(QueueUrl=url, AttributeNames=[name])["Attributes"][name])
+        )
+
+    def _write(self, c: CellId, floor: int, tags: dict[str, str], deadline: Deadline) -> bool:
+        if self.read(c, deadline).mark.token != floor:
             return False
         url = self._url(c)
-        with _translated(url):
-            self._client.tag_queue(QueueUrl=url, Tags={TOKEN_TAG: str(token)})
+
+        def write(client: Any) -> None:
+            if deadline.left_s() <= 0:  # its client took that long to make: nobody waits for the write any more
+                raise TimeoutError("no time is left")
+            client.tag_queue(QueueUrl=url, Tags=tags)
+
+        self._ask(url, deadline, write)
         return True
 
-    def taken(self, c: CellId, since: Instant) -> Served:
-        """Count what consumers began since then, by the side that did."""
-        return self._count(c, since)
+    def _check(self, c: CellId, url: str, found: dict[str, Any], set_by: int) -> None:
+        """Refuse an answer without what it had before, or with a split that was set and no token: it is half, not a share of 0."""
+        has = frozenset({TAG, TOKEN_TAG} & found.keys())
+        gone = self._seen.get(c, frozenset()) - has or ({TOKEN_TAG} - has if set_by else frozenset())
+        if gone:
+            text = f"the queue {url} shows no tag {' and '.join(sorted(gone))}, which it had."
+            raise TrafficNotApplied("traffic.not_shown", text, hint="Put it back: aws sqs tag-queue")
+        self._seen[c] = has
 
-    def open_jobs(self, c: CellId, *, on_target: bool) -> int:
-        """Return all messages in flight: the queue does not tell whose they are."""
-        url = self._url(c)
+    def _ask(self, url: str, deadline: Deadline, action: Callable[[Any], T]) -> T:
         with _translated(url):
-            found = self._client.get_queue_attributes(QueueUrl=url, AttributeNames=["ApproximateNumberOfMessagesNotVisible"])
-        return int(found["Attributes"]["ApproximateNumberOfMessagesNotVisible"])
+            return within(deadline, lambda: action(self._client()), url)
 
     def _url(self, c: CellId) -> str:
         if c not in self._urls:
@@ -99,7 +123,6 @@ class Message:
     id: str
     body: str
     receipt: str
-    tries: int
     at: Instant
 
 
@@ -109,7 +132,8 @@ class SqsConsumer:
     Args:
         board: the split; client, url: of the queue; index: of this consumer from 0; of: consumers of its side.
         results: what came of each message, shared by all consumers: SQS gives a message again whose consumer died, so a result counts once
-            by the message's id, and one that was tried `most_tries` times in vain counts once as a failure. None: you keep results.
+            by the message's id, and one that was handed out `most_tries` times in vain counts once, as a failure of the side that had it
+            last. What went back untouched was not tried, however often SQS gave it. None: you keep results.
     """
 
     def __init__(
@@ -137,57 +161,65 @@ class SqsConsumer:
         return may_take(self._posted, self._arm, self._index, self._of)
 
     def take(self) -> Message | None:
-        """Return a message to work at, None where there is none or this side is closed."""
+        """Return a message to work at, None where there is none or this side is closed. Raises TrafficNotApplied."""
         if not self.is_open():
             return None
-        with _translated(self._url):
-            found = self._client.receive_message(
-                QueueUrl=self._url, MaxNumberOfMessages=1, WaitTimeSeconds=WAIT_S, AttributeNames=["ApproximateReceiveCount"]
-            ).get("Messages", [])
+        found = self._ask(
+            lambda: self._client.receive_message(QueueUrl=self._url, MaxNumberOfMessages=1, WaitTimeSeconds=WAIT_S).get("Messages") or []
+        )
         if not found:
             return None
-        one = found[0]
-        tries = int(one.get("Attributes", {}).get("ApproximateReceiveCount", 1))
-        message = Message(id=one["MessageId"], body=one["Body"], receipt=one["ReceiptHandle"], tries=tries, at=datetime.now(UTC))
-        if self._is_over(message):
-            return None
-        is_open = False
+        with _translated(self._url):
+            id_, body, receipt = found[0]["MessageId"], found[0]["Body"], found[0]["ReceiptHandle"]
+        is_done = False
         try:
-            is_open = self.is_open()
+            is_done = self._is_over(id_, receipt)
+            if is_done or not self.is_open():
+                return None
+            message = Message(id=id_, body=body, receipt=receipt, at=datetime.now(UTC))
+            if self._results is not None:
+                self._results.hand(self._cell, id_, self._arm, message.at)
+            is_done = True
+            return message
         finally:
-            if not is_open:
-                with _translated(self._url):
-                    self._client.change_message_visibility(QueueUrl=self._url, ReceiptHandle=one["ReceiptHandle"], VisibilityTimeout=0)
-        return message if is_open else None
+            if not is_done:
+                self._ask(lambda: self._client.change_message_visibility(QueueUrl=self._url, ReceiptHandle=receipt, VisibilityTimeout=0))
 
     def done(self, message: Message, *, ok: bool = True) -> bool:
         """Keep the result, then delete the message; False where its result was known already. Raises TrafficNotApplied."""
         counted = self._results is None or self._results.note(self._cell, message.id, self._arm, ok=ok, taken=message.at)
-        self._delete(message)
+        self._delete(message.receipt)
         return counted
 
-    def _is_over(self, message: Message) -> bool:
-        """Delete what is known already (its consumer died before it could), or was tried too often."""
+    def _is_over(self, id_: str, receipt: str) -> bool:
+        """Delete what is known already (its consumer died before it could), or was handed out too often."""
         if self._results is None:
             return False
-        if not self._results.is_known(self._cell, message.id):
-            if message.tries <= self._most_tries:
+        if not self._results.is_known(self._cell, id_):
+            last = self._results.handed(self._cell, id_)
+            if last is None or last.tries < self._most_tries:
                 return False
-            self._results.note(self._cell, message.id, self._arm, ok=False, taken=message.at)
-        self._delete(message)
+            self._results.note(self._cell, id_, last.arm, ok=False, taken=last.taken)
+        self._delete(receipt)
         return True
 
-    def _delete(self, message: Message) -> None:
+    def _delete(self, receipt: str) -> None:
+        self._ask(lambda: self._client.delete_message(QueueUrl=self._url, ReceiptHandle=receipt))
+
+    def _ask(self, action: Callable[[], T]) -> T:
         with _translated(self._url):
-            self._client.delete_message(QueueUrl=self._url, ReceiptHandle=message.receipt)
+            return within(Deadline(), action, f"{self._arm} consumer {self._index} of {self._url}")
 
 
 @contextmanager
 def _translated(url: str) -> Iterator[None]:
     from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
 
     try:
         yield
-    except (BotoCoreError, ClientError, LookupError, TypeError, ValueError, AttributeError) as e:
+    except FleetctlError as e:
+        raise TrafficNotApplied("traffic.router_down", f"the queue {url} cannot be asked: {e.message}", hint=e.hint) from e
+    except (BotoCoreError, ClientError, ResponseParserError, TimeoutError, LookupError, TypeError, ValueError, AttributeError) as e:
         text = f"the queue {url} cannot be asked: {' '.join(str(e).split())[:200].rstrip('.')}."
         raise TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor") from e
