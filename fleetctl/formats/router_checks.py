@@ -29,9 +29,9 @@ def check_routers(
         router, shape = found
         here = ("cells", name, "router")
         workload = workloads.get(cell.workload)
-        if has_shadow and workload is not None and workload.shadow is not None and cell.lane.kind != "stay":
-            if not Connection(name=router, kind=shape.kind, settings=shape.settings).mirrors:
-                yield here, _no_copies(router, shape, cell.workload)
+        copies = has_shadow and workload is not None and workload.shadow is not None and cell.lane.kind != "stay"
+        if copies and not Connection(name=router, kind=shape.kind, settings=shape.settings).mirrors:
+            yield here, _no_copies(router, shape, cell.workload)
         place = _place(name, shape)
         if not place:
             continue

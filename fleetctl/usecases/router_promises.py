@@ -1,6 +1,6 @@
-"""Migrate, use-case layer: no start behind a router that does less than its settings promise. Never imports an adapter; going home never asks.
+"""Migrate, use-case layer: no start behind a router that does less than its settings promise. Never imports an adapter.
 
-The plan, the ways home and the guard go by the settings alone, as they are read while a router is down.
+The plan, the ways home and the guard go by the settings alone, as they are read while a router is down. Going home never asks.
 """
 
 from __future__ import annotations
