@@ -33,6 +33,8 @@ FENCING_ROUTERS = frozenset({"haproxy", "httproute", "queue"})
 """Kinds of routers that compare tokens themselves: by our Lua, by the object's version, in a queue's transaction."""
 GUARDED_ROUTERS = frozenset({"haproxy"})
 """Kinds of routers with a guard of ours inside."""
+MIRRORING_ROUTERS = frozenset({"envoy", "haproxy"})
+"""Kinds of routers that can copy requests for a shadow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,11 @@ class Connection:
     def guards_leases(self) -> bool:
         """Tell whether something beside this router takes a weight home when nobody renews its lease."""
         return self.kind in GUARDED_ROUTERS and self.settings.get("fence") != "single_writer"
+
+    @property
+    def mirrors(self) -> bool:
+        """Tell whether this router can copy requests: HAProxy does it in our Lua."""
+        return self.kind in MIRRORING_ROUTERS and (self.kind != "haproxy" or self.settings.get("fence") != "single_writer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

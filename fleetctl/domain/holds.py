@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from fleetctl.domain.canonical import digest
+from fleetctl.domain.canonical import LATER, digest
 from fleetctl.domain.ids import CellId, PoolId
 from fleetctl.domain.units import Instant
 
@@ -27,6 +27,7 @@ class Pin:
         cells: that still need it; others: who may write there beside the owner (GitOps), for people.
         state: "left": what stood there at the end was not ours and stays; "refused": we may not write it.
         writes: of ours against others since it was set.
+        default: of the owner before us, given back with its minimum; None where it has none.
     """
 
     pool: PoolId
@@ -39,6 +40,7 @@ class Pin:
     state: PinState = "pinning"
     writes: int = 0
     others: tuple[str, ...] = ()
+    default: int | None = field(default=None, metadata=LATER)
 
     @property
     def is_open(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fleetctl.domain.canonical import LATER
 from fleetctl.domain.ids import CellId, HostId, PoolId, Sha256
 from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Approval
@@ -167,6 +168,7 @@ class Owner:
         ref: where its minimum stands, for the adapter; "" where it has none.
         minimum, maximum: that it keeps, None where it has none; size: what it has now, machines or replicas of one deployment.
         cell: whose route it writes, None for a pool's size.
+        default: what it sets where it cannot measure, never below its minimum; None where it has no such number.
     """
 
     name: str
@@ -178,6 +180,7 @@ class Owner:
     size: int = 0
     counts: Literal["machines", "replicas"] = "machines"
     cell: CellId | None = None
+    default: int | None = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -198,6 +198,7 @@ class Observation:
         both_failing: cells whose customers get errors on both sides, where this one's do; is_all_paged: somebody was paged for them.
         wrong_series: why evidence cannot be read as the fleet file says, found before any customer is on the target.
         blind: what went wrong in reading it that nobody foresaw, "" for nothing.
+        is_unheld: the source's minimum was to be pinned, and its owner did not answer.
     """
 
     split: Split
@@ -223,6 +224,7 @@ class Observation:
     is_all_paged: bool = False
     wrong_series: str = ""
     blind: str = ""
+    is_unheld: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

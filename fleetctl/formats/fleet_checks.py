@@ -28,6 +28,7 @@ from fleetctl.formats.fleet_schema import (
 from fleetctl.formats.guardrail_names import FINISH_REASONS
 from fleetctl.formats.notify_channels import check_notify
 from fleetctl.formats.pool_words import check_pool_words
+from fleetctl.formats.router_checks import check_routers
 from fleetctl.formats.sources import check_source
 from fleetctl.formats.yaml_source import Path
 
@@ -93,6 +94,8 @@ def check(parts: Parts) -> Iterator[Finding]:
     yield from check_pool_words(parts.settings, parts.names["pools"], parts.sources, existing)
     yield from _same_place(parts)
     yield from check_cohorts(parts.cells, parts.workloads, parts.routers)
+    has_shadow = any(step.phase == "shadow" for step in parts.steps.values())
+    yield from check_routers(parts.cells, parts.workloads, parts.routers, has_shadow=has_shadow)
     yield from _after_each_other(parts)
     required = parts.policy.checks.required if parts.policy is not None else ()
     for name, workload in parts.workloads.items():

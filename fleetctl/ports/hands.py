@@ -24,8 +24,12 @@ class Scaler(Protocol):
         """Return a minimum as it stands now."""
         ...
 
-    def set_minimum(self, ref: str, was: int, to: int) -> bool:
-        """Set a minimum that is still `was`, compared at the target where it can; False where it is not. Idempotent."""
+    def set_minimum(self, ref: str, was: int, to: int, default: int | None = None) -> bool:
+        """Set a minimum that is still `was`, compared at the target where it can; False where it is not. Idempotent.
+
+        Args:
+            default: the owner's own, put back where ours stands; None to leave it.
+        """
         ...
 
 
@@ -60,6 +64,6 @@ class Hands(Protocol):
         """Return a minimum as it stands now. Raises as `Scaler`."""
         ...
 
-    def set_minimum(self, pool: PoolId, ref: str, was: int, to: int) -> bool:
-        """Set a minimum that is still `was`; False where it is not. Raises as `Scaler`."""
+    def set_minimum(self, pool: PoolId, ref: str, was: int, to: int, default: int | None = None) -> bool:
+        """Set a minimum that is still `was`, and put a default back; False where it is not. Raises as `Scaler`."""
         ...

@@ -213,6 +213,10 @@ class Holds(Protocol):
         """Say who lowered a minimum that is pinned for this cell, "" where nobody did; asks at most every 30 s, changes nothing."""
         ...
 
+    def is_unheld(self, pool: PoolId, c: CellId) -> bool:
+        """Tell whether a minimum for this cell was announced and its owner did not answer; True at most every 30 s."""
+        ...
+
     def writer(self, c: CellId) -> str:
         """Name who wrote a cell's route last beside us, "" where nobody can tell."""
         ...

@@ -17,10 +17,13 @@ def ask_budget(plan: PlanId, cells: Sequence[CellId], store: Store, gate: Budget
     """Ask for those cells that would start under a plan; one that moves already goes on. Raises StillPending (pending.budget)."""
     if gate is None:
         return
-    known = [(c, store.load(c)) for c in cells]
-    starting = [c for c, r in known if r is None or r.plan != plan]
-    if starting:
-        gate(starting)
+    if cells := starting(plan, cells, store):
+        gate(cells)
+
+
+def starting(plan: PlanId, cells: Sequence[CellId], store: Store) -> list[CellId]:
+    """Return the cells that would start under a plan: those that do not move under it already."""
+    return [c for c in cells if (r := store.load(c)) is None or r.plan != plan]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

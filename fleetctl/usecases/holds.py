@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from fleetctl.domain.holds import MOST_WRITES, SILENT, Pin, PinState, Said, Standing, pin_id, wanted_minimum
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.people import Gap
 from fleetctl.domain.provision import Owner
-from fleetctl.domain.rollout import Rollout
+from fleetctl.domain.rollout import Decision, Hold, Observation, Rollout, Unhold
 from fleetctl.domain.split import Split
 from fleetctl.domain.units import Instant
 from fleetctl.errors import CredentialsMissing, FleetctlError, LeaseHeld, StoreUnavailable
@@ -35,6 +35,10 @@ WAIT = timedelta(seconds=20)
 """How long a cell waits to begin because an owner of its source's size is silent; then it begins without a hold, and says so."""
 SLOW = timedelta(seconds=1)
 """A pool that took longer to give back is the last one of a sweep: cells wait for it."""
+
+
+UNKNOWN = "not known"
+"""Mark of having said that nobody knows whether a minimum stands: once for each pin, however often it is tried."""
 
 
 class Kept(Store, Records, Protocol):
@@ -112,6 +116,16 @@ class KeptHolds:
         """
         pins = (p for p in self._pins(pool) if c in p.cells and p.state == "pinned")
         return "; ".join(filter(None, (self._taken(p) for p in pins)))
+
+    def is_unheld(self, pool: PoolId, c: CellId) -> bool:
+        """Tell whether a minimum for this cell was announced and never seen to stand: its owner did not answer. At most every 30 s."""
+        now, due = self._clock.now(), False
+        for p in self._pins(pool):
+            key = pin_id(p.pool, p.ref)
+            at, _ = self._looked.get(key, (None, None))
+            if c in p.cells and p.state == "pinning" and (at is None or now - at >= EVERY):
+                self._looked[key], due = (now, None), True
+        return due
 
     def writer(self, c: CellId) -> str:
         """Name who wrote a cell's route last beside us, "" where nobody can tell."""
@@ -211,7 +225,9 @@ class KeptHolds:
         was = o.minimum or 0
         if known is None or not known.is_open:
             to = wanted_minimum(was, o.maximum, o.size, minimum if o.counts == "machines" else 0)
-            pin = Pin(pool=o.pool, ref=o.ref, name=o.name, was=was, to=to, cells=(c,), at=self._clock.now(), others=others)
+            self._told.discard((pin_id(o.pool, o.ref), UNKNOWN))
+            at = self._clock.now()
+            pin = Pin(pool=o.pool, ref=o.ref, name=o.name, was=was, to=to, cells=(c,), at=at, others=others, default=o.default)
             yield from self._write(self._put(pin), was, lease)
             return
         pin = replace(known, cells=tuple(dict.fromkeys((*known.cells, c))), others=others)
@@ -220,6 +236,8 @@ class KeptHolds:
         if pin != known:
             self._put(pin)
         if was >= pin.to:
+            if pin.state == "pinning":  # it was set, and its answer was lost
+                yield _pinned(pin)
             self._put(pin, "pinned")
         elif pin.state == "pinning":
             yield from self._write(pin, was, lease)
@@ -241,19 +259,21 @@ class KeptHolds:
             except FleetctlError as e:
                 if isinstance(e, (LeaseHeld, StoreUnavailable)):
                     raise
-                yield Said(kind="hold.gap", text=f"{pin.name}: whether its minimum is pinned at {pin.to} is not known: {e.message}")
+                if self._is_news(pin, UNKNOWN):  # it is tried again by itself
+                    text = f"{pin.name}: whether its minimum is pinned at {pin.to} is not known: {e.message}"
+                    yield Said(kind="hold.gap", text=text)
                 return
             if stands != pin.to:
                 yield Said(kind="hold.gap", text=f"{pin.name}: its minimum is {stands} after {pin.to} was set: somebody else writes it")
                 self._put(pin, "pinned")
                 return
         self._put(pin, "pinned")
-        yield Said(kind="hold.pinned", text=f"{pin.name}: minimum {pin.to} while {', '.join(pin.cells)} moves (it was {pin.was})")
+        yield _pinned(pin)
 
-    def _set(self, pin: Pin, was: int, to: int, lease: Lease) -> None:
+    def _set(self, pin: Pin, was: int, to: int, lease: Lease) -> bool:
         if isinstance(self._store.renew(lease, TTL), Lost):
             raise LeaseHeld("lease.held", f"somebody else is at the minimum of pool {pin.pool}.", hint="It is tried again by itself")
-        self._hands.set_minimum(pin.pool, pin.ref, was, to)
+        return self._hands.set_minimum(pin.pool, pin.ref, was, to, pin.default if to == pin.was else None)
 
     def _taken(self, p: Pin) -> str:
         key, now = pin_id(p.pool, p.ref), self._clock.now()
@@ -289,17 +309,26 @@ class KeptHolds:
             yield Said(kind="hold.not_restored", text=text)
 
     def _give_back(self, p: Pin, found: Standing, lease: Lease) -> Said:
+        if found.minimum == p.was or found.minimum != p.to:
+            return self._given_back(p, found)
+        self._put(p, "restoring")
+        if not self._set(p, p.to, p.was, lease):  # somebody wrote since it was read
+            return self._given_back(p, self._hands.standing(p.pool, p.ref))
+        self._put(p, "restored")
+        return Said(kind="hold.restored", text=f"{p.name}: minimum {p.was} again")
+
+    def _given_back(self, p: Pin, found: Standing) -> Said:
+        """Put on record what stands where there is nothing of ours to give back."""
         if found.minimum == p.was:
             self._put(p, "restored")
             return Said(kind="hold.restored", text=f"{p.name}: minimum {p.was} again")
-        if found.minimum != p.to:
-            self._put(p, "left")
-            stands = "it is gone" if found.minimum is None else f"{found.writer or 'somebody else'} set it to {found.minimum} meanwhile"
-            return Said(kind="hold.left", text=f"{p.name}: its minimum was {p.was} before us; {stands}, which is left")
-        self._put(p, "restoring")
-        self._set(p, p.to, p.was, lease)
-        self._put(p, "restored")
-        return Said(kind="hold.restored", text=f"{p.name}: minimum {p.was} again")
+        self._put(p, "left")
+        stands = "it is gone" if found.minimum is None else f"{found.writer or 'somebody else'} set it to {found.minimum} meanwhile"
+        return Said(kind="hold.left", text=f"{p.name}: its minimum was {p.was} before us; {stands}, which is left")
+
+
+def _pinned(p: Pin) -> Said:
+    return Said(kind="hold.pinned", text=f"{p.name}: minimum {p.to} while {', '.join(p.cells)} moves (it was {p.was})")
 
 
 def _suspects(p: Pin) -> str:
@@ -309,7 +338,8 @@ def _suspects(p: Pin) -> str:
 def hold(r: Rollout, pool: PoolId, minimum: int, token: Token, holds: Holds) -> tuple[Said, ...]:
     """Pin the source's minimum; before anything moves, also say who else writes, and what nobody could tell. Raises LeaseHeld."""
     said = holds.pin(pool, minimum, token, r.cell)
-    return said if r.phase != "preflight" else (*said_of(holds.found(r.cell, (pool, r.spec.target))), *said)
+    is_first = r.phase == "preflight" and r.settled_at is None
+    return said if not is_first else (*said_of(holds.found(r.cell, (pool, r.spec.target))), *said)
 
 
 def give_back(r: Rollout, pool: PoolId, token: Token, holds: Holds) -> tuple[Said, ...]:
@@ -320,12 +350,24 @@ def give_back(r: Rollout, pool: PoolId, token: Token, holds: Holds) -> tuple[Sai
         return ()
 
 
-def theirs(r: Rollout, split: Split, holds: Holds, now: Instant) -> dict[str, str]:
+def theirs(r: Rollout, split: Split, holds: Holds, now: Instant) -> dict[str, Any]:
     """Say what others wrote since, for an observation: to the source's minimum, and who wrote the weight where it is not ours."""
     if r.ended not in ("", "complete") or r.settled_at is None or r.direction == "home":
         return {}
     is_ours = split.target_bp == r.weight_bp or split.lease_until <= now
-    return {"foreign_write": holds.watch(r.spec.source, r.cell), "writer": "" if is_ours else holds.writer(r.cell)}
+    return {
+        "foreign_write": holds.watch(r.spec.source, r.cell),
+        "writer": "" if is_ours else holds.writer(r.cell),
+        "is_unheld": not r.ended and holds.is_unheld(r.spec.source, r.cell),
+    }
+
+
+def held_again(r: Rollout, d: Decision, seen: Observation) -> Decision:
+    """Pin the source's minimum again beside what was decided, where its owner did not answer before; nothing on the way home."""
+    stays = d.next.direction == "forward" and not d.next.ended
+    if not seen.is_unheld or not stays or any(isinstance(e, (Hold, Unhold)) for e in d.effects):
+        return d
+    return replace(d, effects=(*d.effects, Hold(pool=r.spec.source)))
 
 
 def said_of(found: Sequence[Owner | Gap]) -> tuple[Said, ...]:

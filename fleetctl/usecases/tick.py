@@ -48,7 +48,7 @@ from fleetctl.rollout.looks import FINISHED
 from fleetctl.rollout.lost import needs_proof
 from fleetctl.rollout.notices import LOOK, TARGET, leaving
 from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL
-from fleetctl.usecases.holds import give_back, hold, theirs
+from fleetctl.usecases.holds import give_back, held_again, hold, theirs
 from fleetctl.usecases.looking import mark_of, read_of, with_thresholds
 from fleetctl.usecases.no_notices import NoNotices
 from fleetctl.usecases.pooling import members, with_stop
@@ -189,7 +189,7 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
     if seen.target_ready is None and _raises(decision, split):  # what has gone since preflight gets no more customers
         seen = replace(seen, target_ready=ports.prober(r.cell).ready(r.spec.target, r.cell).share)
         decision = decide(r, seen, now)
-    decision = with_stop(r, with_deadlines(decision, seen, now), seen.judge or r.judge)
+    decision = held_again(r, with_stop(r, with_deadlines(decision, seen, now), seen.judge or r.judge), seen)
     events = list(events_of(r, decision, seen, now))
     events += [event_of(r, now, UNEXPECTED, text, error=kind) for kind, text in odd.news(r)]
     decision = replace(decision, next=odd.told(decision.next))

@@ -201,7 +201,11 @@ def needed_setting(connection: Connection, key: str, what: str) -> str:
 
 def set_shadow_rate(router: Router, c: CellId, copies_per_s: float, requests_per_s: float, max_share: float) -> None:
     """Let a router copy a cell's requests to the collector: never more than that share of them, and at most so many a second, which a
-    router that cannot count takes from the declared traffic."""
+    router that cannot count takes from the declared traffic.
+
+    Raises:
+        ConfigInvalid: config.router, a router that cannot copy; TrafficNotApplied: as the router's own `set_shadow`.
+    """
     from fleetctl.adapters.routers.envoy.router import EnvoyRouter
     from fleetctl.adapters.routers.haproxy.router import HaproxyRouter
 
@@ -210,6 +214,11 @@ def set_shadow_rate(router: Router, c: CellId, copies_per_s: float, requests_per
     elif isinstance(router, EnvoyRouter):
         wanted = copies_per_s / requests_per_s if requests_per_s > 0 else float(copies_per_s > 0)
         router.set_shadow(c, min(max_share, wanted))
+    elif copies_per_s > 0:
+        from fleetctl.errors import ConfigInvalid
+
+        text = f"the router of {c} cannot copy requests, so there is nothing to compare."
+        raise ConfigInvalid("config.router", text, hint="Leave out the workload's shadow, or the policy's step shadow, and plan again")
 
 
 def _known(connection: Connection) -> str:

@@ -359,6 +359,38 @@ def _instance(api: Any) -> str:
     return str(api.describe_auto_scaling_groups()["AutoScalingGroups"][0]["Instances"][0]["InstanceId"])
 
 
+@pytest.mark.parametrize(("before", "held", "theirs", "after"), [("2", "8", None, "2"), ("9", "9", None, "9"), ("4", "8", "10", "10")])
+def test_azure_gets_its_default_back_with_its_minimum_and_what_others_set_meanwhile_stays(
+    before: str, held: str, theirs: str | None, after: str
+) -> None:
+    from fleetctl.adapters.azure.hands import VmssHands
+
+    stands = setting()
+    capacity = stands["properties"]["profiles"][0]["capacity"]
+    capacity["default"] = before
+
+    class Standing:
+        def call(self, method: str, path: str, version: str, body: Any = None) -> dict[str, Any]:
+            if method == "PUT":
+                stands.update(body)
+            if "virtualMachineScaleSets" in path:
+                return {"sku": {"capacity": NOW}}
+            return stands if path.endswith("/gpus") else {"value": [stands]}
+
+    def shown() -> tuple[str, str]:
+        capacity = stands["properties"]["profiles"][0]["capacity"]
+        return capacity["minimum"], capacity["default"]
+
+    kept = Kept(JoinedHands({POOL: [VmssHands(Standing, POOL, "rg-eastus2/pool-a")]}, lambda _: (), {}))
+    kept.holds.pin(POOL, 0, Token(1), CELL)
+    assert shown() == ("8", held)
+    if theirs is not None:
+        stands["properties"]["profiles"][0]["capacity"]["default"] = theirs
+    kept.again()
+    kept.holds.restore(POOL, Token(2), CELL)
+    assert (shown(), kept.pin().state) == (("2", after), "restored")
+
+
 def test_azure_keeps_what_else_a_setting_says_and_never_lets_its_default_fall_below_the_minimum(tmp_path: Path) -> None:
     class Said:
         def __init__(self) -> None:
@@ -450,7 +482,7 @@ def test_an_answer_that_nobody_can_read_is_a_gap_and_never_an_exception_of_its_o
         def standing(self, ref: str) -> Any:
             raise AttributeError("capacity")
 
-        def set_minimum(self, ref: str, was: int, to: int) -> bool:
+        def set_minimum(self, ref: str, was: int, to: int, default: int | None = None) -> bool:
             raise TypeError("int")
 
     hands = JoinedHands({POOL: [Odd()]}, lambda _: (Odd(),), {})

@@ -146,6 +146,7 @@ def test_holds_pin_and_restore_twice_as_once(holds: Holds) -> None:
     for _ in range(2):
         holds.pin(POOL, 4, Token(1), CELL)
     holds.warm(POOL)
+    assert not holds.is_unheld(POOL, CELL)
     for _ in range(2):
         holds.restore(POOL, Token(1), CELL)
     assert holds.owners(POOL) == owners

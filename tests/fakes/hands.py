@@ -55,7 +55,7 @@ class FakeHands:
             raise InventoryFailed("inventory.fake", "no answer")
         return Standing(minimum=self.minimum.get(ref), writer=self.last_writer)
 
-    def set_minimum(self, pool: PoolId, ref: str, was: int, to: int) -> bool:
+    def set_minimum(self, pool: PoolId, ref: str, was: int, to: int, default: int | None = None) -> bool:
         if self.refuses:
             raise CredentialsMissing("credentials.fake_rights", "no right to write")
         self.on_write("before")

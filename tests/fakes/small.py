@@ -63,6 +63,9 @@ class OwnedHolds:
     def watch(self, pool: PoolId, c: CellId) -> str:
         return self.taken
 
+    def is_unheld(self, pool: PoolId, c: CellId) -> bool:
+        return False
+
     def writer(self, c: CellId) -> str:
         return self.wrote
 

@@ -216,6 +216,55 @@ def test_each_mistake(make: Callable[[], str], line: int, part: str) -> None:
     assert any(f.startswith(f"f.yaml:{line}: ") and part in f for f in found), found
 
 
+WITH_SHADOW = SMALL.replace("    class: online\n", "    class: online\n    shadow: {}\n")
+NO_SHADOW_STEP = "policy: {steps: [{phase: canary, weight: 5%}, {phase: full, weight: 95%}, {phase: complete, weight: 100%}]}\n"
+
+
+@pytest.mark.parametrize(
+    "router",
+    [
+        *(f"{{kind: {kind}}}" for kind in ("alb", "httproute", "queue", "sqs")),
+        "{kind: haproxy, settings: {fence: single_writer}}",
+    ],
+)
+def test_a_shadow_behind_a_router_that_cannot_copy_is_a_mistake_where_a_step_would_compare(router: str) -> None:
+    text = WITH_SHADOW.replace("{kind: haproxy}", router)
+    (found,) = mistakes(text)
+    assert found.startswith("f.yaml:20: cells.chat-lab.router: ")
+    assert "cannot copy requests, and workload 'chat' declares shadow" in found
+    for good in (
+        WITH_SHADOW,
+        WITH_SHADOW.replace("haproxy", "envoy"),
+        text + NO_SHADOW_STEP,
+        SMALL.replace("{kind: haproxy}", router),
+        text + "    lane: {kind: stay, reason: contract, actor: dana}\n",
+    ):
+        assert parse_fleet(good, file="f.yaml").cells
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "place"), [("alb", "rule", "arn:1"), ("httproute", "route", "ns/chat"), ("sqs", "queue", "http://q/1")]
+)
+def test_two_cells_that_would_set_one_weight_are_a_mistake(kind: str, key: str, place: str) -> None:
+    second = "  chat-two: {workload: chat2, region: lab, source: green, router: edge}\n"
+    chat = SMALL[SMALL.index("  chat:\n") : SMALL.index("cells:\n")]
+    two = SMALL.replace("cells:\n", chat.replace("  chat:", "  chat2:") + "cells:\n") + second
+
+    def behind(settings: str) -> str:
+        return two.replace("{kind: haproxy}", f"{{kind: {kind}, settings: {{{settings}}}}}")
+
+    for one in (
+        f"{key}: '{place}'",
+        f"{key}: '{place}', {key}.chat-lab: '{place}'",
+        f"{key}.chat-lab: '{place}', {key}.chat-two: '{place}'",
+    ):
+        (found,) = mistakes(behind(one))
+        assert found.startswith("f.yaml:25: cells.chat-two.router: ")
+        assert f"has one {key} for this cell and 'chat-lab', one would move the other: settings {key}.chat-two" in found
+    parse_fleet(behind(f"{key}: '{place}', {key}.chat-two: '{place}2'"), file="f.yaml")
+    parse_fleet(two, file="f.yaml")
+
+
 def test_a_target_of_the_same_vendor_is_a_mistake() -> None:
     (text,) = mistakes(SMALL.replace("vendor: amd", "vendor: nvidia") + "    target: red\n")
     assert "is of the same vendor as the source (nvidia)" in text

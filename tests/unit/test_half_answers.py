@@ -26,6 +26,7 @@ from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.alb.router import TAG, TOKEN_TAG, AlbRouter
 from fleetctl.adapters.routers.alb.wire import Elb
 from fleetctl.adapters.routers.envoy.router import EnvoyRouter
+from fleetctl.adapters.routers.haproxy.maps import Standing, write_standing
 from fleetctl.adapters.routers.haproxy.router import HaproxyRouter
 from fleetctl.adapters.routers.httproute.router import MARK, HttpRouteRouter
 from fleetctl.adapters.routers.httproute.wire import Routes
@@ -36,7 +37,7 @@ from fleetctl.adapters.routers.work.sqs import SqsBoard
 from fleetctl.domain.evidence import Cursor
 from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import CellId, PoolId, Token
-from fleetctl.domain.split import Applied, Served, Split
+from fleetctl.domain.split import Applied, Served, Split, Stale
 from fleetctl.errors import TrafficNotApplied
 from fleetctl.ports.traffic import Router
 
@@ -242,6 +243,26 @@ def test_a_queues_file_with_odd_values_or_cut_anywhere(tmp_path: Path) -> None:
 
 
 @contextmanager
+def asked_double(place: Path, answer: Callable[[str], str | bytes]) -> Iterator[None]:
+    """Serve an admin socket whose answers are made as they are asked for."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place))
+        listener.listen(16)
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    link, _ = listener.accept()
+                    with link, suppress(OSError):
+                        said = answer(link.recv(4_096).decode())
+                        link.sendall(said if isinstance(said, bytes) else said.encode())
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
 def haproxy_double(folder: Path) -> Iterator[dict[str, bytes]]:
     """Serve an admin socket that answers by the command's first two words; what is not told is what a sound HAProxy with our Lua says."""
     stat = b"# pxname,svname,status,check_status,scur,bck\nchat_canary,c1,UP,L7OK,1,0\nchat_baseline,b1,UP,L7OK,2,0\n\n"
@@ -253,22 +274,38 @@ def haproxy_double(folder: Path) -> Iterator[dict[str, bytes]]:
         "get map": b'type=str, case=sensitive, found=yes, idx=tree, key="chat", value="1000", type="str"\n\n',
         "show stat": stat,
     }
-    place = str(folder / "s")
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(place)
-        listener.listen(16)
-
-        def serve() -> None:
-            with suppress(OSError):
-                while True:
-                    link, _ = listener.accept()
-                    with link, suppress(OSError):
-                        words = link.recv(4_096).decode().split()
-                        link.sendall(answers.get(" ".join(words[:2]), b"Unknown command\n\n"))
-
-        threading.Thread(target=serve, daemon=True).start()
+    with asked_double(folder / "s", lambda command: answers.get(" ".join(command.split()[:2]), b"Unknown command\n\n")):
         yield answers
-        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_raise_that_comes_after_somebody_fenced_us_off_is_taken_home_where_haproxy_compares_nothing(tmp_path: Path) -> None:
+    """Between our look at the token and our `set map` another writer fences, sets 0 and reports home: the last word is home."""
+    for ours, last in (("2500", "0"), ("0", "0"), ("1000", "1000")):  # the third: the map shows another weight than the raise we lost with
+        live, said = {"value": "0"}, list[str]()
+
+        def answer(command: str, ours: str = ours, live: dict[str, str] = live, said: list[str] = said) -> str:
+            words = command.split()
+            if words[:2] == ["get", "map"]:
+                return f'type=str, case=sensitive, found=yes, idx=tree, key="chat", value="{live["value"]}", type="str"\n\n'
+            if words[:2] != ["set", "map"]:
+                return "Unknown command\n\n"
+            if not said:  # somebody else comes first
+                write_standing(tmp_path, CELL, Standing(bp=0, cap_bp=10_000, token=6, lease_ms=LEASE_MS))
+            said.append(words[-1])
+            live["value"] = words[-1] if ours != "1000" else "1000"
+            return "\n"
+
+        write_standing(tmp_path, CELL, Standing(bp=0, cap_bp=10_000, token=5, lease_ms=LEASE_MS))
+        wanted = 2_500 if ours == "1000" else int(ours)
+        (tmp_path / "fence.map").write_text(f"chat 10000:5:{LEASE_MS}\n")
+        with asked_double(tmp_path / "s", answer):
+            settings = {"socket": str(tmp_path / "s"), "map_folder": str(tmp_path), "fence": "single_writer"}
+            router = HaproxyRouter(Connection(name="edge", kind="haproxy", settings=settings), sources=SOURCES)
+            done = router.set(Split(cell=CELL, target_bp=wanted, cap_bp=10_000, token=Token(5), lease_until=LEASE))
+        assert (done, live["value"]) == (Stale(cell=CELL, seen=Token(6)), last), ours
+        assert said == ([ours, "0"] if ours == "2500" else [str(wanted)])
+        assert (tmp_path / "weight.map").read_text() == "chat 0\n", "the file is the other writer's"
+        (tmp_path / "s").unlink()
 
 
 def test_every_cut_of_haproxys_answers_is_an_error_and_never_another_weight(tmp_path: Path) -> None:

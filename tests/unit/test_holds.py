@@ -331,6 +331,23 @@ def test_what_somebody_else_set_meanwhile_is_left_at_the_end() -> None:
     assert kinds(s)[-1] == "hold.left"
 
 
+@pytest.mark.parametrize(("theirs", "state"), [(5, "left"), (2, "restored")])
+def test_what_somebody_set_between_look_and_give_back_is_left_and_not_said_to_be_restored(theirs: int, state: str) -> None:
+    s, hands = world()
+    s.begin()
+    s.at("canary")
+
+    def write(when: str) -> None:
+        hands.minimum["asg"] = theirs
+
+    hands.on_write = write
+    s.store.order(CELL, Order(kind="abort", actor=PERSON, at=s.clock.now()))
+    s.run(60, lambda: bool(s.rollout().ended))
+    pin = s.store.get(Pin, pin_id(SOURCE, "asg"))
+    assert pin is not None
+    assert (pin.state, hands.minimum, kinds(s)[-1]) == (state, {"asg": theirs}, f"hold.{state}")
+
+
 def test_without_the_right_to_pin_it_is_said_before_anything_moves_and_nobody_is_held() -> None:
     s, hands = world(refuses=True)
     s.begin()
@@ -350,6 +367,32 @@ def test_an_owner_that_cannot_be_read_is_a_gap_in_preflight() -> None:
     s.at("canary")
     assert kinds(s) == ["hands.gap", "hands.gap"]
     assert hands.writes == []
+
+
+@pytest.mark.parametrize("is_set", [False, True])
+def test_a_pin_whose_call_failed_is_tried_again_until_it_stands_and_said_once(is_set: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A throttled call, or one whose answer was lost though it was done, costs no migration its hold."""
+    monkeypatch.setattr("fleetctl.usecases.holds.EVERY", timedelta(seconds=3))
+    s, hands = world()
+    failed: list[str] = []
+
+    def throttle(when: str) -> None:
+        if when == ("after" if is_set else "before") and len(failed) < 3:
+            failed.append(when)
+            raise InventoryFailed("inventory.fake", "Throttling: Rate exceeded")
+
+    hands.on_write = throttle
+    s.begin()
+    s.run(60, lambda: s.bp() > 0)
+    s.run(10)
+    pin = s.store.get(Pin, pin_id(SOURCE, "asg"))
+    assert pin is not None
+    assert (pin.state, hands.minimum, len(failed)) == ("pinned", {"asg": 8}, 1 if is_set else 3)
+    assert kinds(s) == ["hands.found", "hold.gap", "hold.pinned"]
+    assert s.rollout().foreign == "", "nobody else wrote: no person is needed"
+    s.store.order(CELL, Order(kind="abort", actor=PERSON, at=s.clock.now()))
+    s.run(60, lambda: bool(s.rollout().ended))
+    assert hands.minimum == {"asg": 2}
 
 
 def test_who_owns_pool_and_route_is_found_in_preflight() -> None:
@@ -503,7 +546,7 @@ class Hanging:
     def standing(self, ref: str) -> Standing:
         return self._answer().standing(SOURCE, ref)
 
-    def set_minimum(self, ref: str, was: int, to: int) -> bool:
+    def set_minimum(self, ref: str, was: int, to: int, default: int | None = None) -> bool:
         return self._answer().set_minimum(SOURCE, ref, was, to)
 
 

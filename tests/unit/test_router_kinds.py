@@ -26,8 +26,9 @@ from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.plan import Outcome, Plan
 from fleetctl.domain.split import Applied, RouterCapabilities, Split
 from fleetctl.errors import ConfigInvalid, TrafficNotApplied
+from fleetctl.usecases.router_promises import ask_routers
 from fleetctl.views.plan_calendar import fault_lines
-from fleetctl.wiring.routers import KINDS, make_router
+from fleetctl.wiring.routers import KINDS, make_router, set_shadow_rate
 from tests.cases.planning_fleet import lab_fleet, plan_of
 
 CELL = CellId("chat")
@@ -78,20 +79,65 @@ def test_an_unknown_kind_names_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "settings", "fences", "guards"),
+    ("kind", "settings", "fences", "guards", "mirrors"),
     [
-        ("haproxy", {}, True, True),
-        ("haproxy", {"fence": "single_writer"}, False, False),
-        ("httproute", {}, True, False),
-        ("queue", {}, True, False),
-        ("envoy", {}, False, False),
-        ("alb", {}, False, False),
-        ("sqs", {}, False, False),
+        ("haproxy", {}, True, True, True),
+        ("haproxy", {"fence": "single_writer"}, False, False, False),
+        ("httproute", {}, True, False, False),
+        ("queue", {}, True, False, False),
+        ("envoy", {}, False, False, True),
+        ("alb", {}, False, False, False),
+        ("sqs", {}, False, False, False),
     ],
 )
-def test_what_a_router_promises_is_known_without_asking_it(kind: str, settings: dict[str, str], fences: bool, guards: bool) -> None:
+def test_what_a_router_promises_is_known_without_asking_it(
+    kind: str, settings: dict[str, str], fences: bool, guards: bool, mirrors: bool
+) -> None:
     connection = Connection(name="edge", kind=kind, settings=settings)
-    assert (connection.fences, connection.guards_leases) == (fences, guards)
+    assert (connection.fences, connection.guards_leases, connection.mirrors) == (fences, guards, mirrors)
+
+
+@pytest.mark.parametrize("kind", ["alb", "queue", "sqs"])
+def test_what_a_router_can_is_what_was_known_and_one_that_cannot_copy_says_so_when_it_is_asked_to(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "emulated")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "emulated")
+    connection = Connection(name="edge", kind=kind, settings=settings(kind, tmp_path))
+    made = make_router(connection, SOURCES, {})
+    can = made.capabilities()
+    assert (can.fence == "target", can.weight_lease == "router", can.mirror) == (
+        connection.fences,
+        connection.guards_leases,
+        connection.mirrors,
+    )
+    set_shadow_rate(made, CELL, 0.0, 5.0, 1.0)
+    with pytest.raises(ConfigInvalid, match="cannot copy requests"):
+        set_shadow_rate(made, CELL, 2.0, 5.0, 1.0)
+
+
+@pytest.mark.parametrize(("fence", "lease"), [("single_writer", "none"), ("target", "none"), ("single_writer", "router")])
+def test_nothing_starts_behind_a_router_that_does_less_than_its_settings_say_and_the_line_to_add_is_told(fence: Any, lease: Any) -> None:
+    fleet = lab_fleet()
+    asked: list[CellId] = []
+
+    def router(c: CellId) -> Any:
+        asked.append(c)
+        can = RouterCapabilities(switch_ms=None, streaming=True, mirror=False, fence=fence, weight_lease=lease)
+        return SimpleNamespace(capabilities=lambda: can)
+
+    cells = [c.id for c in fleet.cells]
+    with pytest.raises(ConfigInvalid) as refused:
+        ask_routers(cells, fleet, router)
+    name = fleet.routers[0].name
+    assert refused.value.code == "config.router_promise"
+    assert f"router {name} `fence: single_writer`" in refused.value.hint
+    assert len(asked) == 1, "each router is asked once"
+    bare = replace(fleet, routers=tuple(replace(r, settings={**r.settings, "fence": "single_writer"}) for r in fleet.routers))
+    ask_routers(cells, bare, router)
+    assert len(asked) == 1, "the settings say so: nobody needs to ask"
+    fence, lease = "target", "router"
+    ask_routers(cells, fleet, router)
 
 
 class Written:

@@ -50,7 +50,7 @@ class AsgHands:
             found = self._client().describe_auto_scaling_groups(AutoScalingGroupNames=[ref])["AutoScalingGroups"]
             return Standing(minimum=int(found[0]["MinSize"]) if found else None)
 
-    def set_minimum(self, ref: str, was: int, to: int) -> bool:
+    def set_minimum(self, ref: str, was: int, to: int, default: int | None = None) -> bool:
         """Set the group's minimum that is still `was`; read just before, as AWS compares nothing."""
         if self.standing(ref).minimum != was:
             return False

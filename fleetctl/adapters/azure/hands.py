@@ -67,8 +67,9 @@ class VmssHands:
         profiles = _profiles(setting) if setting is not None else []
         return Standing(minimum=_number(profiles[n], "minimum") if n < len(profiles) else None)
 
-    def set_minimum(self, ref: str, was: int, to: int) -> bool:
-        """Write the setting as it was read, with this profile's minimum changed, where it still is `was`."""
+    def set_minimum(self, ref: str, was: int, to: int, default: int | None = None) -> bool:
+        """Write the setting as it was read, with this profile's minimum changed, where it still is `was`; a default that we raised with it
+        is put back."""
         name, n = self._parsed(ref)
         path = f"{self._providers}/Microsoft.Insights/autoscalesettings/{name}"
         arm = self._arm()
@@ -78,6 +79,8 @@ class VmssHands:
             return False
         capacity = profiles[n]["capacity"]
         capacity["minimum"] = str(to)
+        if default is not None and _number(profiles[n], "default") == was:
+            capacity["default"] = str(default)
         if (_number(profiles[n], "default") or 0) < to:  # Azure wants minimum <= default <= maximum
             capacity["default"] = str(to)
         kept: dict[str, Any] = {k: v for k, v in whole.items() if k in ("location", "tags", "properties")}
@@ -104,6 +107,7 @@ class VmssHands:
             minimum=_number(profile, "minimum"),
             maximum=_number(profile, "maximum"),
             size=size,
+            default=_number(profile, "default"),
         )
 
     def _parsed(self, ref: str) -> tuple[str, int]:

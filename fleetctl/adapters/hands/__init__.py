@@ -72,11 +72,11 @@ class JoinedHands:
         with _understood(f"pool {pool}"):
             return scaler.standing(inner)
 
-    def set_minimum(self, pool: PoolId, ref: str, was: int, to: int) -> bool:
+    def set_minimum(self, pool: PoolId, ref: str, was: int, to: int, default: int | None = None) -> bool:
         """Set a minimum that is still `was`; False where it is not."""
         scaler, inner = self._of(pool, ref)
         with _understood(f"pool {pool}"):
-            return scaler.set_minimum(inner, was, to)
+            return scaler.set_minimum(inner, was, to, default)
 
     def _of(self, pool: PoolId, ref: str) -> tuple[Scaler, str]:
         number, _, inner = ref.partition(SEP)

@@ -47,10 +47,10 @@ class Patient:
         of: Scaler = self._of  # type: ignore[assignment]
         return self._ask(lambda: of.standing(ref))
 
-    def set_minimum(self, ref: str, was: int, to: int) -> bool:
+    def set_minimum(self, ref: str, was: int, to: int, default: int | None = None) -> bool:
         """Set a minimum; whether it was set is not known where no answer came."""
         of: Scaler = self._of  # type: ignore[assignment]
-        return self._ask(lambda: of.set_minimum(ref, was, to))
+        return self._ask(lambda: of.set_minimum(ref, was, to, default))
 
     def _ask(self, call: Callable[[], T]) -> T:
         try:

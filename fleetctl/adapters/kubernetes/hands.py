@@ -120,7 +120,7 @@ class DeploymentHands:
             return Standing(minimum=None)
         return Standing(minimum=_number(_at(found, "spec").get(field), usual), writer=next(writers(found, "spec", field), ""))
 
-    def set_minimum(self, ref: str, was: int, to: int) -> bool:
+    def set_minimum(self, ref: str, was: int, to: int, default: int | None = None) -> bool:
         """Write the scaler as it was read, with its minimum changed, where it still is `was`."""
         kind, name = self._parsed(ref)
         of, field, usual = _FIELD[kind]

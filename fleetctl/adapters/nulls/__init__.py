@@ -30,6 +30,10 @@ class NullHolds:
         """Return that nobody did anything."""
         return ""
 
+    def is_unheld(self, pool: PoolId, c: CellId) -> bool:
+        """Return False: nothing was to be pinned."""
+        return False
+
     def writer(self, c: CellId) -> str:
         """Return that nobody can tell."""
         return ""

@@ -50,7 +50,7 @@ class StateMarks:
         """Refuse: a state keeps no minimum of ours."""
         raise InventoryFailed("hold.unnamed", f"{ref[:80]!r} is no autoscaler.")
 
-    def set_minimum(self, ref: str, was: int, to: int) -> bool:
+    def set_minimum(self, ref: str, was: int, to: int, default: int | None = None) -> bool:
         """Refuse: a state is never written."""
         raise InventoryFailed("hold.unnamed", f"{ref[:80]!r} is no autoscaler.")
 

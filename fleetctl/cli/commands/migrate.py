@@ -43,8 +43,9 @@ def command(
       fleetctl migrate                    on to soak (exit 8 while soak runs)
       fleetctl migrate chat-lab --wait    one cell, to its end
     """
-    from fleetctl.usecases.budget import ask_budget
+    from fleetctl.usecases.budget import ask_budget, starting
     from fleetctl.usecases.migrate import approved_plan, arrived, begin, chosen_cells
+    from fleetctl.usecases.router_promises import ask_routers
 
     w = app.wiring
     fleet = w.fleet
@@ -52,6 +53,7 @@ def command(
     chosen = chosen_cells(plan, w.store, cells, arrived(plan, w.store, lambda c: w.router_of(c).read(c).target_bp))
     _announce(app, plan, chosen, phase, output, approvals=fleet.policy.approvals)
     w.check_evidence(chosen)
+    ask_routers(starting(plan.id, chosen, w.store), fleet, w.router_of)
     _other_hands(app, plan, chosen, output)
     if dry_run or not chosen:
         click.echo("Nothing was changed.", err=True)

@@ -290,6 +290,7 @@ def _remove(app: App, kind: str, dry_run: bool) -> None:
 
 def _apply(app: App, given: dict[str, object], output: str) -> int:
     from fleetctl.usecases.rebalance_apply import begin_run, keep_lease, save, settle, standing_approval, take_lease
+    from fleetctl.usecases.router_promises import ask_routers
 
     w = app.wiring
     lease = take_lease(w.store, w.holder, w.is_gone)
@@ -303,6 +304,7 @@ def _apply(app: App, given: dict[str, object], output: str) -> int:
         if plan is None:
             _show(app, proposal.run, output, dry=True, limits=limits)
             return EXIT_DONE
+        ask_routers([o.cell for o in plan.outcomes if o.kind == "move"], w.fleet, w.router_of)
         w.save_ways_home(plan)
         _make(app, plan, approval)
         lease = keep_lease(w.store, lease)

@@ -16,6 +16,7 @@ from fleetctl.cli.options import dry_run_option, pass_app
 def command(app: App, cells: tuple[str, ...], dry_run: bool) -> None:
     """Start a cell again that went home, on the same plan."""
     from fleetctl.usecases import migrate
+    from fleetctl.usecases.router_promises import ask_routers
 
     w = app.wiring
     chosen = cells_of(app, cells)
@@ -25,6 +26,7 @@ def command(app: App, cells: tuple[str, ...], dry_run: bool) -> None:
         app.out(f"Would start again: {', '.join(chosen)}\nNothing was changed.")
         return
     plan = migrate.approved_plan(w.store, w.fleet, None, w.proof)
+    ask_routers(chosen, w.fleet, w.router_of)
     if w.budget is not None:
         w.budget(chosen)
     migrate.retry(plan, w.fleet, chosen, w.store, w.clock, w.actor)

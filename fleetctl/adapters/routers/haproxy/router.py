@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -250,6 +251,8 @@ class HaproxyRouter:
         routed = self._socket.map_value(self._maps / WEIGHT_MAP, s.cell, deadline)
         standing = self._read(s.cell, deadline)
         if standing.token > s.token:
+            if self._single and routed == str(s.target_bp) != "0":  # somebody fenced us off in between, and our word came last: it is home
+                self._apply(replace(s, target_bp=0), deadline)
             return Stale(cell=s.cell, seen=standing.token)
         if routed == str(s.target_bp) and (self._single or standing == rounded(s)):
             return rounded(s)
