@@ -182,11 +182,11 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
         ports.prober(r.cell).ready(r.spec.source, r.cell)
         r = replace(r, proof_at=now)
     decision = decide(r, seen, now)
-    again = timedelta(0)
+    again, events = timedelta(0), list[Event]()
     failed: FleetctlError | None
     try:
         decision, seen = _proven(r, seen, decision, ports, now)
-        events = list(events_of(r, decision, seen, now))
+        events += events_of(r, decision, seen, now)
         events += [event_of(r, now, UNEXPECTED, text, error=kind) for kind, text in odd.news(r)]
         decision = replace(decision, next=odd.told(decision.next))
         failed = _apply(r, decision, lease, ports, settings, events)
