@@ -199,8 +199,10 @@ def table(page: str, title: str) -> set[str]:
 
 def test_the_haproxy_page_lists_the_commands_that_go_to_its_socket() -> None:
     folder = Path(__file__).resolve().parents[2] / "fleetctl/adapters/routers/haproxy"
-    text = "\n".join(p.read_text("utf-8") for p in sorted(folder.glob("*.py")) if p.name != "config.py")
-    sent = {m[1].removeprefix("fleetctl ") for m in re.finditer(r'f?"((?:fleetctl|show|set) [a-z]+)(?: |")', text)}
+    sources = [*(p for p in sorted(folder.glob("*.py")) if p.name != "config.py"), folder.parent / "paper.py"]
+    text = "\n".join(p.read_text("utf-8") for p in sources)
+    verbs = "fleetctl|show|get|set|add|clear|del|disable|enable|shutdown"
+    sent = {m[1].removeprefix("fleetctl ") for m in re.finditer(rf'f?"((?:{verbs}) [a-z]+)(?: |")', text)}
     assert sent == table("bring-your-own-router.md", "Rights")
 
 
