@@ -34,7 +34,7 @@ PROMISES: Mapping[str, str] = {
     "P4 regressions found, A/A in peace": (
         r"test_a_regression_at_half|test_alike_sides|test_a_target_that_breaks|test_judge_simulated|test_sudden|test_rollback_bench|test_canary_bench"
     ),
-    "P5 never above the cap": r"_cap_|contract/test_router",
+    "P5 never above the cap": r"_cap[_.]|contract/test_router",
     "P6 nothing that serves is destroyed": r"test_holds|test_hands|test_release|test_provision_(beside|saga)|test_check_provision",
     "P7 no evidence, no progress": r"test_haproxy_killed|test_a_dead_server|lost_evidence",
     "P8 one writer per fleet and per cell": (

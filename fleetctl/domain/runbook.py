@@ -233,6 +233,24 @@ def spreads(timings: Sequence[Timing]) -> tuple[Spread, ...]:
     return tuple(found)
 
 
+READS = (("audit", "list"), ("audit", "verify"), ("doctor",), ("inventory", "show"), ("runbook", "show"), ("status",), ("version",))
+READING = frozenset({"--dry-run", "--check", "--paper"})
+ORDERS = frozenset({"fallback", "pause", "resume", "rollback", "abort"})
+"""Commands that touch the cells that they name, and no others."""
+
+
+def touched(step: Step) -> tuple[str, ...] | None:
+    """Return the cells and workloads that a step's command names and may change, () for none; None where it may change any."""
+    words = step.command[1:]
+    if not words or any(words[: len(r)] == r for r in READS) or READING & {*words}:
+        return ()
+    rest = list(words[1:])
+    if "--reason" in rest:
+        del rest[(at := rest.index("--reason")) : at + 2]
+    names = tuple(w for w in rest if w != "--unproven")
+    return names if words[0] in ORDERS and names and not any(w.startswith("-") for w in names) else None
+
+
 def places_in(text: str) -> tuple[str, ...]:
     """Return the names in braces of a text."""
     return tuple(_PLACE.findall(text))

@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from fleetctl.domain.event import Event
-from fleetctl.domain.home import WayHome
+from fleetctl.domain.home import Wanted, WayHome
+from fleetctl.domain.ids import CellId
 from fleetctl.domain.provision import Drill
-from fleetctl.domain.runbook import MENDED, SEEN_BY_LOOKING, SEEN_BY_PEOPLE, Bound, LiveName, Spread, Step, Timing, spreads
+from fleetctl.domain.runbook import MENDED, SEEN_BY_LOOKING, SEEN_BY_PEOPLE, Bound, LiveName, Spread, Step, Timing, spreads, touched
 from fleetctl.domain.units import Instant
 from fleetctl.errors import FleetctlError, RunbookFailed
 from fleetctl.ports.runbook import Breakable, Rehearsals
+from fleetctl.usecases.home_choice import choose, readable
 from fleetctl.usecases.runbook import Answer, LookPorts, RunPorts, walk
 
 POLL_S = 0.1
@@ -54,7 +56,7 @@ def refuse(bound: Bound, way: WayHome | FleetctlError, ports: DrillPorts) -> Way
     """Return the way home of a cell that may be broken on purpose.
 
     Raises:
-        RunbookFailed: runbook.not_a_lab, runbook.no_fault, runbook.no_traffic; or whatever the way home is refused for.
+        RunbookFailed: runbook.not_a_lab, runbook.not_alone, runbook.no_fault, runbook.no_traffic; or whatever the way home is refused for.
     """
     why = ports.place.refuses(bound.cell)
     if why:
@@ -63,10 +65,29 @@ def refuse(bound: Bound, way: WayHome | FleetctlError, ports: DrillPorts) -> Way
         raise RunbookFailed("runbook.no_fault", f"the lab cannot make the fault of {bound.runbook.id}.", hint="Run: fleetctl runbook list")
     if isinstance(way, FleetctlError):
         raise way
+    _only_breakable(bound, ports)
     if ports.look.home.router(way).read(bound.cell).target_bp == 0:
         text = f"{bound.cell} has no traffic on its target, so there is nothing to bring home."
         raise RunbookFailed("runbook.no_traffic", text, hint=f"First bring some there: fleetctl migrate {bound.cell} --phase canary")
     return way
+
+
+def _only_breakable(bound: Bound, ports: DrillPorts) -> None:
+    """Refuse a runbook of which a step would change a cell that may not be broken: customers of others are no rehearsal."""
+    good, bad = readable(ports.look.home.ways)
+    for step in bound.runbook.all_steps:
+        names = touched(step)
+        if names == ():
+            continue
+        ways = good if names is None else choose(good, Wanted(names=names))
+        cells = [w.part_of[0] if w.part_of else w.cell for w in ways] + [f.cell for f in bad if names is None]
+        others = sorted({c for c in cells if ports.place.refuses(CellId(c))})
+        if others:
+            text = (
+                f"step {step.id} of {bound.runbook.id} changes {', '.join(others[:3])} as well, and {others[0]} is not broken on purpose."
+            )
+            hint = f"Rehearse one that touches this cell alone: fleetctl runbook drill {bound.cell} errors"
+            raise RunbookFailed("runbook.not_alone", text, hint=hint)
 
 
 def rehearse(bound: Bound, way: WayHome | FleetctlError, ports: DrillPorts, *, goal_s: float, watch_s: float) -> Rehearsed:
@@ -176,6 +197,7 @@ def _walked(bound: Bound, ports: DrillPorts, *, mends: bool) -> str:
         return "run"
 
     try:
+        _only_breakable(bound, ports)  # a plan made meanwhile may have brought other cells
         walk(bound, replace(ports.run, ask=ask) if mends else ports.run, again=True)
     except RunbookFailed as e:
         return f"{e.message} [{e.code}]"

@@ -16,9 +16,11 @@ from fleetctl.domain.ids import CellId
 from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Approval
 from fleetctl.domain.rollout import Order, Rollout
+from fleetctl.domain.units import FULL_BP
 from fleetctl.errors import FleetctlError, PlanStale
 from fleetctl.ports.state import Clock, Records, Store
 from fleetctl.ports.traffic import Prober
+from fleetctl.rollout.lift import is_wanted
 from fleetctl.usecases.proof import Given, Proof, claim, given, refuse_own, signed_by_me, told
 
 ASKED_FOR = timedelta(minutes=15)
@@ -41,7 +43,7 @@ def ask_lift(c: CellId, fleet: Fleet, ports: LiftPorts, reason: str) -> CapLift:
     """Put a wish on record, signed by whoever asks, so that two others can sign it; changes no traffic.
 
     Raises:
-        PlanStale: lift.not_declared, lift.unsigned, lift.source_answers, lift.nothing, lift.failed.
+        PlanStale: lift.not_declared, lift.not_planned, lift.unsigned, lift.source_answers, lift.nothing, lift.failed.
     """
     r = _liftable(c, fleet, ports)
     now = ports.clock.now()
@@ -107,6 +109,17 @@ def given_for(wish: CapLift, fleet: Fleet, ports: LiftPorts) -> Given:
     return given(wish.id, wish.digest, policy, ports.records, ports.proof, author=wish.asked_by.name)
 
 
+def became(r: Rollout) -> str:
+    """Say what became of a signed wish, from the rollout that has obeyed its order."""
+    if r.ended or r.direction == "home":
+        return r.ended.replace("_", " ") or "going home: the cap stands"
+    if is_wanted(r):
+        return f"the cap is lifted, {r.hold_reason}" if r.weight_bp == FULL_BP else f"the cap is not lifted yet, {r.hold_reason}"
+    if r.spec.on_source_loss != "lift_after_two_signatures":
+        return f"the cap stands: its plan says {r.spec.on_source_loss}"
+    return f"the cap stands, {r.hold_reason or 'refused'}: fleetctl audit list {r.cell} says why"
+
+
 def _liftable(c: CellId, fleet: Fleet, ports: LiftPorts) -> Rollout:
     """Return the rollout of a cell whose cap may be lifted now."""
     if fleet.cell(c).on_source_loss != "lift_after_two_signatures":
@@ -118,6 +131,9 @@ def _liftable(c: CellId, fleet: Fleet, ports: LiftPorts) -> Rollout:
     r = ports.store.load(c)
     if r is None or r.ended or r.weight_bp == 0:
         raise PlanStale("lift.nothing", f"{c} has nobody on its target, so there is no cap to lift.", hint="Run: fleetctl status")
+    if r.spec.on_source_loss != "lift_after_two_signatures":  # what was planned binds, whatever the fleet file says since
+        text = f"{c} moves under plan {r.plan}, which says on_source_loss: {r.spec.on_source_loss}, so its cap stands."
+        raise PlanStale("lift.not_planned", text, hint=f"To go home: fleetctl fallback {c}")
     if r.direction == "home":
         raise PlanStale("lift.failed", f"{c} is going home, and its target gets nobody more.", hint=f"Run: fleetctl runbook show {c}")
     try:

@@ -182,6 +182,34 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
         ports.prober(r.cell).ready(r.spec.source, r.cell)
         r = replace(r, proof_at=now)
     decision = decide(r, seen, now)
+    again, events = timedelta(0), list[Event]()
+    failed: FleetctlError | None
+    try:
+        decision, seen = _proven(r, seen, decision, ports, now)
+        events += events_of(r, decision, seen, now)
+        events += [event_of(r, now, UNEXPECTED, text, error=kind) for kind, text in odd.news(r)]
+        decision = replace(decision, next=odd.told(decision.next))
+        failed = _apply(r, decision, lease, ports, settings, events)
+        if failed is None:
+            again = odd.ask("a source of notices", partial(_look_again, decision, r, ports)) or decision.look_again
+    except StoreUnavailable:
+        raise
+    except FleetctlError as e:
+        failed = e
+    except Exception as e:
+        failed = as_error(f"a tick of {r.cell}", e)
+    if failed is not None:
+        return _undone(r, decision, seen, lease, failed, ports)
+    look = _row(r, decision.next, seen, now, decision.why.text)
+    lost = ports.store.record(lease, before, decision.next, events, again, look)
+    if lost is not None:
+        return TickResult(cell=r.cell, kind="stale", why="another writer took over; nothing was recorded", rollout=r)
+    return TickResult(cell=r.cell, kind="ticked", why=decision.why.text, rollout=decision.next, look=look, look_again=again)
+
+
+def _proven(r: Rollout, seen: Observation, decision: Decision, ports: TickPorts, now: Instant) -> tuple[Decision, Observation]:
+    """Ask the sides that a change of weight needs, and decide with their answers."""
+    split = seen.split
     if seen.source_ready is None and (_goes_home(decision, split) or _raises(decision, split)):
         proof = seen.evidence if _goes_home(decision, split) else None  # a raise must be able to come home: every replica is asked
         seen = replace(seen, source_ready=_source_ready(r, proof, ports))
@@ -189,30 +217,37 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
     if seen.target_ready is None and _raises(decision, split):  # what has gone since preflight gets no more customers
         seen = replace(seen, target_ready=ports.prober(r.cell).ready(r.spec.target, r.cell).share)
         decision = decide(r, seen, now)
-    decision = held_again(r, with_stop(r, with_deadlines(decision, seen, now), seen.judge or r.judge), seen)
-    events = list(events_of(r, decision, seen, now))
-    events += [event_of(r, now, UNEXPECTED, text, error=kind) for kind, text in odd.news(r)]
-    decision = replace(decision, next=odd.told(decision.next))
-    failed = _apply(r, decision, lease, ports, settings, events)
-    if failed is not None:
-        return _cannot_act(r, lease, failed, ports)
-    look = LookRow(
+    return held_again(r, with_stop(r, with_deadlines(decision, seen, now), seen.judge or r.judge), seen), seen
+
+
+def _row(r: Rollout, after: Rollout, seen: Observation, now: Instant, why: str) -> LookRow:
+    return LookRow(
         cell=r.cell,
         at=now,
-        phase=decision.next.phase,
-        target_bp=decision.next.weight_bp,
+        phase=after.phase,
+        target_bp=after.weight_bp,
         served_bp=seen.evidence.customers.served_bp if seen.evidence else None,
         arms=seen.evidence.arms if seen.evidence else {},
         verdicts=seen.verdicts,
-        why=decision.why.text,
+        why=why,
         query=seen.evidence.query if seen.evidence else "",
         seen=_kept(r, seen),
     )
-    again = odd.ask("a source of notices", partial(_look_again, decision, r, ports)) or decision.look_again
-    lost = ports.store.record(lease, before, decision.next, events, again, look)
-    if lost is not None:
-        return TickResult(cell=r.cell, kind="stale", why="another writer took over; nothing was recorded", rollout=r)
-    return TickResult(cell=r.cell, kind="ticked", why=decision.why.text, rollout=decision.next, look=look, look_again=again)
+
+
+def _undone(r: Rollout, d: Decision, seen: Observation, lease: Lease, e: FleetctlError, ports: TickPorts) -> TickResult:
+    """Keep what was judged though it could not be carried out: a FAIL stands, and the next tick goes on going home."""
+    stands = replace(r, judge=seen.judge or r.judge)
+    goes_home = d.next.direction == "home" and r.direction == "forward" and not r.ended
+    if goes_home:
+        stands = replace(stands, latched=d.next.latched, direction="home", home_for=d.next.home_for, settled_at=None)
+    if isinstance(e, LeaseHeld) and not goes_home:
+        raise e
+    now = ports.clock.now()
+    said = replace(d, next=stands, effects=())
+    events = tuple(events_of(replace(r, orders=()), said, seen, now))  # an order that is not carried out stays open, and untold
+    look = None if seen.evidence is None else _row(r, stands, seen, now, e.message)
+    return _park(stands, lease, ports, e.code, e.message, events, look)
 
 
 def _look_again(decision: Decision, r: Rollout, ports: TickPorts) -> timedelta:
@@ -415,13 +450,17 @@ def _cannot_act(r: Rollout, lease: Lease, e: FleetctlError, ports: TickPorts) ->
     return _park(r, lease, ports, e.code, e.message)
 
 
-def _park(r: Rollout, lease: Lease, ports: TickPorts, code: str, text: str) -> TickResult:
+def _park(
+    r: Rollout, lease: Lease, ports: TickPorts, code: str, text: str, judged: Sequence[Event] = (), look: LookRow | None = None
+) -> TickResult:
+    """Hold and page once; `judged` and `look` are what this tick has seen all the same."""
     now = ports.clock.now()
     is_new = r.hold_reason not in (code, STALE)  # what a newer writer left is held until a person says so, whatever else fails since
-    events = (event_of(r, now, "rollout.hold", text),) if is_new else ()
+    events = (*judged, event_of(r, now, "rollout.hold", text)) if is_new else tuple(judged)
     parked = replace(r, hold_reason=code) if is_new else r
-    row = LookRow(cell=r.cell, at=now, phase=r.phase, target_bp=r.weight_bp, served_bp=None, arms={}, verdicts=(), why=text)
-    if ports.store.record(lease, replace(r, orders=()), parked, events, timedelta(seconds=1), row if is_new else None) is not None:
+    if look is None and is_new:
+        look = LookRow(cell=r.cell, at=now, phase=r.phase, target_bp=r.weight_bp, served_bp=None, arms={}, verdicts=(), why=text)
+    if ports.store.record(lease, replace(r, orders=()), parked, events, timedelta(seconds=1), look) is not None:
         text = f"{text}; another writer took over"
     elif is_new:
         ports.notifier.send(event_of(r, now, "notify.page", f"{r.cell}: {text}", cause=code))

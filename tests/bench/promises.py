@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from itertools import combinations, product
 from pathlib import Path
 from typing import get_args
@@ -128,12 +128,20 @@ def one_writer(writers: int = 4, times: int = 25) -> Tried:
     return Tried(cases=len(held), broken=broken[0] + len(held) - len(set(held)))
 
 
+OFFSETS_H = (-11, -5, 0, 2, 5.75, 13)
+
+
+def window_in(offset_h: float) -> FreezeWindow:
+    """Return a window of five days from midnight to midnight where clocks are so many hours ahead of UTC."""
+    start = datetime(T0.year, T0.month, T0.day, tzinfo=timezone(timedelta(hours=offset_h))) + timedelta(days=4)
+    return FreezeWindow(name="w", start=start, end=start + timedelta(days=5))
+
+
 def freeze_windows() -> Tried:
     """P10: at every hour of a fortnight around a window, in six zones, it binds what advances, and no way home."""
     cases = broken = 0
-    for zone, hour in product((-11, -5, 0, 2, 5.75, 13), range(336)):
-        start = (T0 + timedelta(hours=zone)).replace(tzinfo=T0.tzinfo) - timedelta(hours=zone)
-        window = FreezeWindow(name="w", start=start + timedelta(days=4), end=start + timedelta(days=9))
+    for offset_h, hour in product(OFFSETS_H, range(336)):
+        window = window_in(offset_h)
         now = T0 + timedelta(hours=hour)
         r = replace(at("ramp"), settled_at=now - timedelta(minutes=5), deadline=now + timedelta(hours=1))
         seen = replace(evidence(now, baseline=500, canary=500), served_bp=5_000)
@@ -141,7 +149,8 @@ def freeze_windows() -> Tried:
         on = decide(r, seeing(now, 5_000, (verdict("PASS", "errors", now), verdict("PASS", "latency", now)), seen, **more), now)
         failed = decide(r, seeing(now, 5_000, (verdict("FAIL", "errors", now),), seen, **more), now)
         ordered = decide(replace(r, orders=(Order(kind="abort", actor=PERSON, at=now),)), seeing(now, 5_000, (), seen, **more), now)
-        frozen = window.start <= now < window.end
+        wall = (now + timedelta(hours=offset_h)).replace(tzinfo=None)  # what a clock on the wall of that zone shows
+        frozen = window.start.replace(tzinfo=None) <= wall < window.end.replace(tzinfo=None)
         cases += 3
         broken += (on.next.step > r.step) == frozen
         broken += sum(d.next.direction != "home" for d in (failed, ordered))

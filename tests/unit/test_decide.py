@@ -123,6 +123,20 @@ def test_rollback_goes_one_step_lower_and_restarts_the_evidence() -> None:
     assert (w.bp, w.r.ended) == (0, "aborted")
 
 
+def test_a_step_back_into_another_phase_is_taken_back_by_migrate_and_not_by_promote() -> None:
+    w = World(rollout()).until("ramp")
+    w.r = replace(w.r, paused=True, orders=(order("rollback"),))
+    w.tick()
+    w.until("canary")
+    w.r = replace(w.r, orders=(order("promote"),))
+    for _ in range(60):
+        w.tick()
+    assert (w.r.phase, w.bp) == ("canary", 1000)
+    w.r = replace(w.r, orders=(replace(order("advance"), until="complete"),))
+    w.until("ramp")
+    assert w.bp == 5000
+
+
 @pytest.mark.parametrize(("ready", "stands_bp"), [(0.0, 9500), (0.25, 7500), (0.75, 5000)])
 def test_one_step_lower_goes_only_as_far_as_ready_source_capacity(ready: float, stands_bp: int) -> None:
     w = World(rollout()).until("full")

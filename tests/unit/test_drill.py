@@ -14,15 +14,16 @@ from fleetctl.domain.event import Event
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.people import Actor
 from fleetctl.domain.provision import Drill
-from fleetctl.domain.runbook import Bound, Fault, JournalLine, LiveName, Timing, spreads
+from fleetctl.domain.runbook import Bound, Fault, JournalLine, LiveName, Step, Timing, spreads, touched
 from fleetctl.domain.workload import Breakage
 from fleetctl.errors import RunbookFailed
+from fleetctl.formats.runbook_file import ORDER
 from fleetctl.lab.breakable import LabBreakable
 from fleetctl.usecases import drill, drills
 from fleetctl.usecases.runbook import find_cell
 from fleetctl.views.game_day import game_day_lines, game_day_page
 from tests.fakes.clock import FakeClock
-from tests.fakes.runbook import CELL, ME, Answers, World, ports
+from tests.fakes.runbook import CELL, ME, Answers, World, ports, way
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,9 +34,10 @@ class Place:
     def __init__(self, world: World, *, judge: bool, refusal: str = "") -> None:
         self.world, self.judge, self.refusal = world, judge, refusal
         self.said: list[str] = []
+        self.serving: tuple[str, ...] = ()
 
     def refuses(self, c: CellId) -> str:
-        return self.refusal
+        return "it serves people" if c in self.serving else self.refusal
 
     def inject(self, c: CellId, fault: Fault) -> None:
         self.said.append(fault.kind)
@@ -119,6 +121,48 @@ def test_nothing_is_broken_outside_a_lab_or_without_traffic(tmp_path: Path) -> N
             )
         assert (e.value.code, place.said) == (code, [])
     assert not list(tmp_path.iterdir())
+
+
+def test_a_runbook_that_would_change_a_cell_that_may_not_be_broken_is_refused(tmp_path: Path) -> None:
+    world = World(way(), way("sales", "eastus2"), replace(way("chat-east-eu"), part_of=(CELL, "chat")))
+    place = Place(world, judge=True)
+    for refused, books in ((("sales",), {"full-fallback", "one-region", "store-down"}), ((), set[str]())):
+        place.serving = refused
+        found: dict[str, str] = {}
+        for name in ORDER:
+            bound = world.bound(name)
+            if bound.runbook.fault is None:
+                continue
+            try:
+                drill.refuse(bound, find_cell(CELL, world.look), rehearsal(world, bound, place, tmp_path, Answers(bound)))
+            except RunbookFailed as e:
+                found[name] = e.code
+        assert found == dict.fromkeys(books, "runbook.not_alone")
+    place.serving = ("sales",)
+    bound = world.bound("full-fallback")
+    commands = Answers(bound)
+    with pytest.raises(RunbookFailed, match="go-home of full-fallback changes sales"):
+        drill.rehearse(bound, find_cell(CELL, world.look), rehearsal(world, bound, place, tmp_path, commands), goal_s=9, watch_s=1)
+    assert (place.said, commands.ran) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("fallback --all", None),
+        ("fallback --region eu", None),
+        ("fallback --reconcile", None),
+        ("fallback", None),
+        ("fallback a b --unproven", ("a", "b")),
+        ("fallback --all --dry-run", ()),
+        ("pause a --reason b", ("a",)),
+        ("runbook run a full-fallback", None),
+        ("provision", None),
+        ("audit list a", ()),
+    ],
+)
+def test_what_a_step_may_change(words: str, names: tuple[str, ...] | None) -> None:
+    assert touched(Step(id="x", text="x", budget_s=1, undo="", command=("fleetctl", *words.split()))) == names
 
 
 @pytest.mark.parametrize(("name", "seen"), [("router-down", 0.0), ("metrics-down", 7.0)])

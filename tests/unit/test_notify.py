@@ -30,7 +30,7 @@ from tests.fakes.small import KeptNotices
 from tests.rollouts import CELL, PERSON, T0
 from tests.simulator import Simulation, quick
 
-PACE = Pace(group=0.05, retries=(0.01, 0.01), look=0.01, flush=5.0)
+PACE = Pace(group=0.05, retries=(0.01, 0.01), look=0.01, flush=5.0, page_kept=0.0, longest=0.05)
 SECRET = "canary-3f9c1d77e0"
 
 
@@ -92,10 +92,10 @@ def channel(receiver: Receiver, kind: str = "slack", call_s: float = 0.3, least:
 class Told:
     """A notifier over one channel, and what the audit was told."""
 
-    def __init__(self, folder: Path, to: Channel) -> None:
+    def __init__(self, folder: Path, to: Channel, pace: Pace = PACE) -> None:
         self.events: list[Event] = []
         self.first = KeptNotices()
-        self.notifier = SpooledNotifier([to], folder, self.first, FakeClock(), self.events.append, pace=PACE)
+        self.notifier = SpooledNotifier([to], folder, self.first, FakeClock(), self.events.append, pace=pace)
 
     def until(self, holds: Callable[[], bool]) -> None:
         end = time.monotonic() + 15
@@ -175,6 +175,43 @@ def test_it_is_tried_again_with_a_bound_and_what_came_of_it_is_on_record(
     assert why in told.events[0].text
     assert len(receiver.got) == tries
     assert told.notifier.waiting("team") == 0
+
+
+def test_a_page_outlives_the_retries_of_other_notices_until_the_receiver_answers_again(receiver: Receiver, tmp_path: Path) -> None:
+    receiver.answers = [500] * 20
+    told = Told(tmp_path, channel(receiver), replace(PACE, page_kept=3_600.0))
+    told.notifier.send(notice(level="info"))
+    told.notifier.send(notice(level="page"))
+    told.until(lambda: not receiver.answers and len(told.events) == 2)
+    assert [(e.kind, e.data["tries"]) for e in told.events] == [("notify.failed", 3), ("notify.delivered", 18)]
+
+
+def test_what_is_tried_again_holds_up_no_later_page_of_its_own_or_another_cause(receiver: Receiver, tmp_path: Path) -> None:
+    receiver.answers = [500]
+    told = Told(tmp_path, channel(receiver), replace(PACE, retries=(3_600.0,), page_kept=7_200.0, longest=3_600.0))
+    told.notifier.send(notice("chat-1"))
+    told.until(lambda: len(receiver.got) == 1)
+    receiver.answers = [500]
+    told.notifier.send(notice("chat-2"))
+    told.until(lambda: len(receiver.got) == 2)
+    assert "2 cells" in json.loads(receiver.got[1][2])["text"], "they go together"
+    told.notifier.send(notice("sum-1", cause="evidence.provider"))
+    told.until(lambda: len(told.events) == 2)
+    assert [e.data["cause"] for e in told.events] == ["evidence.provider", "home.rolled_back"], "who answers again is told of all"
+    assert told.notifier.waiting("team") == 0
+
+
+def test_a_stray_file_ends_no_channel(receiver: Receiver, tmp_path: Path) -> None:
+    folder = tmp_path / "team"
+    folder.mkdir()
+    (folder / "x.json").write_text("{}")
+    (folder / f"{0:020d}-1-1.json").write_text("half a fi")
+    (folder / f"{0:020d}-1-2.json").mkdir()
+    told = Told(tmp_path, channel(receiver))
+    told.notifier.send(notice())
+    told.until(lambda: bool(told.events))
+    assert [e.kind for e in told.events] == ["notify.delivered"]
+    assert {p.name for p in folder.iterdir()} == {".lock", "x.json", f"{0:020d}-1-2.json"}
 
 
 def test_a_tick_and_going_home_never_wait_for_a_receiver(receiver: Receiver, tmp_path: Path) -> None:
@@ -277,4 +314,9 @@ def test_what_a_channel_lacks_is_told_with_the_file() -> None:
 
 
 def test_times_of_the_pace_are_bounded() -> None:
-    assert sum(Pace().retries) + 5 * 5.0 < timedelta(minutes=5).total_seconds()
+    pace = Pace()
+    assert sum(pace.retries) + 5 * 5.0 < timedelta(minutes=5).total_seconds()
+    waits = [pace.wait_after(n) for n in range(1, 60)]
+    assert waits == sorted(waits)
+    assert waits[:6] == [1.0, 5.0, 20.0, 60.0, 120.0, 240.0]
+    assert waits[-1] == pace.longest <= 3_600 <= pace.page_kept <= 86_400

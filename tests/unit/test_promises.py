@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench import rollback
+from tests.bench.promises import OFFSETS_H, window_in
 from tests.full import PROMISES, of_promise
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,6 +52,19 @@ def test_the_page_has_a_row_for_each_whose_files_prove_it(ids: tuple[str, ...]) 
         assert files, name
         for file in files:
             assert any(i.startswith(f"{file}::") and re.search(pattern, i) for i in ids), f"{file} does not count for {name}"
+
+
+def test_a_file_whose_name_ends_in_the_word_counts_too(ids: tuple[str, ...]) -> None:
+    pattern = next(v for k, v in PROMISES.items() if k.startswith("P5 "))
+    mine = [i for i in ids if i.startswith("tests/lab/test_lift_cap.py::")]
+    assert mine
+    assert all(re.search(pattern, i) for i in mine)
+
+
+def test_windows_of_six_zones_are_six_different_windows() -> None:
+    windows = [window_in(h) for h in OFFSETS_H]
+    assert len({w.start for w in windows}) == len({w.end for w in windows}) == len(OFFSETS_H) == 6
+    assert {(w.start.hour, w.start.minute) for w in windows} == {(0, 0)}, "midnight on the wall of each"
 
 
 def test_commands_of_the_page_are_there() -> None:

@@ -163,6 +163,12 @@ def test_what_may_hurt_is_marked_and_nothing_else() -> None:
     assert marked
 
 
+def test_a_step_back_is_taken_back_by_what_raises_again() -> None:
+    undone = [s.undo for n in ORDER for s in load_runbook(n).all_steps if s.command[1:2] == ("rollback",)]
+    assert len(undone) == 3
+    assert all(u.startswith("Run: fleetctl migrate {cell}; ") for u in undone)
+
+
 @pytest.mark.parametrize("name", ORDER)
 def test_every_command_that_a_runbook_tells_people_to_run_parses(name: str) -> None:
     book = World().bound(name).runbook

@@ -13,13 +13,13 @@ from click.testing import CliRunner
 from fleetctl.cli.app import App
 from fleetctl.cli.commands.promote import command as promote
 from fleetctl.domain.people import Actor
-from fleetctl.domain.rollout import Order, Rollout
+from fleetctl.domain.rollout import Order
 from fleetctl.domain.workload import OnSourceLoss
-from fleetctl.errors import FleetctlError
+from fleetctl.errors import FleetctlError, PlanStale
 from fleetctl.formats.fleet_file import parse_fleet
 from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.ports.people import Signatures
-from fleetctl.usecases.lift import LiftPorts
+from fleetctl.usecases.lift import LiftPorts, ask_lift, became
 from fleetctl.usecases.proof import Proof
 from tests.cases.planning_fleet import cell, lab_fleet, lab_policy, plan_of, pool, workload
 from tests.rollouts import CELL, PERSON
@@ -104,7 +104,32 @@ def test_where_the_cap_is_declared_to_hold_no_number_of_people_lifts_it() -> Non
     s = world("hold_cap")
     say(s, PERSON, BEN)
     assert (s.bp(), s.rollout().lifted_by) == (1_000, ())
-    assert isinstance(s.rollout(), Rollout)
+    assert became(s.rollout()) == "the cap stands: its plan says hold_cap"
+
+
+def test_what_became_of_a_wish_is_said_as_it_is() -> None:
+    s = world()
+    say(s, PERSON, BEN)
+    assert became(s.rollout()) == "the cap is lifted, source.lost"
+    assert became(replace(s.rollout(), weight_bp=1_000, hold_reason="stale")) == "the cap is not lifted yet, stale"
+    refused = replace(s.rollout(), lifted_by=(), hold_reason="lift.refused")
+    assert became(refused) == f"the cap stands, lift.refused: fleetctl audit list {CELL} says why"
+    assert became(replace(refused, hold_reason="")).startswith("the cap stands, refused")
+    assert became(replace(refused, direction="home")) == "going home: the cap stands"
+    assert became(replace(refused, ended="rolled_back")) == "rolled back"
+
+
+def test_a_fleet_file_that_was_changed_since_the_plan_lifts_nothing() -> None:
+    s = world("hold_cap")
+    cells = (replace(cell(CELL, "chat"), on_source_loss="lift_after_two_signatures"),)
+    policy = replace(lab_policy(approvals=0), require_signatures=True)
+    pools = (pool(SOURCE, "nvidia", "lab-nvidia"), pool(TARGET, "amd", "lab-mi300x"))
+    fleet = lab_fleet(pools=pools, workloads=(workload("chat"),), cells=cells, policy=policy)
+    proof = Proof(signatures=None, clock=s.clock)  # type: ignore[arg-type]  # nobody is asked to sign
+    ports = LiftPorts(store=s.store, records=s.store, clock=s.clock, actor=PERSON, prober=lambda _: s.ready, proof=proof)
+    with pytest.raises(PlanStale, match="which says on_source_loss: hold_cap") as e:
+        ask_lift(CELL, fleet, ports, "")
+    assert e.value.code == "lift.not_planned"
 
 
 def test_what_is_declared_is_in_the_plans_rollout_and_what_is_not_built_is_refused_with_its_line() -> None:

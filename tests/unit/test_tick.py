@@ -191,6 +191,39 @@ def test_the_router_down_holds_and_pages_once_then_goes_on() -> None:
     assert s.rollout().ended == "complete"
 
 
+@pytest.mark.parametrize(
+    ("why", "code"),
+    [(TrafficNotApplied("traffic.router_down", "not now."), "traffic.router_down"), (RuntimeError("odd"), "tick.unexpected")],
+)
+def test_a_fail_stands_though_the_router_refuses_in_its_very_tick(why: Exception, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    s = Simulation(of=quick(), failing=0.0)
+    s.may_break = True
+    s.begin()
+    s.at("ramp")
+    s.failing = 0.5
+    real, refused = s._writer.set, list[int]()
+
+    def once(wanted: Split) -> Applied | Stale:
+        if not refused and wanted.target_bp == 0:
+            refused.append(s.bp())
+            raise why
+        return real(wanted)
+
+    monkeypatch.setattr(s._writer, "set", once)
+    s.run(60, lambda: bool(refused))
+    r = s.rollout()
+    assert (refused, s.bp(), r.direction, r.hold_reason) == ([5_000], 5_000, "home", code)
+    assert r.latched is not None
+    assert [e.kind for e in s.store.events(CELL, 0)][-2:] == ["verdict.fail", "rollout.hold"]
+    looks = list(replay(s.store.rows(CELL, None)))
+    assert all(x.agrees for x in looks)
+    assert looks[-1].state == r.judge
+    s.evidence.down = True  # no later look shows it again
+    s.run(3, lambda: bool(s.rollout().ended))
+    assert (s.rollout().ended, s.bp()) == ("rolled_back", 0)
+    assert [e.kind for e in s.store.events(CELL, 0)].count("verdict.fail") == 1
+
+
 def test_orders_given_while_the_router_is_down_are_not_lost() -> None:
     s = Simulation(of=quick())
     s.begin()

@@ -1,7 +1,8 @@
 """Every step, adapters layer: notices to people through a folder of files and one thread per channel. Never raises, never holds up a tick.
 
-`send` writes one small file per channel and returns. A thread groups what has one cause, sends it, tries again with a bound, and tells the
-audit what became of it. What a process could not send before it ended, the next one sends; one process sends at a time.
+`send` writes one small file per channel and returns. A thread groups what has one cause, sends it, tries again with a bound (a page for
+hours), and tells the audit what became of it; what is tried again holds up nothing else. What a process could not send before it ended, the
+next one sends; one process sends at a time.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import fcntl
 import itertools
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +29,8 @@ from fleetctl.ports.state import Clock, Notifier
 
 MOST_KEPT = 1_000
 """Notices that wait for one channel; what comes on top is told as lost. A fleet that pages more says nothing any more."""
+_OWN = re.compile(r"(\d{20})-\d+-\d+\.json")
+"""Names of notices: nanoseconds since 1970, process, number; what else lies there is not ours."""
 NOTIFY = Actor(kind="schedule", name="notify", via="timer")
 _numbers = itertools.count(1)
 _log = logging.getLogger("fleetctl.notify")
@@ -39,12 +43,43 @@ class Pace:
     Args:
         group: for more notices of the same cause; retries: before each further try; look: between looks at the folder;
         flush: at the end of the process.
+        page_kept: how long a page is tried after those retries, each wait twice as long as the one before, up to `longest`.
     """
 
     group: float = 5.0
     retries: tuple[float, ...] = (1.0, 5.0, 20.0, 60.0)
     look: float = 0.2
     flush: float = 3.0
+    page_kept: float = 6 * 3600.0
+    longest: float = 900.0
+
+    def wait_after(self, tries: int) -> float:
+        """Return how long is waited after so many tries (1 or more), seconds."""
+        if tries <= len(self.retries):
+            return self.retries[tries - 1]
+        return min(self.longest, (self.retries or (1.0,))[-1] * 2.0 ** min(tries - len(self.retries), 20))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Waiting:
+    """One notice of one channel; age_s: seconds; tries: of this process, all failed; is_over: it only could not be deleted."""
+
+    file: Path
+    notice: Event
+    tries: int = 0
+    is_over: bool = False
+
+    @property
+    def age_s(self) -> float:
+        return time.time() - int(self.file.name.partition("-")[0]) / 1e9
+
+
+@dataclass(slots=True, kw_only=True)
+class _Queue:
+    """What waits for one channel, by name of its file, and when each cause is tried again (monotonic seconds)."""
+
+    kept: dict[str, _Waiting]
+    due: dict[str, float]
 
 
 class SpooledNotifier:
@@ -121,20 +156,25 @@ class SpooledNotifier:
 
     def _files(self, channel: str) -> list[Path]:
         try:
-            return sorted(p for p in (self._folder / channel).iterdir() if p.suffix == ".json" and not p.name.startswith("."))
+            return sorted(p for p in (self._folder / channel).iterdir() if _OWN.fullmatch(p.name))
         except OSError:
             return []
 
     def _run(self, channel: Channel) -> None:
+        queue = _Queue(kept={}, due={})
         with contextlib.suppress(OSError), self._alone(channel) as is_alone:
             while is_alone():
-                group = self._next_group(channel)
-                if group and not self._deliver(channel, *group):
+                is_last = self._stop.is_set()
+                try:
+                    group = self._next_group(channel, queue)
+                    if group:
+                        self._deliver(channel, queue, group)
+                        continue
+                except Exception as why:  # a thread that ends by itself would tell nobody of anything any more
+                    _log.error("notices for %s: %s", channel.name, type(why).__name__)
+                if is_last:
                     return
-                if group:
-                    continue
-                if self._stop.wait(self._pace.look) and not self._files(channel.name):
-                    return
+                self._stop.wait(self._pace.look)
 
     @contextlib.contextmanager
     def _alone(self, channel: Channel) -> Iterator[Callable[[], bool]]:
@@ -159,42 +199,61 @@ class SpooledNotifier:
         finally:
             os.close(handle)
 
-    def _next_group(self, channel: Channel) -> tuple[list[Path], list[Event]] | None:
-        """Return the oldest notices of one cause, once no more of it are waited for; none where nothing waits yet."""
+    def _next_group(self, channel: Channel, queue: _Queue) -> list[_Waiting] | None:
+        """Return the notices of one cause that are due, oldest cause first; none where nothing is.
+
+        New ones are due once no more of their cause are waited for, failed ones after their wait; those of one cause go together.
+        """
+        self._read(channel, queue)
+        groups: dict[str, list[_Waiting]] = {}
+        for w in queue.kept.values():
+            if not w.is_over:
+                groups.setdefault(cause_of(w.notice), []).append(w)
+        for cause, group in groups.items():
+            new = [w for w in group if not w.tries]
+            if new and (self._stop.is_set() or not 0 <= new[0].age_s < self._pace.group):
+                return group
+            if not new and not self._stop.is_set() and time.monotonic() >= queue.due.get(cause, 0.0):
+                return group
+        return None
+
+    def _read(self, channel: Channel, queue: _Queue) -> None:
+        """Take in what is new in the folder, and forget what is gone."""
         from fleetctl.domain.canonical import decode
 
-        files = self._files(channel.name)
-        if not files:
-            return None
-        age_s = time.time() - int(files[0].name.partition("-")[0]) / 1e9
-        if 0 <= age_s < self._pace.group and not self._stop.is_set():
-            self._stop.wait(min(self._pace.look, self._pace.group - age_s))
-            return None
-        kept: list[tuple[Path, Event]] = []
-        for file in files:
+        files = {f.name: f for f in self._files(channel.name)}
+        queue.kept = {name: w for name, w in queue.kept.items() if name in files}
+        for name, file in files.items():
+            if name in queue.kept:
+                continue
             try:
-                kept.append((file, decode(Event, file.read_bytes())))
-            except (OSError, ValueError, TypeError):
-                file.unlink(missing_ok=True)  # half a file, or another release's: nobody can send it
-        if not kept:
-            return None
-        cause = cause_of(kept[0][1])
-        chosen = [(f, e) for f, e in kept if cause_of(e) == cause]
-        return [f for f, _ in chosen], [e for _, e in chosen]
+                queue.kept[name] = _Waiting(file=file, notice=decode(Event, file.read_bytes()))
+            except Exception:  # half a file, or another release's: nobody can send it
+                with contextlib.suppress(OSError):
+                    file.unlink(missing_ok=True)
 
-    def _deliver(self, channel: Channel, files: Sequence[Path], notices: Sequence[Event]) -> bool:
-        """Send until it is taken or no further try is due; False where the process ends before that, and the files stay for the next."""
-        tries, sent = 0, Sent(ok=False)
-        for wait in (0.0, *self._pace.retries):
-            if wait and self._stop.wait(max(wait, min(sent.after_s, 60.0))):
-                return False
-            tries, sent = tries + 1, channel.send(notices)
-            if sent.ok or sent.final:
-                break
-        for file in files:
-            file.unlink(missing_ok=True)
-        self._tell(channel, notices, tries, sent)
-        return True
+    def _deliver(self, channel: Channel, queue: _Queue, group: Sequence[_Waiting]) -> None:
+        """Try once; what is taken, refused for good or given up is deleted and told, the rest waits longer each time."""
+        cause = cause_of(group[0].notice)
+        sent = channel.send([w.notice for w in group])
+        for w in group:
+            w.tries += 1
+        over = [w for w in group if sent.ok or sent.final or self._is_given_up(w)]
+        for w in over:
+            w.is_over = True
+            with contextlib.suppress(OSError):  # then it stays until the next process, which sends it once more
+                w.file.unlink(missing_ok=True)
+        if over:
+            self._tell(channel, [w.notice for w in over], max(w.tries for w in over), sent)
+        if sent.ok:
+            queue.due.clear()  # it answers again: nobody waits any longer
+        else:
+            wait_s = max(self._pace.wait_after(max(w.tries for w in group)), min(sent.after_s, 60.0))
+            queue.due[cause] = time.monotonic() + wait_s
+
+    def _is_given_up(self, w: _Waiting) -> bool:
+        is_page = level_of(w.notice) == "page"
+        return w.tries > len(self._pace.retries) and not (is_page and 0 <= w.age_s < self._pace.page_kept)
 
     def _tell(self, channel: Channel, notices: Sequence[Event], tries: int, sent: Sent) -> None:
         kind, said = ("notify.delivered", "told") if sent.ok else ("notify.failed", "could not tell")

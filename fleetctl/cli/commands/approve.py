@@ -67,7 +67,7 @@ def command(app: App, plan_id: str, note: str, holds_for: str, dry_run: bool) ->
 
 def _sign_lift(app: App, id_: str, note: str, name: str, *, dry_run: bool) -> None:
     """Sign a wish to lift a cap; with the last signature wait until the router shows it."""
-    from fleetctl.usecases.lift import open_lift, sign_lift
+    from fleetctl.usecases.lift import became, open_lift, sign_lift
     from fleetctl.usecases.migrate import Driver, follow_order
 
     w = app.wiring
@@ -88,7 +88,7 @@ def _sign_lift(app: App, id_: str, note: str, name: str, *, dry_run: bool) -> No
         driver.stop()
     for r in done:
         if r is not None:
-            app.out(f"cell/{r.cell} {r.weight_bp / 100:g} % on the target ({r.hold_reason or r.ended or 'the source answers again'})")
+            app.out(f"cell/{r.cell} {r.weight_bp / 100:g} % on the target ({became(r)})")
 
 
 def _how(app: App) -> str:

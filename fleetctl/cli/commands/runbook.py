@@ -130,8 +130,8 @@ def drill(
 ) -> None:
     """Rehearse runbooks (full-fallback by default): break it, wait until it is noticed, step through the runbook, and time it all.
 
-    Only in a lab, or for a workload that the fleet file marks (drill), and only a cell that has traffic on its target. What was measured
-    of a way home is what `fleetctl release` asks for.
+    Only in a lab, or for a workload that the fleet file marks (drill), and only a cell that has traffic on its target. A runbook that would
+    change a cell of neither is refused. What was measured of a way home is what `fleetctl release` asks for.
     """
     from fleetctl.cli.rehearse import Asked, place_of, rehearse
     from fleetctl.errors import RunbookFailed, UsageError
