@@ -88,6 +88,8 @@ def test_an_unknown_kind_names_the_known_ones() -> None:
 def test_what_a_router_promises_is_known_without_asking_it(kind: str, settings: dict[str, str], fences: bool, guards: bool) -> None:
     connection = Connection(name="edge", kind=kind, settings=settings)
     assert (connection.fences, connection.guards_leases) == (fences, guards)
+    named = [connection.guards("chat", name) for name in ("", "chat_baseline", "chat_nvidia")]
+    assert named == [guards, guards, False], "our Lua knows the usual backend alone"
 
 
 class Written:
