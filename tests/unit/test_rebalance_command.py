@@ -147,9 +147,14 @@ def test_what_root_installs_runs_as_the_owner_of_the_workspace(tmp_path: Path, m
     theirs = job(tmp_path, user="ops")
     assert "\nUser=ops\n" in unit_texts(theirs, system=True)["fleetctl-rebalance-x.service"]
     assert "User=" not in unit_texts(theirs, system=False)["fleetctl-rebalance-x.service"], "a user's own manager takes none"
+    calls: list[list[str]] = []
+
+    def ran(argv: list[str], **_: object) -> SimpleNamespace:
+        calls.append(argv[1:])
+        return SimpleNamespace(returncode=0, stdout="", stderr="")
+
     with pytest.MonkeyPatch.context() as m:
-        m.setattr("subprocess.run", lambda argv, **_: calls.append(argv[1:]) or SimpleNamespace(returncode=0, stdout="", stderr=""))
-        calls: list[list[str]] = []
+        m.setattr("subprocess.run", ran)
         assert install_cron(theirs).look == "crontab -u ops -l"
         install_cron(job(tmp_path))
     assert calls == [["-u", "ops", "-l"], ["-u", "ops", "-"], ["-l"], ["-"]]
