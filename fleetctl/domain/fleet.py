@@ -66,6 +66,14 @@ class Connection:
         """Tell whether this router can copy requests: HAProxy does it in our Lua."""
         return self.kind in MIRRORING_ROUTERS and (self.kind != "haproxy" or self.settings.get("fence") != "single_writer")
 
+    def guards(self, cell: str, baseline_backend: str) -> bool:
+        """Tell whether that guard knows the cell's source: it looks for the usual backend, never for one with a name of its own.
+
+        Args:
+            baseline_backend: as the fleet file names it, "" for the usual one.
+        """
+        return self.guards_leases and baseline_backend in ("", f"{cell}_baseline")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseSpec:

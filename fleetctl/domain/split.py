@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fleetctl.domain.ids import CellId, PoolId, Token
-from fleetctl.domain.units import Instant
+from fleetctl.domain.units import FULL_BP, Instant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,3 +105,12 @@ class Readiness:
     def share(self) -> float:
         """Ready share of the pool's replicas for this cell, 0 to 1."""
         return self.ready / self.total if self.total else 0.0
+
+
+def stays_bp(target_bp: int, source_share: float) -> int:
+    """Return what must stay of a weight, basis points: no more go home than ready replicas of the source can take.
+
+    Args:
+        target_bp: the weight now; source_share: ready share of the source, 0 to 1.
+    """
+    return min(target_bp, round((1.0 - source_share) * FULL_BP))

@@ -221,7 +221,7 @@ cells:
     source: a100-eastus2      # no target: the plan chooses, and says why it stays where it stays
     router:
       name: edge
-      baseline_backend: code_nvidia     # left out: code-complete-eastus2_baseline
+      baseline_backend: code_nvidia     # left out: code-complete-eastus2_baseline; with a name of its own: run fleetctl guard
       canary_backend: code_amd
       baseline_endpoints: ["10.20.3.11:8001", "10.20.3.12:8001"]
       canary_endpoints: ["10.20.2.11:8001", "10.20.2.12:8001"]

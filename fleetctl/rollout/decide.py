@@ -72,7 +72,7 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     if failed is not None and r.direction == "forward":
         r = replace(r, latched=failed, direction="home", hold_reason="")
     if r.direction == "home":
-        return _go_home(r, seen)
+        return _go_home(r, seen, now)
     if r.hold_reason == STALE:
         why = Reason(code=STALE, text="a newer writer was at the router. Run: fleetctl fallback --reconcile")
         return _held(r, seen, why, now, page=False)
@@ -213,8 +213,8 @@ def _failure(verdicts: tuple[Verdict, ...]) -> Verdict | None:
     return next((v for v in failed if v.guardrail != "all"), failed[0] if failed else None)
 
 
-def _go_home(r: Rollout, seen: Observation) -> Decision:
-    """Lower to zero as far as ready source capacity allows; end once the router shows zero."""
+def _go_home(r: Rollout, seen: Observation, now: Instant) -> Decision:
+    """Lower to zero as far as ready source capacity allows, keep the lease of what stays; end once the router shows zero."""
     kind, cause = home_kind(r), home_cause(r)
     floor_bp = lowest_bp(seen)
     r = replace(r, weight_bp=floor_bp, settled_at=None)
@@ -231,7 +231,7 @@ def _go_home(r: Rollout, seen: Observation) -> Decision:
         text = f"cannot go home: {seen.source_ready or 0:.0%} of the source answers real completions ({cause})"
         why = Reason(code="home.source_not_ready", text=text)
         page = () if r.hold_reason == why.code else (Notify(level="page", text=f"{r.cell} {text}"),)
-        return Decision(next=replace(r, hold_reason=why.code), effects=page, why=why, look_again=MOVING)
+        return Decision(next=replace(r, hold_reason=why.code), effects=_renewal(r, seen, now) + page, why=why, look_again=MOVING)
     why = Reason(code=f"home.{kind}", text=f"going home: {cause}")
     return Decision(next=r, effects=(SetSplit(target_bp=floor_bp),), why=why, look_again=SETTLING)
 
@@ -301,7 +301,7 @@ def _trouble(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
         return _without_evidence(r, seen, lost, now)
     fault = router_fault(r, seen, now)
     if fault is not None and fault.goes_home:
-        return _go_home(replace(r, direction="home", home_for=f"{ROUTER}: {fault.text}"), seen)
+        return _go_home(replace(r, direction="home", home_for=f"{ROUTER}: {fault.text}"), seen, now)
     if fault is not None:
         since = (r.lost_since or now) if fault.code in (BOTH_FAIL, ALL_FAIL) else None
         return _held(replace(r, lost_since=since), seen, Reason(code=fault.code, text=fault.text), now, page=fault.pages)
@@ -319,7 +319,7 @@ def _without_evidence(r: Rollout, seen: Observation, lost: str, now: Instant) ->
             return held
         return replace(held, effects=tuple(e for e in held.effects if not isinstance(e, Notify)))  # one page for all cells
     if waited >= r.spec.lost_evidence_home:
-        return _go_home(replace(r, direction="home", home_for="lost_evidence"), seen)
+        return _go_home(replace(r, direction="home", home_for="lost_evidence"), seen, now)
     left = (r.spec.lost_evidence_home - waited).total_seconds()
     return _held(r, seen, Reason(code="evidence.lost", text=f"holding, {lost}; home in {left:.0f} s"), now, page=False)
 
@@ -355,7 +355,8 @@ def _settle(r: Rollout, seen: Observation, now: Instant) -> Decision:
             f"cannot go back to {phase.phase}: {seen.source_ready or 0:.0%} of the source answers completions",
         )
         if to_bp == seen.split.target_bp:
-            return _held(r, seen, Reason(code="source.not_ready", text=text), now, page=True)
+            held = _held(r, seen, Reason(code="source.not_ready", text=text), now, page=True)
+            return replace(held, effects=_renewal(replace(r, weight_bp=to_bp), seen, now) + held.effects)
         why = Reason(code="step.set", text=f"{phase.phase}: setting {to_bp / 100:g} %")
         return Decision(next=r, effects=(SetSplit(target_bp=to_bp),), why=why, look_again=SETTLING)
     if seen.mark is None:

@@ -7,7 +7,8 @@ from datetime import timedelta
 
 from fleetctl.domain.evidence import LADDER_METRICS
 from fleetctl.domain.rollout import Effect, Observation, Rollout, StartShadow, StopShadow
-from fleetctl.domain.units import FULL_BP, Instant
+from fleetctl.domain.split import stays_bp
+from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import Guardrail
 from fleetctl.rollout.router_faults import share_off
 
@@ -161,4 +162,4 @@ def _bake(left_s: float, why: str) -> Gate:
 
 def lowest_bp(seen: Observation) -> int:
     """Return how far the weight may be lowered now: no more go home than ready replicas of the source can take."""
-    return min(seen.split.target_bp, round((1.0 - (1.0 if seen.source_ready is None else seen.source_ready)) * FULL_BP))
+    return stays_bp(seen.split.target_bp, 1.0 if seen.source_ready is None else seen.source_ready)

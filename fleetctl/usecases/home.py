@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import TypeVar
 
 from fleetctl.domain.event import Event
 from fleetctl.domain.home import HOME_TOKEN_STEP, Returned, WayHome
 from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.people import Actor
 from fleetctl.domain.rollout import Order, OrderKind
-from fleetctl.domain.split import Split, Stale
+from fleetctl.domain.split import Split, Stale, stays_bp
 from fleetctl.domain.units import FULL_BP
 from fleetctl.errors import FleetctlError, StoreUnavailable, TrafficNotApplied, UnsafeFallback
 from fleetctl.ports.home import Mark, WaysHome
@@ -85,7 +86,7 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
             hint=f"If the target fails as well: fleetctl fallback {way.cell} --unproven",
         )
     is_whole = 0 < total <= ready
-    may_stay = 0 if unproven or is_whole else round((1 - ready / total) * FULL_BP)
+    may_stay = 0 if unproven or is_whole else stays_bp(FULL_BP, ready / total)
     asked = ports.clock.now()
     done, reported = _lower(router, way, shown, may_stay, ports.clock, first.token if first is not None else None)
     ended = ports.clock.now()
@@ -175,11 +176,12 @@ def _require_shown(router: Router, way: WayHome, most_bp: int) -> None:
 
 
 Results = tuple[Returned | Failure, ...]
+Found = TypeVar("Found")
 
 
 def fallback(ways: Sequence[WayHome], ports: HomePorts, actor: Actor, *, unproven: bool = False) -> Results:
     """Bring cells home side by side; one that fails does not hold up the others."""
-    results = _side_by_side(ways, lambda way: return_home(way, ports, actor, unproven=unproven))
+    results = side_by_side(ways, lambda way: return_home(way, ports, actor, unproven=unproven))
     if not any(_was_home(r) for r in results):
         return results
     noted = _noted(ports)
@@ -220,7 +222,7 @@ def go_on(ways: Sequence[WayHome], results: Results, ports: HomePorts, actor: Ac
                 raise
             return first  # the source answers no more: what was reached stands
 
-    return tuple({**so_far, **{r.cell: r for r in _side_by_side(open_, again)}}.values())
+    return tuple({**so_far, **{r.cell: r for r in side_by_side(open_, again)}}.values())
 
 
 def is_open(r: Returned | Failure, *, patient: bool = False) -> bool:
@@ -230,8 +232,10 @@ def is_open(r: Returned | Failure, *, patient: bool = False) -> bool:
     return patient and r.error.code == "fallback.unproven"
 
 
-def _side_by_side(ways: Sequence[WayHome], go: Callable[[WayHome], Returned]) -> Results:
-    def one(way: WayHome) -> Returned | Failure:
+def side_by_side(ways: Sequence[WayHome], go: Callable[[WayHome], Found]) -> tuple[Found | Failure, ...]:
+    """Do the same with many cells at a time; one that fails or hangs keeps no other from it. Results are in the order of the cells."""
+
+    def one(way: WayHome) -> Found | Failure:
         try:
             return go(way)
         except FleetctlError as e:

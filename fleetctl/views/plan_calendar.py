@@ -197,8 +197,8 @@ def fault_lines(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str
         yield f"  less: {counted(rest, 'cell')}"
     lease = duration(fleet.policy.weight_lease.total_seconds())
     moved = {o.cell for o in plan.outcomes if o.kind == "move"}
-    bare = sorted({c.router.name for c in fleet.cells if c.id in moved and not fleet.router(c.router.name).guards_leases})
-    exposed = tuple(c.id for c in fleet.cells if c.id in moved and c.router.name in bare)
+    left = [c for c in fleet.cells if c.id in moved and not fleet.router(c.router.name).guards(c.id, c.router.baseline_backend)]
+    bare, exposed = sorted({c.router.name for c in left}), tuple(c.id for c in left)
     if len(exposed) < len(moved):
         yield from wrapped(f"with nobody left to judge: {lease} (the weight's lease)", width, "  ")
     if exposed:

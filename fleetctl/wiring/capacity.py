@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fleetctl.usecases.plan import PlanPorts
     from fleetctl.usecases.release import ReleasePorts
 
-from fleetctl.wiring.base import STACKS, STATE, shipped  # noqa: F401
+from fleetctl.wiring.base import STACKS, STATE, shipped
 from fleetctl.wiring.see import See
 from fleetctl.wiring.traffic import Traffic
 
@@ -83,20 +83,29 @@ class Capacity(See, Traffic):
 
     def timer_job(self, every: str, limits: Sequence[str] = ()) -> TimerJob:
         """Return what a timer runs: this very program, in this workspace, with these limits."""
-        from fleetctl.adapters.timer import TimerJob
+        from fleetctl.adapters.timer import TimerJob, owner_of
 
         argv = (sys.executable, "-m", "fleetctl.cli.main", "-C", str(self.workspace), "rebalance", "--apply", *limits)
-        path = os.environ.get("PATH", os.defpath)
         return TimerJob(
-            name=f"fleetctl-rebalance-{self.fleet.name}", argv=argv, folder=self.workspace, every=cast("Every", every), path=path
+            name=f"fleetctl-rebalance-{self.fleet.name}",
+            argv=argv,
+            folder=self.workspace,
+            every=cast("Every", every),
+            path=os.environ.get("PATH", os.defpath),
+            user=owner_of(self._private()),
         )
 
     def guard_unit(self, every_s: float) -> str:
-        """Return the systemd unit of a guard of this workspace."""
-        from fleetctl.adapters.timer import guard_unit
+        """Return the systemd unit of a guard of this workspace. Raises FleetctlError (timer.owner, timer.text)."""
+        from fleetctl.adapters.timer import guard_unit, owner_of
 
         argv = (sys.executable, "-m", "fleetctl.cli.main", "-C", str(self.workspace), "guard", "--every", f"{every_s:g}")
-        return guard_unit(argv, self.workspace, os.environ.get("PATH", os.defpath))
+        return guard_unit(argv, self.workspace, os.environ.get("PATH", os.defpath), owner_of(self._private()))
+
+    def _private(self) -> Path:
+        """Return the folder whose owner alone can use the workspace's keys; the workspace where it has none yet."""
+        folder = self.workspace / STATE
+        return folder if folder.is_dir() else self.workspace
 
     def install_timer(self, kind: str, job: TimerJob) -> Installed:
         """Write and enable a timer: systemd or cron."""

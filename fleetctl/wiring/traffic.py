@@ -258,6 +258,22 @@ class Traffic(Base):
     @cached_property
     def notifier(self) -> Notifier:
         """Return what tells people: the log, and the channels that the fleet file names; what waits is sent at the end of the process."""
+        return self._notifier("notify")
+
+    def guard_notifier(self) -> Notifier:
+        """Return what tells people for a guard: it has to speak where the fleet file cannot be read, and where a ticker hangs.
+
+        Its notices wait in a folder of its own: whoever sends holds that folder's lock, and a process that hangs does so for ever.
+        """
+        from fleetctl.adapters.notify.log import LogNotifier
+        from fleetctl.errors import FleetctlError
+
+        try:
+            return self._notifier("notify-guard")
+        except FleetctlError:
+            return LogNotifier()
+
+    def _notifier(self, folder: str) -> Notifier:
         import atexit
 
         from fleetctl.adapters.notify.channels import Channel
@@ -272,10 +288,10 @@ class Traffic(Base):
         secrets, store = FileSecrets(self.workspace), self._store
 
         def record(e: Event) -> None:
-            SqliteStore(store).append((e,))  # a connection of the thread's own
+            SqliteStore(store, create=False).append((e,))  # a connection of the thread's own
 
         channels = [Channel(c, self.fleet.name, secrets.resolve) for c in self.fleet.notify]
-        made = SpooledNotifier(channels, self.state_folder / "notify", LogNotifier(), self.clock, record)
+        made = SpooledNotifier(channels, self.state_folder / folder, LogNotifier(), self.clock, record)
         made.start()
         atexit.register(made.close)
         return made

@@ -61,13 +61,19 @@ def test_the_guard_holds_while_the_source_is_not_proven_and_says_so_once(own: Ri
     for name in ("b1", "b2"):
         own.backends[CELL][name].stop()
     until(lambda: own.status(CELL)["b1"][0] == own.status(CELL)["b2"][0] == "DOWN", "the source is DOWN")
-    put(router, 1_000, token=1, lease=_past())
+    put(router, 9_000, token=1, lease=_past())
     until(lambda: f"guard {CELL} holds" in own.log_text(), "the guard speaks")
     threading.Event().wait(1.2)  # two more looks of the guard
-    assert router.read(CELL).target_bp == 1_000
+    assert router.read(CELL).target_bp == 9_000
     assert own.log_text().count(f"guard {CELL} holds") == 1
     own.backends[CELL]["b1"].start()
-    until(lambda: router.read(CELL).target_bp == 0, "home as soon as the source is proven")
+    until(lambda: router.read(CELL).target_bp == 5_000, "as many home as the half of the source can take")
+    own.process.restart()
+    assert router.read(CELL).target_bp == 5_000, "a restart brings nobody back"
+    until(lambda: own.status(CELL)["b2"][0] == "DOWN", "the other half is DOWN")
+    assert router.read(CELL).target_bp == 5_000
+    own.backends[CELL]["b2"].start()
+    until(lambda: router.read(CELL).target_bp == 0, "home as soon as the whole source is proven")
 
 
 def test_only_the_right_key_pins_and_no_server_sees_it(shared: Rig) -> None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.rollout import Rollout
-from fleetctl.rollout.decide import PROVIDER_CELLS
+from fleetctl.domain.split import stays_bp
+from fleetctl.rollout.decide import PROVIDER_CELLS, STALE
 from tests.sim.faults import Faults
 from tests.sim.world import LEAST, PINNED, World, Written
 
@@ -78,6 +79,8 @@ class Checks:
             self._say("P5", f"above the cap: {what}")
         if w.split.target_bp > w.was_bp:
             self._raise(w, what)
+        elif w.by == "guard" and w.split.target_bp < stays_bp(w.was_bp, w.world["source"]):
+            self._say("P3", f"more were taken home than {w.world['source']:.0%} of the source can take: {what}")
         elif w.by == "guard":
             if w.world["able_s"] > ABLE_S:
                 self._say(
@@ -128,11 +131,18 @@ class Checks:
             self.world.lost_s[c] = 0.0
         if r.direction == "home" or r.latched is not None:
             since = self._going_home.setdefault(c, self.world.able_s[c])
+            if shown > 0 and self._is_lapsed(c, r):
+                self._say("P9", f"the lease of {shown} bp of {c}, which cannot go home yet, lapsed beside a controller that could renew it")
             if shown > 0 and self.world.able_s[c] - since > HOME_WITHIN_S:
                 self._say("P3", f"{c} is going home since {self.world.able_s[c] - since:.0f} s of able time, {shown} bp are still there")
                 self._going_home[c] = self.world.able_s[c]
         else:
             self._going_home.pop(c, None)
+
+    def _is_lapsed(self, c: CellId, r: Rollout) -> bool:
+        """Tell whether a weight's lease lapsed though a controller, store and router were there for long, whatever the source did."""
+        lapsed = self.world.target.splits[c].lease_until <= self.world.clock.now()
+        return lapsed and r.hold_reason != STALE and self.world.t - self.world.unmanned_at > ABLE_S
 
     def at_the_end(self, faults: Faults) -> None:
         """Check that every cell came to an end that its history explains, once all was well again for long."""

@@ -21,7 +21,7 @@ from fleetctl.domain.fleet import FreezeWindow
 from fleetctl.domain.ids import CellId, PlanId, PoolId, Token
 from fleetctl.domain.people import Actor
 from fleetctl.domain.rollout import Order, OrderKind, Rollout, RolloutSpec
-from fleetctl.domain.split import Split
+from fleetctl.domain.split import Split, stays_bp
 from fleetctl.errors import FleetctlError, StoreUnavailable
 from fleetctl.rollout.lost import BROKEN_STATES
 from fleetctl.usecases import migrate
@@ -133,6 +133,7 @@ class World:
         self.by = ""
         self.at_work: Controller | None = None
         self.able_s: dict[CellId, float] = dict.fromkeys(self.cells, 0.0)
+        self.unmanned_at = 0.0
         self.unable_at: dict[CellId, float] = dict.fromkeys(self.cells, 0.0)
         self.lost_s: dict[CellId, float] = dict.fromkeys(self.cells, 0.0)
         self.dead_since: dict[CellId, float] = {}
@@ -174,17 +175,20 @@ class World:
                 self.target.splits[c] = replace(s, lease_until=least)
 
     def _guard(self) -> None:
-        """The router's guard: a weight whose lease has lapsed goes home where the source is proven."""
+        """The router's guard: a weight whose lease has lapsed goes home as far as the source is proven."""
         if self.target.down:
             return
         for c, s in list(self.target.splits.items()):
-            if s.target_bp and s.lease_until <= self.clock.now() and self.ready.get((SOURCE, c), 1.0) > 0:
+            stays = stays_bp(s.target_bp, self.ready.get((SOURCE, c), 1.0))
+            if s.lease_until <= self.clock.now() and stays < s.target_bp:
                 self.by = "guard"
-                self.target.splits[c] = replace(s, target_bp=0)
+                self.target.splits[c] = replace(s, target_bp=stays)
                 self.looks.stir(c, self.clock.now(), unseen=False)
 
     def _count_able(self, seconds: float) -> None:
         alive = any(self._is_alive(k) for k in self.controllers)
+        if not alive or self.target.down or self.store.down:
+            self.unmanned_at = self.t
         for c in self.cells:
             if alive and not self.target.down and not self.store.down and self.ready.get((SOURCE, c), 1.0) >= 1.0:
                 self.able_s[c] += seconds

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from fleetctl.domain.fleet import Phase
-from fleetctl.domain.rollout import Decision, Freeze, Notify, Observation, Rollout, SetSplit
+from fleetctl.domain.rollout import Decision, Freeze, Notify, Observation, OrderKind, Rollout, SetSplit
 from fleetctl.domain.split import Served
 from fleetctl.domain.workload import Lane
 from fleetctl.rollout.decide import decide
@@ -147,6 +147,19 @@ def test_one_step_lower_goes_only_as_far_as_ready_source_capacity(ready: float, 
     assert w.r.hold_reason == ("source.not_ready" if stands_bp > 5000 else "")
     w.tick(source_ready=1.0)
     assert w.bp == 5000
+
+
+@pytest.mark.parametrize("kind", ["fallback", "rollback"])
+def test_what_must_stay_for_want_of_source_keeps_its_lease(kind: OrderKind) -> None:
+    w = World(rollout()).until("full")
+    w.r = replace(w.r, orders=(order(kind),))
+    for _ in range(3):
+        w.tick(source_ready=0.25)
+    assert (w.bp, w.r.ended) == (7_500, "")
+    seen = replace(seeing(w.now, w.bp, of=evidence(w.now)), source_ready=0.25)
+    assert not any(isinstance(e, SetSplit) for e in decide(w.r, seen, w.now).effects), "its lease has more than half its life"
+    seen = replace(seen, split=replace(seen.split, lease_until=w.now + timedelta(seconds=60)))
+    assert SetSplit(target_bp=7_500) in decide(w.r, seen, w.now).effects, "a guard would take it for one that nobody watches"
 
 
 def test_pause_freezes_advance_but_not_a_rollback() -> None:

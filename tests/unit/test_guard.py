@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import threading
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from fleetctl.adapters.home.files import WayHomeFiles, make_key
+from fleetctl.adapters.notify.log import LogNotifier
 from fleetctl.adapters.timer import guard_unit
 from fleetctl.cli.main import cli
+from fleetctl.domain.event import Event
 from fleetctl.domain.fleet import Connection
 from fleetctl.domain.home import WayHome
 from fleetctl.domain.ids import CellId, PoolId, Token, WorkloadId
@@ -19,7 +25,7 @@ from fleetctl.domain.people import Actor
 from fleetctl.domain.split import Applied, Readiness, Split
 from fleetctl.errors import FleetctlError, TrafficNotApplied
 from fleetctl.ports.traffic import Prober, Router
-from fleetctl.usecases.guard import guard
+from fleetctl.usecases.guard import guard, notices
 from fleetctl.usecases.home import HomePorts, fallback
 from fleetctl.usecases.home_choice import readable
 from tests.fakes.clock import FakeClock
@@ -34,11 +40,11 @@ class Ready:
     """Answers for the source what the test wants."""
 
     def __init__(self) -> None:
-        self.ready_now, self.asked = 2, 0
+        self.ready_now, self.age_s, self.asked = 2, 0.0, 0
 
     def ready(self, pool: PoolId, c: CellId) -> Readiness:
         self.asked += 1
-        return Readiness(pool=pool, cell=c, ready=self.ready_now, total=2, age_s=0.0, detail="" if self.ready_now else "status 500")
+        return Readiness(pool=pool, cell=c, ready=self.ready_now, total=2, age_s=self.age_s, detail="" if self.ready_now else "status 500")
 
 
 class World:
@@ -110,8 +116,79 @@ def test_it_holds_and_says_so_while_the_source_proves_nothing_and_goes_home_when
         "holds 25 % on the target: its lease has lapsed 20 s ago, and no replica of nvidia answers a completion (status 500)"
     )
     assert w.target.splits[CHAT].target_bp == 2_500
-    w.prober.ready_now = 1
+    w.prober.ready_now, w.prober.age_s = 2, 61.0
+    (held,) = [found for found in guard(w.ports()) if found.cell == CHAT]
+    assert (held.kind, held.text[-45:]) == ("held", "and the last completion of nvidia is 61 s old")
+    w.prober.age_s = 60.0
     assert w.look()[CHAT] == "home"
+
+
+def test_no_more_go_home_than_ready_replicas_of_the_source_can_take(tmp_path: Path) -> None:
+    w = World(tmp_path)
+    w.put(CHAT, 9_500)
+    w.clock.advance(timedelta(seconds=181))
+    w.prober.ready_now = 1
+    (part,) = [found for found in guard(w.ports()) if found.cell == CHAT]
+    assert part.kind == "part"
+    assert part.text == (
+        "took 45 % home: its lease has lapsed 1 s ago; 50 % stay on the target: 1 of 2 replicas of nvidia answer a completion"
+    )
+    assert w.target.splits[CHAT].target_bp == 5_000
+    assert w.look()[CHAT] == "held", "no more of it answers"
+    w.prober.ready_now = 2
+    assert w.look()[CHAT] == "home"
+
+
+def test_a_source_that_hangs_holds_up_no_other_cell(tmp_path: Path) -> None:
+    w = World(tmp_path)
+    w.put(CHAT, 1_000)
+    w.put(SUMMARY, 1_000)
+    w.clock.advance(timedelta(seconds=200))
+    answered, order = threading.Event(), list[CellId]()
+
+    class Hangs(Ready):
+        def ready(self, pool: PoolId, c: CellId) -> Readiness:
+            if c == CHAT:
+                assert answered.wait(20), "the other cell waited for this one"
+            order.append(c)
+            answered.set()
+            return super().ready(pool, c)
+
+    w.prober = Hangs()
+    assert w.look() == {CHAT: "home", SUMMARY: "home"}
+    assert order == [SUMMARY, CHAT]
+
+
+def test_people_are_told_once_of_each_matter_and_again_when_it_comes_back(tmp_path: Path) -> None:
+    w = World(tmp_path)
+    w.put(CHAT, 9_500)
+    w.clock.advance(timedelta(seconds=181))
+    told: dict[CellId, str] = {}
+
+    def tell(ready: int) -> list[tuple[str, str]]:
+        w.prober.ready_now = ready
+        return [(e.kind, str(e.data["cause"])) for e in notices(guard(w.ports()), told, w.clock.now())]
+
+    assert tell(0) == [("notify.page", "guard.held")]
+    assert (tell(0), tell(1)) == ([], []), "part of it is home: the same matter"
+    w.target.down = True
+    assert tell(1) == [("notify.page", "guard.lost")] * 2
+    assert tell(1) == []
+    w.target.down = False
+    assert tell(2) == [("notify.warning", "guard.home")]
+    assert tell(2) == []
+    w.put(CHAT, 1_000)
+    w.clock.advance(timedelta(seconds=181))
+    assert tell(0) == [("notify.page", "guard.held")]
+
+
+def test_a_source_with_a_backend_of_its_own_name_is_unknown_to_our_lua_and_so_the_guards(tmp_path: Path) -> None:
+    w = World(tmp_path, "haproxy")
+    w.ways.write(replace(w.ways.read(CHAT), baseline_backend="chat_nvidia"))
+    w.ways.write(replace(w.ways.read(SUMMARY), baseline_backend="summary_baseline"))
+    w.put(CHAT, 1_000)
+    w.clock.advance(timedelta(seconds=200))
+    assert w.look() == {CHAT: "home"}
 
 
 def test_one_router_that_is_down_or_one_way_home_that_is_forged_keeps_no_other_cell_from_home(tmp_path: Path) -> None:
@@ -183,11 +260,46 @@ def test_a_dead_router_is_lost_never_home(tmp_path: Path) -> None:
 
 
 def test_the_unit_starts_it_again_and_takes_no_line_break() -> None:
-    text = guard_unit(["/usr/bin/python3", "-m", "fleetctl.cli.main", "-C", "/srv/50% of it", "guard"], Path("/srv/50% of it"), "/usr/bin")
+    argv = ["/usr/bin/python3", "-m", "fleetctl.cli.main", "-C", "/srv/50% of it", "guard"]
+    text = guard_unit(argv, Path("/srv/50% of it"), "/usr/bin", "ops")
     assert 'ExecStart="/usr/bin/python3" "-m" "fleetctl.cli.main" "-C" "/srv/50%% of it" "guard"' in text
     assert "Restart=always" in text
-    with pytest.raises(FleetctlError, match="line break"):
-        guard_unit(["/x"], Path("/a\nb"), "/usr/bin")
+    assert "\nUser=ops\n" in text
+    for folder, user in (("/a\nb", "ops"), ("/a", "ops\nExecStartPre=/x")):
+        with pytest.raises(FleetctlError, match="line break"):
+            guard_unit(["/x"], Path(folder), "/usr/bin", user)
+
+
+def test_the_unit_runs_as_whoever_can_read_the_workspaces_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def printed() -> str:
+        done = CliRunner().invoke(cli, ["-C", str(tmp_path), "guard", "--print-unit"])
+        assert done.exit_code == 0, done.output
+        return next(line for line in done.output.splitlines() if line.startswith("User="))
+
+    real = pwd.getpwuid(os.geteuid())
+    assert printed() == f"User={real.pw_name}"
+    (tmp_path / ".fleetctl").mkdir(exist_ok=True)
+    people = {os.geteuid(): ("ops", 1000)}
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: SimpleNamespace(pw_name=people[uid][0], pw_uid=people[uid][1]))
+    assert printed() == "User=ops"
+    people[os.geteuid()] = ("CORP\\ops %n", 1000)
+    assert printed() == "User=1000", "what systemd would read as more than a name is a number"
+    people.clear()
+    done = CliRunner().invoke(cli, ["-C", str(tmp_path), "guard", "--print-unit"])
+    assert isinstance(done.exception, FleetctlError)
+    assert done.exception.code == "timer.owner"
+
+
+def test_the_command_pages_what_it_could_not_read(tmp_path: Path) -> None:
+    sent: list[Event] = []
+    make_key(tmp_path / ".fleetctl" / "key")
+    (tmp_path / ".fleetctl" / "home").mkdir()
+    (tmp_path / ".fleetctl" / "home" / "chat.json").write_text("{}")
+    with pytest.MonkeyPatch.context() as m:
+        m.setattr(LogNotifier, "send", lambda self, e: sent.append(e))
+        done = CliRunner().invoke(cli, ["-C", str(tmp_path), "guard", "--once"])
+    assert done.exit_code == 1
+    assert [(e.kind, e.cell, e.data["cause"]) for e in sent] == [("notify.page", CHAT, "guard.lost")]
 
 
 def test_the_command_looks_once_where_there_is_nothing(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -40,9 +41,14 @@ def run(folder: Path, *argv: str) -> int:
         return int(e.code or 0)
 
 
-def job(folder: Path, every: Every = "weekly") -> TimerJob:
+def job(folder: Path, every: Every = "weekly", user: str = "root") -> TimerJob:
     return TimerJob(
-        name="fleetctl-rebalance-x", argv=("/usr/bin/env", "fleetctl", "-C", str(folder)), folder=folder, every=every, path="/usr/bin"
+        name="fleetctl-rebalance-x",
+        argv=("/usr/bin/env", "fleetctl", "-C", str(folder)),
+        folder=folder,
+        every=every,
+        path="/usr/bin",
+        user=user,
     )
 
 
@@ -132,6 +138,26 @@ def test_one_crontab_line_whatever_stood_there(tmp_path: Path, monkeypatch: pyte
     assert remove_cron(job(tmp_path)) == (lines[1],)
     assert table.read_text() == "5 5 * * * other\n"
     assert remove_cron(job(tmp_path)) == ()
+
+
+def test_what_root_installs_runs_as_the_owner_of_the_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for crontab; a key is refused to everybody but its owner, root too."""
+    tools(tmp_path, monkeypatch, crontab=CRONTAB)
+    monkeypatch.setattr("fleetctl.adapters.timer.install.is_system", lambda: True)
+    theirs = job(tmp_path, user="ops")
+    assert "\nUser=ops\n" in unit_texts(theirs, system=True)["fleetctl-rebalance-x.service"]
+    assert "User=" not in unit_texts(theirs, system=False)["fleetctl-rebalance-x.service"], "a user's own manager takes none"
+    calls: list[list[str]] = []
+
+    def ran(argv: list[str], **_: object) -> SimpleNamespace:
+        calls.append(argv[1:])
+        return SimpleNamespace(returncode=0, stdout="", stderr="")
+
+    with pytest.MonkeyPatch.context() as m:
+        m.setattr("subprocess.run", ran)
+        assert install_cron(theirs).look == "crontab -u ops -l"
+        install_cron(job(tmp_path))
+    assert calls == [["-u", "ops", "-l"], ["-u", "ops", "-"], ["-l"], ["-"]]
 
 
 def test_what_cannot_be_scheduled_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,8 @@ def test_what_a_router_promises_is_known_without_asking_it(
 ) -> None:
     connection = Connection(name="edge", kind=kind, settings=settings)
     assert (connection.fences, connection.guards_leases, connection.mirrors) == (fences, guards, mirrors)
+    named = [connection.guards("chat", name) for name in ("", "chat_baseline", "chat_nvidia")]
+    assert named == [guards, guards, False], "our Lua knows the usual backend alone"
 
 
 @pytest.mark.parametrize("kind", ["alb", "queue", "sqs"])

@@ -6,9 +6,20 @@ from fleetctl.adapters.timer.install import (
     guard_unit,
     install_cron,
     install_systemd,
+    owner_of,
     remove_cron,
     remove_systemd,
     unit_texts,
 )
 
-__all__ = ["Installed", "TimerJob", "guard_unit", "install_cron", "install_systemd", "remove_cron", "remove_systemd", "unit_texts"]
+__all__ = [
+    "Installed",
+    "TimerJob",
+    "guard_unit",
+    "install_cron",
+    "install_systemd",
+    "owner_of",
+    "remove_cron",
+    "remove_systemd",
+    "unit_texts",
+]

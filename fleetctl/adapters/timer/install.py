@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pwd
+import re
 import shlex
 import shutil
 import subprocess
@@ -26,6 +28,7 @@ class TimerJob:
 
     Args:
         name: of the units, a-z, 0-9 and "-"; argv: absolute program first; folder: where it runs; path: its PATH.
+        user: as whom the system runs it, from `owner_of`: whoever else it were could not use the workspace's keys.
     """
 
     name: str
@@ -33,6 +36,7 @@ class TimerJob:
     folder: Path
     every: Every
     path: str
+    user: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +51,20 @@ class Installed:
 def is_system() -> bool:
     """Tell whether a timer is the system's: root installs it, anybody else has one of their own."""
     return os.geteuid() == 0
+
+
+def owner_of(folder: Path) -> str:
+    """Return the owner of a folder as systemd's `User=` takes it: the name, or the number where the name is not a plain word.
+
+    Raises:
+        FleetctlError: timer.owner, a folder that is not there or whose owner this machine does not know.
+    """
+    try:
+        owner = pwd.getpwuid(folder.stat().st_uid)
+    except (OSError, KeyError) as e:
+        text = f"the owner of {folder} is not known here, so nobody is whom the unit could run as."
+        raise FleetctlError("timer.owner", text, hint="Give the workspace to a user of this machine") from e
+    return owner.pw_name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,30}", owner.pw_name) else str(owner.pw_uid)
 
 
 def unit_texts(job: TimerJob, *, system: bool) -> dict[str, str]:
@@ -65,6 +83,7 @@ def unit_texts(job: TimerJob, *, system: bool) -> dict[str, str]:
         "",
         "[Service]",
         "Type=oneshot",
+        f"User={job.user}" if system else "",
         f"WorkingDirectory={_specifier(str(job.folder))}",
         f"Environment={_word(f'PATH={job.path}')}",
         f"ExecStart={command}",
@@ -90,13 +109,13 @@ def unit_texts(job: TimerJob, *, system: bool) -> dict[str, str]:
     }
 
 
-def guard_unit(argv: Sequence[str], folder: Path, path: str) -> str:
-    """Return the unit of a service that runs a command all the time and is started again whenever it ends.
+def guard_unit(argv: Sequence[str], folder: Path, path: str, user: str) -> str:
+    """Return the unit of a system's service that runs a command all the time as a user and is started again whenever it ends.
 
     Raises:
         FleetctlError: timer.text, a path or argument with a line break.
     """
-    job = TimerJob(name="fleetctl-guard", argv=tuple(argv), folder=folder, every="hourly", path=path)
+    job = TimerJob(name="fleetctl-guard", argv=tuple(argv), folder=folder, every="hourly", path=path, user=user)
     _plain(job)
     lines = [
         "[Unit]",
@@ -105,6 +124,7 @@ def guard_unit(argv: Sequence[str], folder: Path, path: str) -> str:
         "After=network-online.target",
         "",
         "[Service]",
+        f"User={user}",
         f"WorkingDirectory={_specifier(str(folder))}",
         f"Environment={_word(f'PATH={path}')}",
         f"ExecStart={' '.join(_word(a) for a in job.argv)}",
@@ -189,7 +209,7 @@ def cron_line(job: TimerJob) -> str:
 
 
 def install_cron(job: TimerJob) -> Installed:
-    """Put the line into the user's crontab in place of an earlier one.
+    """Put the line into the crontab of the job's user in place of an earlier one.
 
     Raises:
         ToolMissing: timer.no_cron, with the line to add by hand; FleetctlError: timer.failed, timer.text.
@@ -198,13 +218,14 @@ def install_cron(job: TimerJob) -> Installed:
     program = shutil.which("crontab")
     if program is None:
         raise ToolMissing("timer.no_cron", "there is no crontab here.", hint="Add this line to your scheduler", details=(line,))
-    kept, _ = _crontab(program, job, line)
-    _run([program, "-"], "\n".join([*kept, line]) + "\n")
-    return Installed(files=(line,), look="crontab -l")
+    crontab = _of_user(program, job)
+    kept, _ = _crontab(crontab, job, line)
+    _run([*crontab, "-"], "\n".join([*kept, line]) + "\n")
+    return Installed(files=(line,), look=" ".join(("crontab", *crontab[1:], "-l")))
 
 
 def remove_cron(job: TimerJob) -> tuple[str, ...]:
-    """Take the line out of the user's crontab; every other line stays.
+    """Take the line out of the crontab of the job's user; every other line stays.
 
     Returns:
         the lines that were removed, () where there was none.
@@ -215,15 +236,21 @@ def remove_cron(job: TimerJob) -> tuple[str, ...]:
     program = shutil.which("crontab")
     if program is None:
         raise ToolMissing("timer.no_cron", "there is no crontab here.", hint="Take the line out of your scheduler")
-    kept, gone = _crontab(program, job, cron_line(job))
+    crontab = _of_user(program, job)
+    kept, gone = _crontab(crontab, job, cron_line(job))
     if gone:
-        _run([program, "-"], "".join(f"{text}\n" for text in kept))
+        _run([*crontab, "-"], "".join(f"{text}\n" for text in kept))
     return tuple(gone)
 
 
-def _crontab(program: str, job: TimerJob, line: str) -> tuple[list[str], list[str]]:
+def _of_user(program: str, job: TimerJob) -> list[str]:
+    """Return the program for the crontab of the job's user; root alone has a choice."""
+    return [program, "-u", job.user] if is_system() and job.user != "root" else [program]
+
+
+def _crontab(program: Sequence[str], job: TimerJob, line: str) -> tuple[list[str], list[str]]:
     """Return the lines of others, and those of this job."""
-    listed = subprocess.run([program, "-l"], capture_output=True, text=True, timeout=LONGEST_S)
+    listed = subprocess.run([*program, "-l"], capture_output=True, text=True, timeout=LONGEST_S)
     if listed.returncode and "no crontab" not in listed.stderr.lower():
         raise FleetctlError(
             "timer.failed", f"crontab -l failed: {listed.stderr.strip()[:200]}", hint="Add the line by hand", details=(line,)
@@ -237,7 +264,7 @@ def _mark(job: TimerJob) -> str:
 
 
 def _plain(job: TimerJob) -> None:
-    if any(not c.isprintable() for text in (job.name, str(job.folder), job.path, *job.argv) for c in text):
+    if any(not c.isprintable() for text in (job.name, job.user, str(job.folder), job.path, *job.argv) for c in text):
         raise FleetctlError("timer.text", "a path or argument of the timer has a line break or control character.", hint="Rename it")
 
 

@@ -41,6 +41,13 @@ local function weight(cell)
   return math.tointeger(tonumber(weights:lookup(cell) or "0")) or 0
 end
 
+local function guarded_bp(mark, lease)
+  -- what the guard had left of the weight with this lease; nil: it never acted on it
+  local of, bp = (mark or ""):match("^(%d+):?(%d*)$")
+  if of ~= tostring(lease) then return nil end
+  return natural(bp) or 0
+end
+
 local function restore()
   local fences, guarded = lines(FENCES), lines(GUARDED)
   for cell, bp in pairs(lines(WEIGHTS)) do
@@ -48,9 +55,10 @@ local function restore()
     local s = { cap = natural(cap) or 0, token = natural(token) or 0, lease = natural(lease) or 0 }
     state[cell] = s
     local value = natural(bp)
-    if not value or value > s.cap or guarded[cell] == tostring(s.lease) then
+    local most = math.min(s.cap, guarded_bp(guarded[cell], s.lease) or s.cap)
+    if not value or value > most then
       -- never more on the target than was allowed, or than the guard had left there
-      core.set_map(WEIGHTS, cell, guarded[cell] == tostring(s.lease) and "0" or tostring(math.min(value or 0, s.cap)))
+      core.set_map(WEIGHTS, cell, tostring(math.min(value or 0, most)))
     end
   end
 end
@@ -96,11 +104,11 @@ command("set", function(cell, bp, cap, token, lease)
   return shown(cell)
 end)
 
-local function keep_home(cell, lease)
+local function keep_home(cell, lease, bp)
   -- a restart does not bring back what was taken home
   local file = io.open(GUARDED, "a")
   if file then
-    file:write(cell, " ", lease, "\n")
+    file:write(cell, " ", lease, ":", bp, "\n")
     file:close()
   end
 end
@@ -111,7 +119,7 @@ command("home", function(cell)
   if not s then return "unknown" end
   s.token = s.token + HOME_STEP
   core.set_map(WEIGHTS, cell, "0")
-  keep_home(cell, s.lease)
+  keep_home(cell, s.lease, 0)
   return shown(cell)
 end)
 
@@ -119,15 +127,17 @@ end)
 
 local held = {}
 
-local function source_proven(cell)
-  local backend = core.backends[cell .. "_baseline"]
-  if not backend then return false end
-  for _, server in pairs(backend.servers) do
+local function source_ready(cell)
+  -- how many servers of the source answered their last health check, a real completion, and how many there are. A backend with a name
+  -- of its own is not known here: such a cell is taken home by `fleetctl guard`
+  local backend, ready, total = core.backends[cell .. "_baseline"], 0, 0
+  for _, server in pairs(backend and backend.servers or {}) do
     local stats = server:get_stats()
     local check = (stats.check_status or ""):gsub("^%* ", "")
-    if (stats.status or ""):match("^UP") and check == "L7OK" then return true end
+    total = total + 1
+    if (stats.status or ""):match("^UP") and check == "L7OK" then ready = ready + 1 end
   end
-  return false
+  return ready, total
 end
 
 local function guard_cell(cell, s)
@@ -136,14 +146,20 @@ local function guard_cell(cell, s)
     held[cell] = nil
     return
   end
-  if source_proven(cell) then
-    core.set_map(WEIGHTS, cell, "0")
+  local ready, total = source_ready(cell)
+  local away = total - ready -- no more go home than the source's proven servers can take
+  local stays = total > 0 and math.min(bp, (FULL_BP * away + total // 2) // total) or bp
+  if stays < bp then
+    core.set_map(WEIGHTS, cell, tostring(stays))
+    keep_home(cell, s.lease, stays)
+    core.log(core.warning, string.format("guard %s home: the lease of %d bp has lapsed, %d stay", cell, bp, stays))
+  end
+  if stays == 0 then
     held[cell] = nil
-    core.log(core.warning, string.format("guard %s home: the lease of %d bp has lapsed", cell, bp))
-    keep_home(cell, s.lease)
   elseif held[cell] ~= s.lease then
     held[cell] = s.lease
-    core.log(core.alert, string.format("guard %s holds %d bp: its lease has lapsed and no source server is proven", cell, bp))
+    local text = "guard %s holds %d bp: its lease has lapsed and %d of %d source servers are proven"
+    core.log(core.alert, string.format(text, cell, stays, ready, total))
   end
 end
 
