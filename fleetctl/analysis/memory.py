@@ -101,7 +101,7 @@ class BreakerMemory:
 
     Args:
         trip: the alternative by which it tripped, -1 while it has not; stretches: per alternative.
-        baseline: attempts and errors of the baseline seen.
+        baseline: attempts and errors of the baseline seen; is_shared: it was seen to fail too in the stretch in which it tripped.
     """
 
     capital: list[float] = field(default_factory=list)
@@ -112,6 +112,7 @@ class BreakerMemory:
     trip: int = -1
     baseline: list[int] = field(default_factory=lambda: [0, 0])
     stretches: list[Stretch] = field(default_factory=list)
+    is_shared: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -217,7 +218,7 @@ def _read_clusters(data: dict[str, Any]) -> ClusterMemory:
 
 def _breaker(b: BreakerMemory) -> list[Any]:
     stretches = [[s.run, s.n1, s.k1, s.n0, s.k0, s.more] for s in b.stretches]
-    return [b.capital, b.total, b.seen, b.peak, b.tripped, b.trip, b.baseline, stretches]
+    return [b.capital, b.total, b.seen, b.peak, b.tripped, b.trip, b.baseline, stretches, *([True] if b.is_shared else [])]
 
 
 def _read_sudden(row: list[Any]) -> SuddenMemory:
@@ -227,7 +228,7 @@ def _read_sudden(row: list[Any]) -> SuddenMemory:
 
 def _read_breaker(row: list[Any]) -> BreakerMemory:
     capital, total, seen, peak, tripped, *later = row
-    trip, baseline, stretches = later or (-1, [0, 0], [])  # older releases did not look at the baseline here
+    trip, baseline, stretches, *shared = later or (-1, [0, 0], [])  # older releases did not look at the baseline here
     return BreakerMemory(
         capital=[*capital],
         total=total,
@@ -237,6 +238,7 @@ def _read_breaker(row: list[Any]) -> BreakerMemory:
         trip=trip,
         baseline=[*baseline],
         stretches=[Stretch(run=run, n1=n1, k1=k1, n0=n0, k0=k0, more=[*more]) for run, n1, k1, n0, k0, more in stretches],
+        is_shared=bool(shared),
     )
 
 
