@@ -22,7 +22,7 @@ from math import exp, log
 
 from fleetctl.analysis import clusters, guardrails, sudden
 from fleetctl.analysis.breaker import BREAKER_BOUND, blame, is_over, note_outcomes, start_afresh
-from fleetctl.analysis.gave_up import GAVE_UP, GAVE_UP_BOUND, feed_gave_up, gave_up_counts, gave_up_log
+from fleetctl.analysis.gave_up import GAVE_UP, GAVE_UP_BOUND, feed_gave_up, gave_up_counts, gave_up_log, gave_up_went_back
 from fleetctl.analysis.guardrails import CACHE_BOUND, CACHE_GAP, CONFOUNDED_SCALE, FAIL_BOUND, PASS_BOUND, cache_gap, confounded_name
 from fleetctl.analysis.interval import difference, latency_ratio
 from fleetctl.analysis.memory import BreakerMemory, Memory, PassBank, advance, pack, unpack, went_back
@@ -89,7 +89,8 @@ def judge(state: JudgeState, evidence: Evidence, specs: Sequence[GuardrailSpec])
     if trouble is None or trouble[0] == "NO_DATA":
         _use(memory, evidence, specs)
     verdicts = _verdicts(memory, evidence, specs, trouble)
-    if "reset" in evidence.state.values():
+    states = set(evidence.state.values())
+    if "reset" in states or (evidence.cuts != memory.cuts and not states & _PROVIDER):  # told by number: a look may be lost, or masked
         _after_a_gap(memory, evidence)
     return pack(memory), verdicts
 
@@ -119,13 +120,14 @@ def _begin(memory: Memory) -> None:
         clusters.new_step(own)
     for breaker in (memory.breaker, memory.beside):
         breaker.seen, breaker.baseline = 0, [0, 0]
+    memory.cuts = 0
 
 
 def _trouble(memory: Memory, e: Evidence) -> tuple[VerdictKind, str] | None:
     bad = [f"{arm} {e.state.get(arm, 'down')}" for arm in ARMS if e.state.get(arm, "down") in _PROVIDER]
     if bad:
         return "PROVIDER_ERROR", ", ".join(bad)
-    back = [arm for arm in ARMS if went_back(memory.arm(arm), e.arms[arm])]
+    back = [arm for arm in ARMS if went_back(memory.arm(arm), e.arms[arm]) or gave_up_went_back(memory, e, arm)]
     if back:
         return "PROVIDER_ERROR", f"counts of {' and '.join(back)} went back"
     silent = [f"{arm} {e.state[arm]}" for arm in ARMS if e.state[arm] != "ok"]
@@ -134,7 +136,8 @@ def _trouble(memory: Memory, e: Evidence) -> tuple[VerdictKind, str] | None:
 
 def _after_a_gap(memory: Memory, e: Evidence) -> None:
     """Go on from what the source tells now, where it has lost what was used before: nothing is used twice, and what went by is a gap."""
-    if any(went_back(memory.arm(arm), e.arms[arm]) for arm in ARMS):
+    memory.cuts = e.cuts
+    if any(went_back(memory.arm(arm), e.arms[arm]) or gave_up_went_back(memory, e, arm) for arm in ARMS):
         for arm in ARMS:
             advance(memory.arm(arm), e.arms[arm])
         clusters.go_on_from(memory, e)

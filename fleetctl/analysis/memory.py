@@ -136,6 +136,7 @@ class Memory:
         guardrails: how many share the FAIL capital over all steps, 0 where an older release began the rollout.
         clusters_of: as `clusters`, of other shares whose events come in clusters, by name.
         quits_seen: requests and those given up that have been used, by arm; quits: how they cluster.
+        cuts: of the source since the step's cursor, that have been taken in.
     """
 
     steps: int
@@ -154,6 +155,7 @@ class Memory:
     guardrails: int = 0
     quits_seen: dict[str, tuple[int, int]] = field(default_factory=dict)
     quits: ClusterMemory = field(default_factory=ClusterMemory)
+    cuts: int = 0
 
     def arm(self, name: str) -> ArmSeen:
         """Return what has been used of an arm."""
@@ -195,6 +197,8 @@ def pack(memory: Memory) -> JudgeState:
         data["clusters_of"] = {name: _clusters(m) for name, m in memory.clusters_of.items()}
     if memory.quits != ClusterMemory() or memory.quits_seen:
         data["quits"] = {"seen": memory.quits_seen, **_clusters(memory.quits)}
+    if memory.cuts:
+        data["cuts"] = memory.cuts
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return JudgeState(format_version=JUDGE_FORMAT, numbers=text.encode())
 
@@ -296,6 +300,7 @@ def _memory(data: Any) -> Memory:
         clusters=_read_clusters(data),
         clusters_of={name: _read_clusters(row) for name, row in data.get("clusters_of", {}).items()},
         guardrails=data.get("guardrails", 0),
+        cuts=data.get("cuts", 0),
         breaker=_read_breaker(data["breaker"]),
         beside=_read_breaker(data["beside"]) if "beside" in data else BreakerMemory(),
         sudden=_read_sudden(data["sudden"]) if "sudden" in data else SuddenMemory(),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from fleetctl.domain.ids import CellId
 from fleetctl.domain.records import Attempt
 from fleetctl.domain.workload import REFUSALS, Guardrail, GuardrailSpec
 from fleetctl.errors import ConfigInvalid
+from fleetctl.formats.fleet_checks import _share_that_nobody_tells
 from fleetctl.formats.fleet_file import parse_fleet
 from fleetctl.formats.recording import from_line, to_line
 from tests.unit.test_evidence_in_fleet_file import TEXT
@@ -135,3 +138,11 @@ def test_the_fleet_file_may_name_them_where_the_routers_log_tells() -> None:
     with pytest.raises(ConfigInvalid) as e:
         parse_fleet(named.replace("evidence: [log, asked, pages, prom]", "evidence: [pages, asked, prom]"), file="f.yaml")
     assert "add log" in json.dumps(e.value.details)
+
+
+def test_a_cell_of_lane_replay_cannot_name_them() -> None:
+    shape = SimpleNamespace(lane=SimpleNamespace(kind="replay"), evidence=["replayed", "log"])
+    said = _share_that_nobody_tells(REFUSALS, cast(Any, shape), cast(Any, None), {"replayed": "replay"}, frozenset())
+    assert "no client's own request" in said
+    shape.lane.kind = "own"
+    assert _share_that_nobody_tells(REFUSALS, cast(Any, shape), cast(Any, None), {}, frozenset()) == ""
