@@ -361,9 +361,8 @@ def test_an_unknown_series_or_a_replica_on_both_arms_is_refused_before_a_custome
 def test_a_target_whose_engines_tell_numbers_and_answer_nobody_is_stale_with_the_other_arms_requests_missed() -> None:
     scraper = FakeScraper()
     source, cursor = begun(scraper)
-    for _ in range(4):
-        scraper.serve(50)
-        seen = source.read(CELL, cursor)
+    scraper.serve(50)
+    seen = source.read(CELL, cursor)
     assert (seen.state["canary"], dict(seen.missed)) == ("ok", {"baseline": 0, "canary": 0})
     for _ in range(8):
         for r in scraper.replicas[:2]:
@@ -373,7 +372,7 @@ def test_a_target_whose_engines_tell_numbers_and_answer_nobody_is_stale_with_the
     assert seen.state == {"baseline": "ok", "canary": "stale"}
     assert dict(seen.missed) == {"baseline": 0, "canary": 800}
     settled = seen.at - timedelta(minutes=5)
-    r = replace(rollout(), settled_at=settled, since=cursor, weight_bp=5_000)
-    assert lost_evidence(r, seeing(seen.at, 5_000, (), seen), seen.at) == "canary is stale though about 800 of its requests were due"
+    moving = replace(rollout(), settled_at=settled, since=cursor, weight_bp=5_000)
+    assert lost_evidence(moving, seeing(seen.at, 5_000, (), seen), seen.at) == "canary is stale though about 800 of its requests were due"
     scraper.serve(1)
     assert source.read(CELL, cursor).missed["canary"] == 0
