@@ -24,14 +24,18 @@ LEAST_NULL = 0.01
 BASELINE_FACTOR = 3.0
 RESTART_EVERY = 20
 _RATES = (0.08, 0.2, 0.45, 0.9)
-ALIKE = 0.05
-"""A split of errors between the arms that is less probable than this where both fail alike is the canary's fault."""
+ALIKE = 0.001
+"""A split of errors between the arms that is less probable than this where both fail alike is the canary's fault. It is asked at every
+look of a long incident: at 5 % half of the hours in which both arms fail alike would end as the canary's fault."""
+_SHARED = "the baseline is failing too"
+_SURE = 5.0
+"""Errors of the baseline in a stretch from which it is known to fail too: one or two are there by themselves."""
 LONE = 100.0
 """Canary requests to one of the baseline from which there is no baseline to speak of. Source: design section 8 (P4)."""
 _LEAST_BASELINE = 100
 _MOST_RUN = 20.0
 """Evidence that a stretch can pile up: after a long outage some tens of good requests end it."""
-_LONGEST = 1_000.0
+_LONGEST = 4_000.0
 """Canary requests of a stretch from which its older half counts half."""
 _EQUAL = [1 / len(_RATES)] * len(_RATES)
 _SUM = 2.11
@@ -52,14 +56,18 @@ def blame(memory: BreakerMemory, e: Evidence) -> str:
     """Say why a trip is not (or not yet) the canary's fault, "" where it is.
 
     Both arms are compared over one stretch of time: from where the canary began to fail to the last look at which it did. The baseline
-    fails too where its error rate there is above what the breaker tolerates and at least a third of the canary's. Else the canary is to
-    blame once arms that fail alike would split the errors so unevenly in at most 5 % of cases (hypergeometric), or where the baseline has
-    had less than one request to a hundred of the canary's, so that nobody can be compared with: the source is proven before anybody
+    fails too where its error rate there is above what the breaker tolerates and at least a third of the canary's; having been seen to by
+    five errors, it does until the stretch is over (what goes on on the canary alone is for the guardrail of errors). Else the canary is to
+    blame once arms that fail alike would split the errors so unevenly in at most 0.1 % of cases (hypergeometric), or where the baseline
+    has had less than one request to a hundred of the canary's, so that nobody can be compared with: the source is proven before anybody
     goes home to it.
     """
-    s = memory.stretches[memory.trip] if memory.trip >= 0 else Stretch()
+    s = _stretch(memory)
+    if memory.is_shared:
+        return _SHARED
     if s.n0 > 0 and s.k0 / s.n0 > null_rate(e) and s.k0 / s.n0 >= s.k1 / max(s.n1, 1.0) / 3:
-        return "the baseline is failing too"
+        memory.is_shared = s.k0 >= _SURE
+        return _SHARED
     if s.n1 >= LONE * (s.n0 + 1) or _alike(round(s.n1), round(s.k1), round(s.n0), round(s.k0)) <= ALIKE:
         return ""
     return f"{s.n0:.0f} baseline requests at the same time are too few to tell whose failure it is"
@@ -67,7 +75,12 @@ def blame(memory: BreakerMemory, e: Evidence) -> str:
 
 def is_over(memory: BreakerMemory) -> bool:
     """Tell whether the canary has come out of the stretch in which the breaker tripped."""
-    return memory.trip < 0 or memory.stretches[memory.trip].run <= 0.0
+    return 0 <= memory.trip < len(memory.stretches) and _stretch(memory).run <= 0.0
+
+
+def _stretch(memory: BreakerMemory) -> Stretch:
+    """Return the stretch in which it tripped, an empty one where that is not known (older releases kept none)."""
+    return memory.stretches[memory.trip] if 0 <= memory.trip < len(memory.stretches) else Stretch()
 
 
 def _alike(n1: int, k1: int, n0: int, k0: int) -> float:
@@ -84,7 +97,7 @@ def _log_comb(n: int, k: int) -> float:
 def start_afresh(memory: BreakerMemory) -> None:
     """Forget a trip that was not the canary's fault: only the newest restart's capital is kept."""
     memory.capital = [_log_share((max(memory.total, 1) - 1) // RESTART_EVERY + 1)] * len(_RATES)
-    memory.peak, memory.tripped, memory.trip = 0.0, False, -1
+    memory.peak, memory.tripped, memory.trip, memory.is_shared = 0.0, False, -1, False
 
 
 def _log_share(restart: int) -> float:

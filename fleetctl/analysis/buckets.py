@@ -17,7 +17,7 @@ from math import inf, isfinite, log, sqrt
 
 from fleetctl.analysis.faults import HARD_XIDS
 from fleetctl.analysis.guardrails import CONFOUNDED_SCALE
-from fleetctl.analysis.tally import BASELINE_OUTCOMES, OUTCOMES, instant, milliseconds
+from fleetctl.analysis.tally import BASELINE_OUTCOMES, OUTCOMES, STALE_GAPS, instant, milliseconds
 from fleetctl.domain.evidence import (
     ARMS,
     LADDER,
@@ -98,6 +98,8 @@ class BucketTally:
         self._outcomes: dict[Arm, deque[str]] = {"baseline": deque(maxlen=BASELINE_OUTCOMES), "canary": deque(maxlen=OUTCOMES)}
         self._told: dict[Arm, tuple[int, int]] = {}
         self._clusters: dict[Arm, _Clusters] = {arm: _Clusters() for arm in ARMS}
+        self._missed: dict[Arm, int] = dict.fromkeys(ARMS, 0)
+        self._grew_ms: dict[Arm, float] = {}
         self._gpus = _read_marks(cursor.position)
         self._gpu_at: dict[str, int] = {}
         self._faults: set[str] = set()
@@ -139,11 +141,10 @@ class BucketTally:
         grown = {arm: self._grown(arm) for arm in ARMS}
         common = _common(grown)
         counts = {arm: self._counts(arm, grown[arm], common) for arm in ARMS}
+        self._note_missed({arm: self._note_outcomes(arm, counts[arm]) for arm in ARMS}, at)
         state = {arm: self._state(arm, at, counts[arm]) for arm in ARMS}
         if self._arms_share_a_replica():
             state = dict.fromkeys(ARMS, "same_series")
-        for arm in ARMS:
-            self._note_outcomes(arm, counts[arm])
         total = sum(c.attempts for c in counts.values())
         seen = [r.last.at_ms for r in self._replicas.values() if r.last is not None and r.last.up]
         return Evidence(
@@ -157,6 +158,7 @@ class BucketTally:
             last_at=instant(max(seen)) if seen else None,
             canary_outcomes="".join(self._outcomes["canary"]),
             baseline_outcomes="".join(self._outcomes["baseline"]),
+            missed=dict(self._missed),
             detail=self._detail(at, grown),
             faults=tuple(sorted(self._faults)),
             query=query,
@@ -197,8 +199,15 @@ class BucketTally:
         mine.errors, mine.spread, mine.intervals = mine.errors + k, mine.spread + spread, mine.intervals + 1
         replica.before, replica.new = (n, k), (0.0, 0.0)
 
-    def _note_outcomes(self, arm: Arm, counts: Counts) -> None:
-        """Take in what is new since the last evidence, failures spread evenly; a new process tells nothing of what was before it."""
+    def _note_missed(self, new: Mapping[Arm, int], at: Instant) -> None:
+        """Count what one arm has answered since the other one's newest request; where both did, nobody knows which was last."""
+        for arm, other in (ARMS, ARMS[::-1]):
+            self._missed[arm] = 0 if new[arm] else self._missed[arm] + max(0, new[other])
+            if new[arm]:
+                self._grew_ms[arm] = milliseconds(at)
+
+    def _note_outcomes(self, arm: Arm, counts: Counts) -> int:
+        """Take in what is new since the last evidence, failures spread evenly; a new process has no outcomes of what was before it."""
         now, then, outcomes = (counts.attempts, counts.errors), self._told.get(arm), self._outcomes[arm]
         self._told[arm] = now
         n, k = (now[0] - then[0], now[1] - then[1]) if then is not None else (0, 0)
@@ -206,6 +215,7 @@ class BucketTally:
             outcomes.clear()
         elif n:
             outcomes.extend(evenly(n, k) if n <= OUTCOMES else evenly(OUTCOMES, round(k * OUTCOMES / n)))
+        return n if then is not None else now[0]
 
     def _counts(self, arm: Arm, grown: _Grown, common: Mapping[str, tuple[str, tuple[float, ...]]]) -> Counts:
         requests, errors = _requests(grown.values)
@@ -271,7 +281,11 @@ class BucketTally:
         late = max(STALE_S * 1_000, STALE_SCRAPES * max(r.gap_ms for r in replicas))
         if milliseconds(at) - min(s.at_ms for s in newest) > late:
             return "stale"
-        return "ok" if counts.attempts or any(counts.timed_for(m) for m in METRICS) else "empty"
+        if not counts.attempts:
+            return "ok" if any(counts.timed_for(m) for m in METRICS) else "empty"
+        grew = self._grew_ms.get(arm, self._start_ms)  # its engines may tell their numbers and answer nobody
+        usual = STALE_GAPS * (grew - self._start_ms) / counts.attempts
+        return "stale" if milliseconds(at) - grew > max(late, usual) else "ok"
 
     def _watch(self, s: Scrape) -> None:
         """Note hard faults of a canary's GPUs: unhealthy, or uncorrected ECC or an XID of the hardware since it was last known."""

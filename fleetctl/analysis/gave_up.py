@@ -13,7 +13,7 @@ from fleetctl.analysis import eprocess as ep
 from fleetctl.analysis.breaker import BREAKER_BOUND
 from fleetctl.analysis.guardrails import RATIOS, Rate
 from fleetctl.analysis.memory import Memory
-from fleetctl.domain.evidence import ARMS, Counts, Evidence
+from fleetctl.domain.evidence import ARMS, Arm, Counts, Evidence
 
 GAVE_UP = "gave_up"
 GAVE_UP_BOUND = BREAKER_BOUND
@@ -28,6 +28,13 @@ _PRIOR, _WEIGHT = 0.01, 50.0
 def gave_up_counts(counts: Counts) -> Rate:
     """Return requests that were given up among all."""
     return Rate(n=counts.attempts + counts.gave_up.errors, k=counts.gave_up.errors)
+
+
+def gave_up_went_back(memory: Memory, e: Evidence, arm: Arm) -> bool:
+    """Tell whether customers' cumulative counts of an arm are lower than what has been used already."""
+    n, k = memory.quits_seen.get(arm, (0, 0))
+    now = gave_up_counts(e.customers.arms[arm])
+    return now.n < n or now.k < k
 
 
 def feed_gave_up(memory: Memory, e: Evidence) -> None:

@@ -22,7 +22,7 @@ from math import exp, log
 
 from fleetctl.analysis import clusters, guardrails, sudden
 from fleetctl.analysis.breaker import BREAKER_BOUND, blame, is_over, note_outcomes, start_afresh
-from fleetctl.analysis.gave_up import GAVE_UP, GAVE_UP_BOUND, feed_gave_up, gave_up_counts, gave_up_log
+from fleetctl.analysis.gave_up import GAVE_UP, GAVE_UP_BOUND, feed_gave_up, gave_up_counts, gave_up_log, gave_up_went_back
 from fleetctl.analysis.guardrails import CACHE_BOUND, CACHE_GAP, CONFOUNDED_SCALE, FAIL_BOUND, PASS_BOUND, cache_gap, confounded_name
 from fleetctl.analysis.interval import difference, latency_ratio
 from fleetctl.analysis.memory import BreakerMemory, Memory, PassBank, advance, pack, unpack, went_back
@@ -34,6 +34,8 @@ from fleetctl.domain.workload import REFUSALS, Guardrail, GuardrailSpec
 ALL = Guardrail("all")
 BREAKER = Guardrail("breaker")
 LATENCY = "latency"
+ONE_CLIENT = "which one client that keeps to one side does alone: waiting"
+"""Why more refusals, or clients that go away, are no FAIL where a client's requests all go to one side."""
 STEPS = 6
 """Steps that share the FAIL capital unless the caller says otherwise. Source: evidence.md 3."""
 LEAST_BLOCK = 16
@@ -87,7 +89,8 @@ def judge(state: JudgeState, evidence: Evidence, specs: Sequence[GuardrailSpec])
     if trouble is None or trouble[0] == "NO_DATA":
         _use(memory, evidence, specs)
     verdicts = _verdicts(memory, evidence, specs, trouble)
-    if "reset" in evidence.state.values():
+    states = set(evidence.state.values())
+    if "reset" in states or (evidence.cuts != memory.cuts and not states & _PROVIDER):  # told by number: a look may be lost, or masked
         _after_a_gap(memory, evidence)
     return pack(memory), verdicts
 
@@ -95,13 +98,14 @@ def judge(state: JudgeState, evidence: Evidence, specs: Sequence[GuardrailSpec])
 def all_specs(specs: Sequence[GuardrailSpec], e: Evidence) -> tuple[GuardrailSpec, ...]:
     """Return what is judged: refusals beside errors, with the same margin on both sides, where the source tells them and nobody else does.
 
-    Clients' own mistakes are refused by both arms alike and are no evidence; a target that refuses what the source answers is worse.
+    Clients' own mistakes are refused by both arms alike and are no evidence; a target that refuses what the source answers is worse. A
+    step waits for a PASS on it only where the fleet file names it: the plan has not reckoned with it.
     """
     errors = next((s for s in specs if s.name == "errors" and s.judged), None)
     is_told = all(REFUSALS in e.arms[arm].shares for arm in ARMS)
     if errors is None or not is_told or any(s.name == REFUSALS for s in specs):
         return tuple(specs)
-    return (*specs, replace(errors, name=REFUSALS, fail_margin=max(errors.fail_margin, errors.margin)))
+    return (*specs, replace(errors, name=REFUSALS, fail_margin=max(errors.fail_margin, errors.margin), needs_pass=False))
 
 
 @lru_cache(maxsize=64)
@@ -116,13 +120,14 @@ def _begin(memory: Memory) -> None:
         clusters.new_step(own)
     for breaker in (memory.breaker, memory.beside):
         breaker.seen, breaker.baseline = 0, [0, 0]
+    memory.cuts = 0
 
 
 def _trouble(memory: Memory, e: Evidence) -> tuple[VerdictKind, str] | None:
     bad = [f"{arm} {e.state.get(arm, 'down')}" for arm in ARMS if e.state.get(arm, "down") in _PROVIDER]
     if bad:
         return "PROVIDER_ERROR", ", ".join(bad)
-    back = [arm for arm in ARMS if went_back(memory.arm(arm), e.arms[arm])]
+    back = [arm for arm in ARMS if went_back(memory.arm(arm), e.arms[arm]) or gave_up_went_back(memory, e, arm)]
     if back:
         return "PROVIDER_ERROR", f"counts of {' and '.join(back)} went back"
     silent = [f"{arm} {e.state[arm]}" for arm in ARMS if e.state[arm] != "ok"]
@@ -131,7 +136,8 @@ def _trouble(memory: Memory, e: Evidence) -> tuple[VerdictKind, str] | None:
 
 def _after_a_gap(memory: Memory, e: Evidence) -> None:
     """Go on from what the source tells now, where it has lost what was used before: nothing is used twice, and what went by is a gap."""
-    if any(went_back(memory.arm(arm), e.arms[arm]) for arm in ARMS):
+    memory.cuts = e.cuts
+    if any(went_back(memory.arm(arm), e.arms[arm]) or gave_up_went_back(memory, e, arm) for arm in ARMS):
         for arm in ARMS:
             advance(memory.arm(arm), e.arms[arm])
         clusters.go_on_from(memory, e)
@@ -188,27 +194,31 @@ def _verdicts(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec], troub
     judged = [s for s in specs if s.judged]
     confounded = _confounded(e)
     logs = {s.name: _log_fail(memory, s.name, confounded=confounded) for s in judged}
-    whole = _mean(memory, logs) if logs else 1.0
+    held = frozenset({Guardrail(REFUSALS)}) if e.sticky else frozenset[Guardrail]()
+    whole = _mean(memory, {n: v for n, v in logs.items() if n not in held}, held) if logs else 1.0
     breaker = _breaker(memory, e)
     believed = trouble is None or trouble[0] == "NO_DATA"
     if believed and whole >= FAIL_BOUND and not memory.failed:
-        memory.failed = max(logs, key=lambda n: logs[n])
+        memory.failed = max((n for n in logs if n not in held), key=lambda n: logs[n])
     quits = gave_up_log(memory)
-    if believed and quits >= log(GAVE_UP_BOUND) and not memory.failed:
+    if believed and quits >= log(GAVE_UP_BOUND) and not memory.failed and not e.customers.sticky:
         memory.failed = GAVE_UP
     each = tuple(_one(memory, e, s, logs.get(s.name, 0.0), trouble, confounded) for s in specs)
-    return (_all(memory, e, judged, each, whole, trouble, incident=bool(breaker)), *each, *_gave_up(memory, e, quits), *breaker)
+    gave_up = _gave_up(memory, e, quits)
+    waits = "the canary is failing, and not shown to fail alone: waiting" if breaker else ""
+    waits = waits or next((v.detail for v in (*each, *gave_up) if v.holds), "")
+    return (_all(memory, e, judged, each, whole, trouble, waits), *each, *gave_up, *breaker)
 
 
-def _mean(memory: Memory, logs: Mapping[Guardrail, float]) -> float:
+def _mean(memory: Memory, logs: Mapping[Guardrail, float], held: frozenset[Guardrail]) -> float:
     """Return the FAIL e-value of all guardrails: each has its share of the capital for the whole rollout, whatever a step judges.
 
     A mean over those of this step would hand the capital of the others to them, and look again for chance alone to be large.
     """
     if not memory.guardrails:
-        return sum(_exp(v) for v in logs.values()) / len(logs)
+        return sum(_exp(v) for v in logs.values()) / len(logs) if logs else 1.0
     fed = {name.partition("/")[0] for name in memory.fails}
-    others = [n for n in sorted(fed - set(logs)) if n != GAVE_UP and not n.endswith(confounded_name(""))]
+    others = [n for n in sorted(fed - set(logs) - held) if n != GAVE_UP and not n.endswith(confounded_name(""))]
     values = [*logs.values(), *(_log_fail(memory, n, confounded=False) for n in others)]
     unfed = max(0, memory.guardrails - len(values))
     return (sum(_exp(v) for v in values) + unfed) / (len(values) + unfed)
@@ -221,8 +231,7 @@ def _all(
     each: Sequence[Verdict],
     whole: float,
     trouble: tuple[VerdictKind, str] | None,
-    *,
-    incident: bool,
+    waits: str,
 ) -> Verdict:
     names = {s.name for s in judged if s.needs_pass}
     parts = [v for v in each if v.guardrail in names]
@@ -235,8 +244,8 @@ def _all(
         kind, detail = trouble
     elif not parts:
         detail, blocked = "no guardrail is judged here", True
-    elif incident:
-        detail, blocked = "the canary is failing, and not shown to fail alone: waiting", True
+    elif waits:
+        detail, blocked = waits, True
     elif all(v.kind == "PASS" for v in parts):
         kind = "PASS"
     else:
@@ -270,6 +279,8 @@ def _one(
     )
     if not spec.judged:
         return replace(base, detail="not judged here; shown only")
+    if e.sticky and spec.name == REFUSALS and base.e_value >= FAIL_BOUND and trouble is None:
+        return replace(base, blocked=True, detail=f"more is refused than on the source, {ONE_CLIENT}")
     if memory.failed and (memory.failed == spec.name or base.e_value >= FAIL_BOUND):
         return replace(base, kind="FAIL", detail=guardrails.cache_text(e) if base.confounded else "")
     if trouble is not None:
@@ -296,12 +307,14 @@ def _one(
 
 
 def _gave_up(memory: Memory, e: Evidence, quits: float) -> tuple[Verdict, ...]:
-    if memory.failed != GAVE_UP:
+    is_open = e.customers.sticky and quits >= log(GAVE_UP_BOUND) and not memory.failed
+    if memory.failed != GAVE_UP and not is_open:
         return ()
     base, canary = (gave_up_counts(e.customers.arms[arm]) for arm in ARMS)
     look = replace(_look(e, "errors"), baseline_n=base.n, canary_n=canary.n, baseline_events=base.k, canary_events=canary.k)
     text = "clients go away before the answer more often than on the source"
-    return (Verdict(kind="FAIL", guardrail=Guardrail(GAVE_UP), e_value=_exp(quits), fail_bound=GAVE_UP_BOUND, look=look, detail=text),)
+    failed = Verdict(kind="FAIL", guardrail=Guardrail(GAVE_UP), e_value=_exp(quits), fail_bound=GAVE_UP_BOUND, look=look, detail=text)
+    return (replace(failed, kind="INCONCLUSIVE", detail=f"{text}, {ONE_CLIENT}", blocked=True) if is_open else failed,)
 
 
 def _breaker(memory: Memory, e: Evidence) -> tuple[Verdict, ...]:

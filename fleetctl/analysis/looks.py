@@ -38,6 +38,8 @@ def seen_of(before: JudgeState, e: Evidence, step: int, guardrails: tuple[Guardr
         recent=made.recent,
         recent_errors=made.recent_errors,
         faults=e.faults,
+        sticky=e.sticky,
+        cuts=e.cuts,
         beside_arms=e.beside.arms if e.beside is not None else {},
         beside=beside,
     )
@@ -53,6 +55,8 @@ def _seen(breaker: BreakerMemory, e: Evidence, *, begins: bool, step: int, compa
         outcomes=e.canary_outcomes if new < 0 else e.canary_outcomes[-new:] if new else "",  # all of them where a part was lost
         recent=e.baseline_recent,
         recent_errors=e.baseline_recent_errors,
+        sticky=e.sticky,
+        cuts=e.cuts,
     )
 
 
@@ -128,6 +132,8 @@ def _evidence(row: LookRow, s: Seen, cursor: Cursor, own: _Outcomes, beside: _Ou
             canary_outcomes=beside.add(s.beside.outcomes, s.beside_arms["canary"].attempts),
             baseline_recent=s.beside.recent,
             baseline_recent_errors=s.beside.recent_errors,
+            sticky=s.beside.sticky,
+            cuts=s.beside.cuts,
         )
     return Evidence(
         cell=row.cell,
@@ -140,4 +146,6 @@ def _evidence(row: LookRow, s: Seen, cursor: Cursor, own: _Outcomes, beside: _Ou
         baseline_recent_errors=s.recent_errors,
         faults=s.faults,
         beside=other,
+        sticky=s.sticky,
+        cuts=s.cuts,
     )

@@ -101,7 +101,7 @@ class BreakerMemory:
 
     Args:
         trip: the alternative by which it tripped, -1 while it has not; stretches: per alternative.
-        baseline: attempts and errors of the baseline seen.
+        baseline: attempts and errors of the baseline seen; is_shared: it was seen to fail too in the stretch in which it tripped.
     """
 
     capital: list[float] = field(default_factory=list)
@@ -112,6 +112,7 @@ class BreakerMemory:
     trip: int = -1
     baseline: list[int] = field(default_factory=lambda: [0, 0])
     stretches: list[Stretch] = field(default_factory=list)
+    is_shared: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,6 +136,7 @@ class Memory:
         guardrails: how many share the FAIL capital over all steps, 0 where an older release began the rollout.
         clusters_of: as `clusters`, of other shares whose events come in clusters, by name.
         quits_seen: requests and those given up that have been used, by arm; quits: how they cluster.
+        cuts: of the source since the step's cursor, that have been taken in.
     """
 
     steps: int
@@ -153,6 +155,7 @@ class Memory:
     guardrails: int = 0
     quits_seen: dict[str, tuple[int, int]] = field(default_factory=dict)
     quits: ClusterMemory = field(default_factory=ClusterMemory)
+    cuts: int = 0
 
     def arm(self, name: str) -> ArmSeen:
         """Return what has been used of an arm."""
@@ -194,6 +197,8 @@ def pack(memory: Memory) -> JudgeState:
         data["clusters_of"] = {name: _clusters(m) for name, m in memory.clusters_of.items()}
     if memory.quits != ClusterMemory() or memory.quits_seen:
         data["quits"] = {"seen": memory.quits_seen, **_clusters(memory.quits)}
+    if memory.cuts:
+        data["cuts"] = memory.cuts
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return JudgeState(format_version=JUDGE_FORMAT, numbers=text.encode())
 
@@ -217,7 +222,7 @@ def _read_clusters(data: dict[str, Any]) -> ClusterMemory:
 
 def _breaker(b: BreakerMemory) -> list[Any]:
     stretches = [[s.run, s.n1, s.k1, s.n0, s.k0, s.more] for s in b.stretches]
-    return [b.capital, b.total, b.seen, b.peak, b.tripped, b.trip, b.baseline, stretches]
+    return [b.capital, b.total, b.seen, b.peak, b.tripped, b.trip, b.baseline, stretches, *([True] if b.is_shared else [])]
 
 
 def _read_sudden(row: list[Any]) -> SuddenMemory:
@@ -227,7 +232,7 @@ def _read_sudden(row: list[Any]) -> SuddenMemory:
 
 def _read_breaker(row: list[Any]) -> BreakerMemory:
     capital, total, seen, peak, tripped, *later = row
-    trip, baseline, stretches = later or (-1, [0, 0], [])  # older releases did not look at the baseline here
+    trip, baseline, stretches, *shared = later or (-1, [0, 0], [])  # older releases did not look at the baseline here
     return BreakerMemory(
         capital=[*capital],
         total=total,
@@ -237,6 +242,7 @@ def _read_breaker(row: list[Any]) -> BreakerMemory:
         trip=trip,
         baseline=[*baseline],
         stretches=[Stretch(run=run, n1=n1, k1=k1, n0=n0, k0=k0, more=[*more]) for run, n1, k1, n0, k0, more in stretches],
+        is_shared=bool(shared),
     )
 
 
@@ -294,6 +300,7 @@ def _memory(data: Any) -> Memory:
         clusters=_read_clusters(data),
         clusters_of={name: _read_clusters(row) for name, row in data.get("clusters_of", {}).items()},
         guardrails=data.get("guardrails", 0),
+        cuts=data.get("cuts", 0),
         breaker=_read_breaker(data["breaker"]),
         beside=_read_breaker(data["beside"]) if "beside" in data else BreakerMemory(),
         sudden=_read_sudden(data["sudden"]) if "sudden" in data else SuddenMemory(),

@@ -287,6 +287,7 @@ class Tally:
             baseline_recent_errors=sum(1 for r in baseline if r[3]),
             detail=self._detail(),
             faults=tuple(sorted(self._faults)),
+            cuts=self._cuts,
         )
 
     def _state(self, arm: ArmTally, at: Instant) -> SignalState:

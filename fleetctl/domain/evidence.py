@@ -164,6 +164,8 @@ class Evidence:
         missed: attempts of the other arm since an arm's newest one (since the cursor where it has none).
         source_at: when the source itself last wrote anything, of whatever cell or kind; None where nobody can tell.
         baseline_outcomes: newest baseline attempts as `canary_outcomes`, at least the last 50.
+        sticky: all requests of one client go to one side (an affinity key), so what one client does is no difference of the arms.
+        cuts: how often a part of the source was lost since the cursor; after each, lower counts are a gap and no mistake.
     """
 
     cell: CellId
@@ -184,6 +186,8 @@ class Evidence:
     missed: Mapping[Arm, int] = field(default_factory=dict, metadata=LATER)
     source_at: Instant | None = field(default=None, metadata=LATER)
     baseline_outcomes: str = field(default="", metadata=LATER)
+    sticky: bool = field(default=False, metadata=LATER)
+    cuts: int = field(default=0, metadata=LATER)
 
     @property
     def customers(self) -> Evidence:
@@ -272,6 +276,11 @@ class Verdict:
     confounded: bool = field(default=False, metadata=LATER)
     blocked: bool = field(default=False, compare=False, metadata=LATER)  # older releases stored verdicts without it: those still agree
 
+    @property
+    def holds(self) -> bool:
+        """Tell whether it keeps a step waiting though no PASS is asked of it: clients may be hurt, and no more than one is sure."""
+        return self.guardrail in ("refusals", "gave_up") and self.kind == "INCONCLUSIVE" and self.e_value >= self.fail_bound
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
@@ -284,6 +293,7 @@ class Seen:
         outcomes: of canary attempts that are new since the look before, as in `Evidence`.
         recent, recent_errors: of the baseline in the newest seconds; faults: of the canary's GPUs and runtime.
         beside_arms, beside: the same of customers' own requests where the arms hold replayed ones.
+        sticky, cuts: as in `Evidence`.
     """
 
     at: Instant
@@ -300,6 +310,8 @@ class Seen:
     beside_arms: Mapping[Arm, Counts] = field(default_factory=dict)
     beside: Seen | None = None
     shared_by: int = field(default=0, metadata=LATER)
+    sticky: bool = field(default=False, metadata=LATER)
+    cuts: int = field(default=0, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

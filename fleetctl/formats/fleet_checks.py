@@ -267,6 +267,8 @@ def _share_that_nobody_tells(
         return "and no latency was promised: declare slo.latency"
     if guardrail == "slo_misses" and "latency" not in told:
         return f"and none of {', '.join(cell.evidence)} tells the time of whole answers: leave it out"
+    if guardrail == REFUSALS and cell.lane.kind == "replay":
+        return "and what is replayed is no client's own request: leave it out"
     if guardrail == REFUSALS and LOG not in cell.evidence:
         return f"and none of {', '.join(cell.evidence)} tells what was refused: add log"
     if guardrail == "quality" and workload.shadow is None:

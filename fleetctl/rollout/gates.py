@@ -131,7 +131,9 @@ def _weighted(r: Rollout, seen: Observation, now: Instant) -> Gate:
 def _incident(seen: Observation) -> str:
     """Say that customers get errors now whose cause is not known yet, "" where they do not."""
     v = next((v for v in seen.verdicts if v.guardrail == "breaker" and v.kind == "INCONCLUSIVE"), None)
-    return f"canary requests are failing ({v.detail})" if v is not None else ""
+    if v is not None:
+        return f"canary requests are failing ({v.detail})"
+    return next((f"{v.guardrail}: {v.detail}" for v in seen.verdicts if v.holds), "")
 
 
 def _not_passed(r: Rollout, seen: Observation) -> list[str]:

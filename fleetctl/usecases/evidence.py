@@ -227,6 +227,7 @@ class Replayed:
             detail="; ".join(d for d in (replay.detail, f"log: {log.detail}" if log.detail else "") if d),
             faults=tuple(sorted({*replay.faults, *log.faults})),
             beside=replace(log, cursor=since),
+            cuts=replay.cuts + log.cuts,
         )
 
     def describe(self, c: CellId) -> tuple[Series, ...]:
@@ -269,6 +270,8 @@ def merged(first: Evidence, other: Evidence, name: str, *, is_tolerated: bool) -
         detail=detail,
         faults=tuple(sorted({*first.faults, *other.faults})),
         query=" | ".join(q for q in (first.query, other.query) if q),
+        sticky=first.sticky or other.sticky,
+        cuts=first.cuts + (0 if is_tolerated else other.cuts),
     )
 
 

@@ -16,6 +16,7 @@ from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Approval, Plan, Wave
 from fleetctl.domain.rollout import Order, Rollout
 from fleetctl.domain.units import Instant
+from fleetctl.domain.workload import REFUSALS
 from fleetctl.errors import FleetctlError, PlanStale, StillPending, TrafficNotApplied
 from fleetctl.planning.make_plan import plan_id as plan_id_of
 from fleetctl.planning.rollout_spec import spec_for
@@ -192,6 +193,8 @@ def start(plan: Plan, fleet: Fleet, c: CellId, until: Phase, store: Store, now: 
     """Make a new rollout of a cell the current one."""
     spec = spec_for(plan, fleet, c)
     judged = {g.name for phase in spec.phases for g in phase.guardrails if g.judged}
+    if "errors" in judged and "log" in fleet.cell(c).evidence:
+        judged.add(REFUSALS)  # where the source tells them they are judged beside errors
     rollout = Rollout(cell=c, plan=plan.id, spec=spec, judge=fresh(guardrails=len(judged)), until=until, attempt=attempt)
     text = f"{c} starts under plan {plan.id}" + (f", attempt {attempt}" if attempt > 1 else "")
     event = Event(at=now, kind="rollout.start", actor=actor, text=text, cell=c, data={"plan": plan.id, "attempt": attempt})

@@ -154,6 +154,7 @@ class Traffic(Base):
                 streaming=frozenset(c for c, w in workloads.items() if w.traffic.streaming),
                 slo_latency_ms={c: w.slo.latency_ms for c, w in workloads.items() if w.slo.latency_ms is not None},
                 cells=tuple(workloads),
+                sticky=frozenset(x.id for x in self.fleet.cells if x.affinity is not None),
             )
         return self._evidence[connection.name]
 

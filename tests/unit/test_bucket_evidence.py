@@ -22,7 +22,9 @@ from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import Guardrail, GuardrailSpec
 from fleetctl.errors import ConfigInvalid
 from fleetctl.lab.engine_metrics import REQUEST_BOUNDS, TOKEN_BOUNDS, TTFT_BOUNDS
+from fleetctl.rollout.lost import lost_evidence
 from fleetctl.usecases.evidence import CounterEvidence
+from tests.rollouts import rollout, seeing
 
 CELL = CellId("chat")
 SLO_MS = 2_500.0
@@ -354,3 +356,23 @@ def test_an_unknown_series_or_a_replica_on_both_arms_is_refused_before_a_custome
     scraper.replicas[2].name = "b1"
     with pytest.raises(ConfigInvalid, match="both arms are read from b1"):
         source.freeze(CELL, (1.1,), 1_000)
+
+
+def test_a_target_whose_engines_tell_numbers_and_answer_nobody_is_stale_with_the_other_arms_requests_missed() -> None:
+    scraper = FakeScraper()
+    source, cursor = begun(scraper)
+    scraper.serve(50)
+    seen = source.read(CELL, cursor)
+    assert (seen.state["canary"], dict(seen.missed)) == ("ok", {"baseline": 0, "canary": 0})
+    for _ in range(8):
+        for r in scraper.replicas[:2]:
+            r.serve(50)
+        scraper.now += timedelta(seconds=5)
+        seen = source.read(CELL, cursor)
+    assert seen.state == {"baseline": "ok", "canary": "stale"}
+    assert dict(seen.missed) == {"baseline": 0, "canary": 800}
+    settled = seen.at - timedelta(minutes=5)
+    moving = replace(rollout(), settled_at=settled, since=cursor, weight_bp=5_000)
+    assert lost_evidence(moving, seeing(seen.at, 5_000, (), seen), seen.at) == "canary is stale though about 800 of its requests were due"
+    scraper.serve(1)
+    assert source.read(CELL, cursor).missed["canary"] == 0

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fleetctl.analysis import breaker, clusters
-from fleetctl.analysis.memory import BreakerMemory, ClusterMemory
-from fleetctl.domain.evidence import Arm, ClusterSums, Evidence
+from fleetctl.analysis.memory import BreakerMemory, ClusterMemory, Memory, pack, unpack
+from fleetctl.domain.evidence import Arm, ClusterSums, Evidence, JudgeState
 from tests.fakes.simulated_evidence import Setting, looks
 
 
@@ -134,9 +134,10 @@ GOOD = ("." * 50, 50, 0)
 
 
 def test_a_canary_that_fails_alone_is_blamed_as_soon_as_the_baseline_can_be_compared() -> None:
-    assert looked(GOOD, ("x" * 6, 6, 0))[1] == ""
+    assert looked(GOOD, ("x" * 7, 7, 0))[1] == ""
+    assert "5 baseline requests at the same time are too few" in looked(GOOD, ("x" * 5, 5, 0))[1]
     assert "0 baseline requests at the same time are too few" in looked(GOOD, ("x" * 6, 0, 0))[1]
-    assert looked(GOOD, ("x" * 6, 0, 0), ("x" * 6, 3, 0))[1] == ""
+    assert looked(GOOD, ("x" * 6, 0, 0), ("x" * 6, 5, 0))[1] == ""
     assert looked(GOOD, ("xxxx.x", 300, 1))[1] == "", "a baseline that fails as it always did is no excuse"
 
 
@@ -145,6 +146,28 @@ def test_a_canary_that_fails_alone_is_blamed_as_soon_as_the_baseline_can_be_comp
 )
 def test_arms_that_fail_alike_are_never_the_canarys_fault(canary: str, n0: int, k0: int) -> None:
     assert looked(GOOD, (canary, n0, k0))[1] != ""
+
+
+def test_a_baseline_that_was_seen_to_fail_too_excuses_until_the_stretch_is_over() -> None:
+    memory, said = looked(GOOD, ("x" * 20, 10, 8), *[("x" * 20, 40, 0)] * 5)
+    assert said == "the baseline is failing too"
+    assert unpack(pack(Memory(steps=1, breaker=memory))).breaker == memory
+    assert looked(GOOD, ("x" * 20, 10, 1), *[("x" * 20, 40, 0)] * 5)[1] == "", "one error of the baseline is no excuse"
+    memory, _ = looked(GOOD, ("x" * 20, 10, 8), ("." * 900, 900, 0))
+    assert breaker.is_over(memory)
+    breaker.start_afresh(memory)
+    assert not memory.is_shared
+
+
+def test_a_trip_of_an_older_release_is_kept_where_its_stretch_is_not_known() -> None:
+    old = BreakerMemory(capital=[8.0] * 4, total=9, seen=9, peak=8.0, tripped=True)
+    read = unpack(JudgeState(format_version=1, numbers=pack(Memory(steps=1, breaker=old)).numbers.replace(b",-1,[0,0],[]]", b"]"))).breaker
+    assert read == old
+    assert "too few" in breaker.blame(read, BASE)
+    assert not breaker.is_over(read)
+    read.trip = 2
+    assert "too few" in breaker.blame(read, BASE)
+    assert not breaker.is_over(read)
 
 
 def test_good_baseline_requests_after_a_burst_say_nothing_about_the_burst() -> None:
@@ -179,3 +202,16 @@ def test_joint_outages_at_few_requests_are_rarely_and_canary_outages_always_a_fa
             failed[is_joint] += any(said == "" for _, said in blamed(looks_))
     assert failed[True] <= 1
     assert failed[False] >= 9
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.1, 0.5])
+def test_errors_that_both_arms_share_for_long_are_nobodys_fault_and_those_of_the_canary_alone_are_found(rate: float) -> None:
+    """At 95 % of 10 requests a second, looked at every 5 s for half an hour: every look asks again."""
+    for is_joint in (True, False):
+        for seed in range(3):
+            rng, looks_ = np.random.default_rng(seed), []
+            for look in range(360 if is_joint else 48):
+                n1, bad = int(rng.binomial(50, 0.95)), rate if look >= 12 else 0.001
+                looks_.append((drawn(bad, n1, 1_000 * seed + look), 50 - n1, int(rng.binomial(50 - n1, bad if is_joint else 0.001))))
+            is_found = any(said == "" for _, said in blamed(looks_))
+            assert is_found is (not is_joint and rate > 0.05)

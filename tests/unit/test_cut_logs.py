@@ -115,8 +115,8 @@ class Judged:
         self.rows: list[LookRow] = []
         self.states: list[JudgeState] = []
 
-    def look(self, source: EvidenceSource) -> str:
-        e = source.read(CELL, self.cursor)
+    def look(self, source: EvidenceSource, **changes: object) -> str:
+        e = replace(source.read(CELL, self.cursor), **changes)  # type: ignore[arg-type]
         seen = seen_of(self.state, e, 0, (ERRORS,), compared=True)
         self.state, verdicts = judge(self.state, e, (ERRORS,))
         self.states.append(self.state)
@@ -154,3 +154,40 @@ def test_the_judge_goes_on_after_a_loss_in_this_process_and_in_a_new_one_and_use
     found = list(replay(judged.rows))
     assert [r.state for r in found] == judged.states
     assert all(r.agrees for r in found)
+
+
+@pytest.mark.parametrize("how", ["masked", "dropped"])
+def test_a_loss_that_no_look_was_told_of_is_taken_in_by_the_next_one(how: str, tmp_path: Path) -> None:
+    w = World("router", tmp_path)
+    judged = Judged(w.cursor)
+    w.serve(30, 30)
+    judged.look(w.source)
+    w.cut()
+    new = w.again()
+    w.serve(5, 5)
+    if how == "masked":
+        assert judged.look(new, state={"baseline": "down", "canary": "reset"}) == "PROVIDER_ERROR"
+    else:
+        new.read(CELL, w.cursor)
+    kinds = []
+    for _ in range(3):
+        w.serve(5, 5)
+        kinds.append(judged.look(new))
+    assert "INCONCLUSIVE" in kinds[:2]
+    assert kinds[2] == "INCONCLUSIVE"
+    found = list(replay(judged.rows))
+    assert [r.state for r in found] == judged.states
+    assert all(r.agrees for r in found)
+
+
+def test_customers_counts_that_went_back_beside_a_replay_are_used_only_after_a_gap_that_was_told(tmp_path: Path) -> None:
+    w = World("router", tmp_path)
+    w.serve(30, 30)
+    e = w.source.read(CELL, w.cursor)
+    at = NOW + timedelta(seconds=30)
+    state, _ = judge(fresh(2), replace(e, at=at, beside=e), (ERRORS,))
+    fewer = replace(e, arms={arm: replace(c, attempts=3) for arm, c in e.arms.items()})
+    state, verdicts = judge(state, replace(e, at=at, beside=fewer), (ERRORS,))
+    assert (verdicts[0].kind, verdicts[0].detail) == ("PROVIDER_ERROR", "counts of baseline and canary went back")
+    state, _ = judge(state, replace(e, at=at, beside=fewer, cuts=1), (ERRORS,))
+    assert judge(state, replace(e, at=at, beside=fewer, cuts=1), (ERRORS,))[1][0].kind == "INCONCLUSIVE"

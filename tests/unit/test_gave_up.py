@@ -31,7 +31,9 @@ def look(second: float, baseline: Counts, canary: Counts) -> Evidence:
     return Evidence(cell=CHAT, at=START + timedelta(seconds=second), arms=arms, state=states, cursor=cursor)  # type: ignore[arg-type]
 
 
-def run(gone0: float, gone1: float, *, per_s: int = 4, seconds: int = 120, burst: int = 1, seed: int = 1) -> list[Verdict]:
+def run(
+    gone0: float, gone1: float, *, per_s: int = 4, seconds: int = 120, burst: int = 1, seed: int = 1, sticky: bool = False
+) -> list[Verdict]:
     """Judge once a second; each client goes away with these chances, `burst` requests at a time. Returns the verdicts of the last look."""
     rng, state = np.random.default_rng(seed), fresh(1)
     n, k, sq = ([0, 0] for _ in range(3))
@@ -41,7 +43,7 @@ def run(gone0: float, gone1: float, *, per_s: int = 4, seconds: int = 120, burst
             left = burst * int(rng.binomial(per_s, gone / burst))
             n[i], k[i], sq[i] = n[i] + max(0, per_s - left), k[i] + left, sq[i] + left * left
         both = [Counts(attempts=n[i], gave_up=ClusterSums(clusters=1, errors=k[i], sum_sq=sq[i])) for i in (0, 1)]
-        state, verdicts = judge(state, look(second, *both), ERRORS)
+        state, verdicts = judge(state, replace(look(second, *both), sticky=sticky), ERRORS)
         assert pack(unpack(state)) == state
         if verdicts[0].kind == "FAIL":
             break
@@ -61,6 +63,20 @@ def test_clients_that_go_away_alike_say_nothing_and_a_whole_client_is_one_event(
     for seed in range(10):
         assert run(gone, gone, seed=seed)[0].kind != "FAIL"
         assert run(gone, gone, burst=8, per_s=20, seed=seed)[0].kind != "FAIL"
+
+
+def test_where_a_client_keeps_to_one_side_the_step_waits_and_nothing_fails() -> None:
+    whole, *each = run(0.01, 0.5, sticky=True)
+    assert [(v.kind, v.guardrail) for v in each if v.holds] == [("INCONCLUSIVE", "gave_up")]
+    assert (whole.kind, whole.blocked) == ("INCONCLUSIVE", True)
+    assert "one client" in whole.detail
+    step = next(i for i, p in enumerate(spec().phases) if p.phase == "full")
+    bp, settled = spec().phases[step].weight_bp, START - timedelta(hours=1)
+    r = replace(rollout(), step=step, weight_bp=bp, settled_at=settled, since=Cursor(position="", since=settled))
+    e = evidence(START, baseline=1_000 * (10_000 - bp) // 1_000, canary=1_000 * bp // 1_000)
+    found = decide(r, seeing(START, bp, (*all_pass(), *(v for v in each if v.holds)), e), START)
+    assert (found.next.step, found.next.ended) == (step, "")
+    assert "gave_up: clients go away" in found.why.text
 
 
 def test_a_tally_counts_them_by_arm_and_in_nothing_else() -> None:

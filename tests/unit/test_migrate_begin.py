@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from fleetctl.analysis.memory import unpack
 from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import CellId, PlanId
 from fleetctl.domain.plan import Plan
 from fleetctl.domain.rollout import Ended, Rollout
+from fleetctl.domain.workload import REFUSALS
 from fleetctl.errors import FleetctlError
 from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.usecases.approve import approvable
@@ -103,3 +105,12 @@ def test_only_a_plan_that_is_there_and_current_may_be_approved() -> None:
     with pytest.raises(FleetctlError) as e:
         approvable(p.new.id, replace(p.fleet, serial=p.fleet.serial + 1), records)
     assert e.value.code == "plan.stale"
+
+
+def test_refusals_share_the_capital_from_the_first_step_where_the_log_tells_them() -> None:
+    p = Plans("aborted", ())
+    p.begin(CHAT)
+    made = p.store.load(CHAT)
+    assert made is not None
+    judged = {g.name for phase in made.spec.phases for g in phase.guardrails if g.judged}
+    assert unpack(made.judge).guardrails == len(judged | {REFUSALS}) == len(judged) + 1

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from fleetctl.adapters.routers.log import parse
-from fleetctl.analysis.judge import all_specs, fresh, judge
+from fleetctl.analysis.judge import ONE_CLIENT, all_specs, fresh, judge
 from fleetctl.analysis.tally import Tally
 from fleetctl.domain.evidence import ARMS, Arm, Cursor, Evidence, Thresholds, Verdict
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.records import Attempt
 from fleetctl.domain.workload import REFUSALS, Guardrail, GuardrailSpec
 from fleetctl.errors import ConfigInvalid
+from fleetctl.formats.fleet_checks import _share_that_nobody_tells
 from fleetctl.formats.fleet_file import parse_fleet
 from fleetctl.formats.recording import from_line, to_line
 from tests.unit.test_evidence_in_fleet_file import TEXT
@@ -29,8 +32,17 @@ ERRORS = GuardrailSpec(name=Guardrail("errors"), margin=0.02, fail_margin=0.0)
 FROZEN = Thresholds(class_edges=(), latency_ms=(), scales=(), baseline_n=1_000, baseline_error_ratio=0.005, log_sd=0.0)
 
 
-def judged(share: dict[Arm, float], *, looks: int = 60, per_look: int = 50, tells: bool = True, seed: int = 3) -> tuple[Verdict, ...]:
-    """Judge requests some of which are refused with 422, until there is a FAIL or a PASS."""
+def judged(
+    share: dict[Arm, float],
+    *,
+    looks: int = 60,
+    per_look: int = 50,
+    tells: bool = True,
+    seed: int = 3,
+    sticky: bool = False,
+    until: str = "FAIL PASS",
+) -> tuple[Verdict, ...]:
+    """Judge requests some of which are refused with 422, until there is one of these verdicts."""
     rng = np.random.default_rng(seed)
     cursor = Cursor(position="", since=START, thresholds=FROZEN)
     tally, state = Tally(CELL, cursor, streaming=False, slo_latency_ms=None, refusals=tells), fresh(guardrails=1)
@@ -48,8 +60,9 @@ def judged(share: dict[Arm, float], *, looks: int = 60, per_look: int = 50, tell
                 found = parse(line)
                 assert isinstance(found, Attempt)
                 tally.add(found)
-        state, verdicts = judge(state, tally.evidence(START + timedelta(seconds=look + 1)), (ERRORS,))
-        if verdicts[0].kind in ("FAIL", "PASS"):
+        seen = replace(tally.evidence(START + timedelta(seconds=look + 1)), sticky=sticky)
+        state, verdicts = judge(state, seen, (ERRORS,))
+        if verdicts[0].kind in until.split():
             break
     return verdicts
 
@@ -63,8 +76,8 @@ def test_a_4xx_that_is_no_error_is_a_refusal(status: int, refused: bool) -> None
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 1.0])
-def test_a_target_that_refuses_what_the_source_answers_fails_and_never_passes(share: float) -> None:
-    whole, *each = judged({"baseline": 0.01, "canary": share})
+def test_a_target_that_refuses_what_the_source_answers_fails(share: float) -> None:
+    whole, *each = judged({"baseline": 0.01, "canary": share}, until="FAIL")
     assert (whole.kind, whole.detail) == ("FAIL", f"failed on {REFUSALS}")
     assert [v.kind for v in each if v.guardrail == REFUSALS] == ["FAIL"]
 
@@ -78,6 +91,15 @@ def test_refusals_alike_on_both_arms_are_no_evidence_against_the_target(seed: in
 
 def test_a_source_that_refuses_more_fails_nobody() -> None:
     assert judged({"baseline": 0.5, "canary": 0.01})[0].kind == "PASS"
+
+
+def test_where_a_client_keeps_to_one_side_its_refusals_hold_the_step_and_fail_nothing() -> None:
+    whole, *each = judged({"baseline": 0.01, "canary": 0.3}, looks=30, sticky=True, until="FAIL")
+    own = next(v for v in each if v.guardrail == REFUSALS)
+    assert (whole.kind, own.kind, own.blocked) == ("INCONCLUSIVE", "INCONCLUSIVE", True)
+    assert whole.detail == own.detail == f"more is refused than on the source, {ONE_CLIENT}"
+    assert own.e_value > 1e6 > 100 > whole.e_value
+    assert judged({"baseline": 0.05, "canary": 0.05}, looks=200, sticky=True)[0].kind == "PASS"
 
 
 def test_refusals_that_come_in_bursts_of_one_client_weigh_less() -> None:
@@ -102,7 +124,7 @@ def test_only_a_source_that_tells_them_is_asked_and_the_fleet_files_own_words_ho
     silent = tally.evidence(START)
     assert all_specs((ERRORS,), silent) == (ERRORS,)
     telling = Tally(CELL, Cursor(position="", since=START), streaming=False, slo_latency_ms=None, refusals=True).evidence(START)
-    added = replace(ERRORS, name=REFUSALS, fail_margin=0.02)
+    added = replace(ERRORS, name=REFUSALS, fail_margin=0.02, needs_pass=False)
     assert all_specs((ERRORS,), telling) == (ERRORS, added)
     off = replace(added, judged=False)
     assert all_specs((ERRORS, off), telling) == (ERRORS, off)
@@ -116,3 +138,11 @@ def test_the_fleet_file_may_name_them_where_the_routers_log_tells() -> None:
     with pytest.raises(ConfigInvalid) as e:
         parse_fleet(named.replace("evidence: [log, asked, pages, prom]", "evidence: [pages, asked, prom]"), file="f.yaml")
     assert "add log" in json.dumps(e.value.details)
+
+
+def test_a_cell_of_lane_replay_cannot_name_them() -> None:
+    shape = SimpleNamespace(lane=SimpleNamespace(kind="replay"), evidence=["replayed", "log"])
+    said = _share_that_nobody_tells(REFUSALS, cast(Any, shape), cast(Any, None), {"replayed": "replay"}, frozenset())
+    assert "no client's own request" in said
+    shape.lane.kind = "own"
+    assert _share_that_nobody_tells(REFUSALS, cast(Any, shape), cast(Any, None), {}, frozenset()) == ""

@@ -39,6 +39,7 @@ class RouterLogEvidence:
 
     Args:
         streaming: cells whose answers are server-sent events; slo_latency_ms: promised latency per cell; now: the clock.
+        sticky: cells whose route has an affinity key.
         cells: of this router; their newest requests are looked for together, so that a log is read back once and not once per cell.
     """
 
@@ -50,7 +51,9 @@ class RouterLogEvidence:
         streaming: Iterable[CellId] = (),
         slo_latency_ms: Mapping[CellId, float] | None = None,
         cells: Iterable[CellId] = (),
+        sticky: Iterable[CellId] = (),
     ) -> None:
+        self._sticky = frozenset(sticky)
         self._cells = tuple(cells)
         self._newest: dict[CellId, deque[Attempt]] = {}
         self._folder = log_folder
@@ -91,7 +94,7 @@ class RouterLogEvidence:
             written = last_written(self._folder)
         tally = kept[since]
         asked = f"lines of {c} in {self._folder}, from {since.position}, started since {since.since:%Y-%m-%dT%H:%M:%S.%fZ}"
-        return replace(tally.evidence(self._now()), query=asked, source_at=written)
+        return replace(tally.evidence(self._now()), query=asked, source_at=written, sticky=c in self._sticky)
 
     def describe(self, c: CellId) -> tuple[Series, ...]:
         """List what the newest lines of the log hold per arm."""
