@@ -18,7 +18,7 @@ from fleetctl.domain.runbook import MENDED, SEEN_BY_LOOKING, SEEN_BY_PEOPLE, Bou
 from fleetctl.domain.units import Instant
 from fleetctl.errors import FleetctlError, RunbookFailed
 from fleetctl.ports.runbook import Breakable, Rehearsals
-from fleetctl.usecases.home_choice import choose, readable
+from fleetctl.usecases.home_choice import Choice, choose, readable
 from fleetctl.usecases.runbook import Answer, LookPorts, RunPorts, walk
 
 POLL_S = 0.1
@@ -79,8 +79,8 @@ def _only_breakable(bound: Bound, ports: DrillPorts) -> None:
         names = touched(step)
         if names == ():
             continue
-        ways = good if names is None else choose(good, Wanted(names=names))
-        cells = [w.part_of[0] if w.part_of else w.cell for w in ways] + [f.cell for f in bad if names is None]
+        chosen = Choice(ways=good, refused=bad) if names is None else choose(good, Wanted(names=names), bad)
+        cells = [w.part_of[0] if w.part_of else w.cell for w in chosen.ways] + [f.cell for f in chosen.refused]
         others = sorted({c for c in cells if ports.place.refuses(CellId(c))})
         if others:
             text = (

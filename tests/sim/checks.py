@@ -126,7 +126,7 @@ class Checks:
             return
         if r.ended in ("", "complete") and r.direction == "forward" and shown > 0 and self.world.hands.minimum["asg"] < PINNED:
             self._say("P6", f"{c} has {shown} bp on the target and the source's minimum is {self.world.hands.minimum['asg']}")
-        if not r.ended and len(self.world.cells) < PROVIDER_CELLS and self.world.lost_s[c] > LOST_WITHIN_S:
+        if not r.ended and shown > 0 and len(self.world.cells) < PROVIDER_CELLS and self.world.lost_s[c] > LOST_WITHIN_S:
             self._say("P7", f"{c} has no evidence for {self.world.lost_s[c]:.0f} s and {shown} bp are on the target")
             self.world.lost_s[c] = 0.0
         if r.direction == "home" or r.latched is not None:
