@@ -85,6 +85,7 @@ def typed(lab: Lab, words: Sequence[str], code: int | None = 0) -> str:
 def test_who_has_never_seen_it_brings_a_bad_migration_home_by_the_printed_page_alone(whole_lab: Lab) -> None:
     lab = whole_lab.fresh(HALF, ticker=True)
     to_half(lab, CHAT, SUMMARY)
+    errors = lab.errors(CHAT)  # the load may have run for longer than this test
     lab.fault("wrong_tokens", CHAT, "--ratio", "0.5")  # answers are quick and wrong: no guardrail of this cell sees it, people do
     listed = typed(lab, ("fleetctl", "runbook", "list"))
     (name,) = [line.split()[0] for line in listed.splitlines() if "Wrong, cut or strange answers" in line]
@@ -105,7 +106,7 @@ def test_who_has_never_seen_it_brings_a_bad_migration_home_by_the_printed_page_a
     assert lab.weight(CHAT) == 0
     assert lab.weight(SUMMARY) == 5_000, "only the ill one went home"
     lab.wait(CHAT, lambda r: r.ended == "fell_back", "the rollout ended as fallen back")
-    assert lab.errors(CHAT) == 0, "no client saw an error on the way home"
+    assert lab.errors(CHAT) == errors, "no client saw an error on the way home"
 
 
 LOOKS = ("version", "doctor", "status", "inventory", "provision")
