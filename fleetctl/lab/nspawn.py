@@ -23,7 +23,7 @@ from fleetctl.adapters.ansible.settings import SshFiles
 from fleetctl.domain.ids import HostId, PoolId
 from fleetctl.domain.pool import Host
 from fleetctl.errors import LabFailed
-from fleetctl.lab.nspawn_needs import MIRROR, SUITE, control_group_tops, root_tar
+from fleetctl.lab.nspawn_needs import SUITE, archive, control_group_tops, root_tar
 
 INCLUDED = "systemd,systemd-sysv,dbus,openssh-server,python3,python3-apt,sudo,gpg,gpgv,ca-certificates,iproute2,udev,kmod"
 USER = "ops"
@@ -60,7 +60,7 @@ def cached_root(suite: str = SUITE) -> Path:
         tar.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = Path("/var/tmp") / f"fl-root-{uuid.uuid4().hex[:8]}"  # noqa: S108 - a random name; /tmp may be too small
         try:
-            run("debootstrap", "--variant=minbase", f"--include={INCLUDED}", suite, made, MIRROR, timeout_s=1800)
+            run("debootstrap", "--variant=minbase", f"--include={INCLUDED}", suite, made, archive(), timeout_s=1800)
             for spare in ("var/cache/apt/archives", "var/lib/apt/lists"):
                 shutil.rmtree(made / spare, ignore_errors=True)
             new = tar.with_suffix(f".{made.name}")

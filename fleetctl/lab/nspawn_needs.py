@@ -54,8 +54,6 @@ def control_group_tops() -> list[Path]:
 
 
 SUITE = "bookworm"
-MIRROR = "http://deb.debian.org/debian"
-"""Where debootstrap takes the root from where nothing else is said. Source: debootstrap(8)."""
 
 
 def root_tar(suite: str = SUITE) -> Path:
@@ -64,12 +62,26 @@ def root_tar(suite: str = SUITE) -> Path:
 
 
 @functools.cache
+def archive() -> str:
+    """Return the Debian archive that apt of this machine uses, as a URL; "" where it knows none."""
+    asked = ("apt-get", "indextargets", "--format", "$(ORIGIN) $(SITE)", "Created-By: Packages")
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    sites = (line.partition(" ")[2].strip() for line in done.stdout.splitlines() if line.startswith("Debian "))
+    return next((site for site in sites if site.startswith(("http://", "https://")) and not site.endswith("-security")), "")
+
+
+@functools.cache
 def no_root(suite: str = SUITE) -> str:
     """Return why there can be no Debian root, "" where it is kept or Debian's archive answers; it is asked once."""
     if root_tar(suite).exists():
         return ""
+    if not archive():
+        return "needs a Debian root: none is kept, and apt here knows no Debian archive (apt-get update)"
     try:
-        with urllib.request.urlopen(f"{MIRROR}/dists/{suite}/InRelease", timeout=10):  # noqa: S310 - a constant; debootstrap checks signatures
+        with urllib.request.urlopen(f"{archive()}/dists/{suite}/InRelease", timeout=10):  # noqa: S310 - http(s) alone, as apt is set up
             return ""
     except (OSError, ValueError) as e:
-        return f"needs a Debian root: none is kept, and {MIRROR} does not answer ({e})"
+        return f"needs a Debian root: none is kept, and {archive()} does not answer ({e})"

@@ -93,9 +93,28 @@ def test_a_machine_that_refuses_root_what_hosts_need_says_so_in_one_line(refusin
     assert "\n" not in why
 
 
-def test_without_a_root_and_without_an_archive_real_hosts_are_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("archive", ["", "http://127.0.0.1:9/debian"])
+def test_without_a_root_and_without_an_archive_real_hosts_are_not_tried(
+    archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FLEETCTL_CACHE", str(tmp_path))
-    monkeypatch.setattr(nspawn_needs, "MIRROR", f"file://{tmp_path}/nothing")
+    monkeypatch.setattr(nspawn_needs, "archive", lambda: archive)
     assert "needs a Debian root" in nspawn_needs.no_root.__wrapped__()
     nspawn_needs.root_tar().touch()
     assert nspawn_needs.no_root.__wrapped__() == ""
+
+
+@pytest.mark.parametrize(
+    ("told", "archive"),
+    [
+        (
+            "Debian http://a.example/debian-security\nOther https://b.example/debian\nDebian https://c.example/debian\n",
+            "https://c.example/debian",
+        ),
+        ("Debian file:/srv/debian\nDebian cdrom://x\n", ""),
+        ("", ""),
+    ],
+)
+def test_debians_archive_is_the_one_that_apt_is_set_up_with(told: str, archive: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "run", lambda argv, **_: subprocess.CompletedProcess(argv, 0, told, ""))
+    assert nspawn_needs.archive.__wrapped__() == archive

@@ -11,19 +11,17 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from zlib import crc32
 
 from fleetctl.domain.ids import CellId, is_id
 from fleetctl.domain.records import Attempt, Scrape
 from fleetctl.domain.units import Instant
+from fleetctl.formats.cut_mark import cut_mark
 from fleetctl.formats.recording import from_line, to_line
 
 KEPT_DAYS = 8
 """Files older than that are removed when a new day begins, but for those that a step which still runs rests on."""
 MOST_LINE = 1 << 20
 _NAME = re.compile(r"(?P<cell>.+)-(?P<day>\d{8})\.jsonl\Z")
-_MARKED = 128
-"""Bytes before a place that tell whether it is still the same place: the end of a record, which holds times."""
 
 
 class Recorder:
@@ -132,12 +130,8 @@ def lines_of(path: Path, start: int) -> Iterator[tuple[bytes, int]]:
 
 def mark_of(path: Path, offset: int) -> str:
     """Return a short hash of what stands before a byte of a file; "" at its beginning."""
-    if not offset:
-        return ""
     with path.open("rb") as f:
-        begin = max(0, offset - _MARKED)
-        f.seek(begin)
-        return f"{crc32(f.read(offset - begin)):08x}"
+        return cut_mark(f, offset)
 
 
 def stands(path: Path, offset: int, mark: str) -> bool:

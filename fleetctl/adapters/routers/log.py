@@ -19,17 +19,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
-from zlib import crc32
 
 from fleetctl.domain.records import Attempt, GaveUp
 from fleetctl.domain.units import Instant
+from fleetctl.formats.cut_mark import cut_mark
 
 Skipped = Literal["pinned", "mislabelled", "broken", "other"]
 _NAME = re.compile(r"(?:haproxy|envoy|work)-(\d{1,9})\.log\Z")
 _POSITION = re.compile(r"(\d{1,9}):(\d{1,15})(?::([0-9a-f]{8}))?\Z")
 _CHUNK = 1 << 20
-_MARKED = 256
-"""Bytes before a place that tell whether it is still the same place: most of a line, which holds its time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,10 +248,5 @@ def _stands(path: Path, offset: int, mark: str) -> bool:
 
 
 def _mark(path: Path, offset: int) -> str:
-    """Return a short hash of what stands before a byte of a file; "" at its beginning."""
-    if not offset:
-        return ""
     with path.open("rb") as log:
-        begin = max(0, offset - _MARKED)
-        log.seek(begin)
-        return f"{crc32(log.read(offset - begin)):08x}"
+        return cut_mark(log, offset)

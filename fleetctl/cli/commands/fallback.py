@@ -68,7 +68,6 @@ def command(
       fleetctl fallback --all                        everything
     """
     from fleetctl.domain.home import Wanted
-    from fleetctl.usecases.home import fallback, reconcile
     from fleetctl.usecases.home_choice import choose, readable
 
     w = app.wiring
@@ -87,21 +86,31 @@ def command(
     if paper or dry_run:
         _say(app, choice, output, paper=paper)
         return
+    sys.exit(_bring_home(app, choice, output, unproven=unproven, until=until, patient=wait is not None, cut=kill_streams, confirm=confirm))
+
+
+def _bring_home(
+    app: App, choice: Choice, output: str, *, unproven: bool, until: timedelta, patient: bool, cut: bool, confirm: str | None
+) -> int:
+    """Move, tell, reconcile and, where asked, cut streams; return the exit code."""
+    from fleetctl.usecases.home import fallback, reconcile
+
+    w = app.wiring
     ports = w.home_ports()
     gone = _released(app, choice.ways, ports)
     ways = tuple(x for x in choice.ways if x.cell not in {f.cell for f in gone})
-    if kill_streams and (confirm is not None or not can_ask()):
+    if cut and (confirm is not None or not can_ask()):
         _confirm_cut(ways, confirm)
     _unknown(app, choice)
     if ways:
         app.note(f"Going home: {_some([x.cell for x in ways])}")
     results = (*fallback(ways, ports, w.actor, unproven=unproven), *choice.refused, *gone)
-    results = _warming(app, ways, results, ports, until, patient=wait is not None)
+    results = _warming(app, ways, results, ports, until, patient=patient)
     _told(app, results, output)
     _reconciled(reconcile(ports))
     _rehearsed(app, results)
-    streams = _kill(app, ways, results, ports, confirm) if kill_streams else EXIT_DONE
-    sys.exit(_code(results) or streams)
+    streams = _kill(app, ways, results, ports, confirm) if cut else EXIT_DONE
+    return _code(results) or streams
 
 
 def _unknown(app: App, choice: Choice) -> None:
