@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +44,24 @@ def test_a_second_start_finds_the_first_and_stop_leaves_nothing(own: Rig) -> Non
     assert not _lives(pid)
     assert own.process.is_running() is False
     assert own.process.stop() is False
+
+
+def test_a_stop_waits_for_one_whose_command_line_has_gone_before_it(own: Rig, tmp_path: Path) -> None:
+    """An ending process loses its memory, and so its command line, well before it is gone."""
+    folder = tmp_path / "own"
+    folder.mkdir()
+    slow = HaproxyProcess(folder=folder, socket=folder / "none", binary=Path("/bin/false"))
+    code = "import signal, time; signal.signal(15, lambda *_: (time.sleep(0.5), exit())); print('ready', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code, str(folder / "haproxy.cfg")], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        (folder / "haproxy.pid").write_text(f"{child.pid}\n", encoding="ascii")
+        assert slow.pid() == child.pid
+        with pytest.MonkeyPatch.context() as patch:
+            asked = iter([True])
+            patch.setattr(HaproxyProcess, "_is_mine", lambda self, pid: next(asked, False))
+            assert slow.stop() is True
+        assert not _lives(child.pid)
 
 
 def test_a_killed_haproxy_comes_back_with_its_split(own: Rig) -> None:

@@ -165,14 +165,15 @@ class HaproxyProcess:
         return self.folder / "haproxy.pid"
 
     def _end(self, pid: int) -> None:
+        born = _born(pid)  # its command line is empty while it ends and before it is gone: its start tells it from a successor
         for sign in (signal.SIGTERM, signal.SIGKILL):
+            if born is None or _born(pid) != born:
+                break
             with suppress(ProcessLookupError):
                 os.kill(pid, sign)
             end = time.monotonic() + STOP_LIMIT_S
-            while _lives(pid) and self._is_mine(pid) and time.monotonic() < end:
+            while _born(pid) == born and time.monotonic() < end:
                 time.sleep(0.01)
-            if not _lives(pid) or not self._is_mine(pid):
-                break
         self._pid_file.unlink(missing_ok=True)
 
     def _environment(self) -> dict[str, str]:
@@ -213,15 +214,18 @@ class HaproxyProcess:
 
 def _lives(pid: int) -> bool:
     """Tell whether `pid` lives; reaps it where it was our own child."""
+    return _born(pid) is not None
+
+
+def _born(pid: int) -> str | None:
+    """Return when `pid` started (ticks since boot), None once it has ended; reaps it where it was our own child."""
     with suppress(OSError):
         os.waitpid(pid, os.WNOHANG)
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else fields[19]
 
 
 def _reason(errors: Path) -> str:
