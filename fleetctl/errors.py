@@ -155,6 +155,10 @@ class StoreUnavailable(FleetctlError):
     """The store of record cannot be read or written."""
 
 
+class RowUnreadable(StoreUnavailable):
+    """One row of the store cannot be read; the others can."""
+
+
 class OutputFailed(FleetctlError):
     """The result cannot be printed."""
 

@@ -12,6 +12,7 @@ from fleetctl.errors import FleetctlError, StoreUnavailable
 if TYPE_CHECKING:
     from fleetctl.usecases.migrate import Driver
     from fleetctl.usecases.tick import TickResult
+    from fleetctl.wiring import Wiring
 
 IDLE_S = 0.05
 AGAIN_S = 0.5
@@ -31,6 +32,7 @@ class Resident:
         self._said: dict[str, str] = {}
         self._driver: Driver | None = None
         self._stamp: tuple[int, int] | None = None
+        self._wiring: Wiring | None = None
 
     def run(self, is_over: Callable[[], bool]) -> None:
         """Tick until told to stop, then give the lease back."""
@@ -72,6 +74,7 @@ class Resident:
         old = self._driver
         try:
             w = app.wiring
+            w.take_notifier(self._wiring)
             made = Driver(ports=w.tick_ports(), settings=w.tick_settings(), on_tick=self._ticked)
         except FleetctlError as e:
             if old is None or isinstance(e, StoreUnavailable):
@@ -80,7 +83,7 @@ class Resident:
             return old
         if old is not None:
             made.lease = old.lease
-        self._driver, self._stamp = made, stamp
+        self._driver, self._stamp, self._wiring = made, stamp, w
         return made
 
     def _fleet_stamp(self) -> tuple[int, int] | None:

@@ -17,7 +17,7 @@ from fleetctl.domain.plan import Approval, Plan, Wave
 from fleetctl.domain.rollout import Order, Rollout
 from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import REFUSALS
-from fleetctl.errors import FleetctlError, PlanStale, StillPending, TrafficNotApplied
+from fleetctl.errors import FleetctlError, PlanStale, RowUnreadable, StillPending, TrafficNotApplied
 from fleetctl.planning.make_plan import plan_id as plan_id_of
 from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.ports.state import Clock, Held, Lease, Lost, Records, Store
@@ -273,6 +273,7 @@ class Driver:
     Args:
         ports, settings: for the ticks; on_tick: told of every tick made here.
         slow: cells whose last tick was slow; swept_at: when pinned minimums were looked at last, odd: what nobody foresaw then.
+        unreadable: cells whose row cannot be read, of which people were told.
     """
 
     ports: TickPorts
@@ -282,6 +283,7 @@ class Driver:
     slow: set[CellId] = field(default_factory=set)
     swept_at: Instant | None = None
     odd: frozenset[str] = frozenset()
+    unreadable: frozenset[CellId] = frozenset()
 
     def is_ticking(self) -> bool:
         """Take or renew the ticker's lease; False while a resident ticker has it."""
@@ -301,7 +303,7 @@ class Driver:
         due = sorted(self.ports.store.due(limit), key=lambda c: c in self.slow)
         for ticked, c in enumerate(due, start=1):
             began = clock.now()
-            done = tick(c, self.ports, self.settings)
+            done = self._tick(c)
             self.on_tick(done)
             if done.kind != "idle" and done.rollout is not None and done.rollout.ended:  # the fleet's chain vouches for it
                 self.ports.store.anchor_heads(clock.now(), JUDGE)
@@ -310,6 +312,23 @@ class Driver:
                 return ticked
             self.slow.discard(c)
         return len(due)
+
+    def _tick(self, c: CellId) -> TickResult:
+        """Tick a cell; a row that cannot be read is that cell's matter: people are told once, and the others go on."""
+        try:
+            done = tick(c, self.ports, self.settings)
+        except RowUnreadable as e:
+            if c not in self.unreadable:
+                self.unreadable |= {c}
+                text = f"{c} is not looked after: {e.message} To go home: fleetctl fallback {c}"
+                event = Event(
+                    at=self.ports.clock.now(), kind="rollout.unreadable", actor=JUDGE, text=text, data={"cause": e.code, "cell": c}
+                )
+                self.ports.store.append((event,))
+                self.ports.notifier.send(replace(event, kind="notify.page", cell=c))
+            return TickResult(cell=c, kind="failed", why=e.message)
+        self.unreadable -= {c}
+        return done
 
     def _sweep(self, now: Instant) -> None:
         """Give back minimums that no cell needs any more though nobody gave them back, and put that on record."""

@@ -274,6 +274,25 @@ class Traffic(Base):
         except FleetctlError:
             return LogNotifier()
 
+    def take_notifier(self, old: Traffic | None) -> None:
+        """Go on with an earlier wiring's notifier where its channels are the same; else its threads and locks are given up.
+
+        Raises:
+            ConfigInvalid: the fleet file cannot be read; the earlier one is kept.
+        """
+        made = None if old is None else old.__dict__.get("notifier")
+        if old is None or made is None or "notifier" in self.__dict__:
+            return
+        if (old.fleet.notify, old.fleet.name, old.state_folder) == (self.fleet.notify, self.fleet.name, self.state_folder):
+            self.__dict__["notifier"] = made
+            return
+        import atexit
+        from threading import Thread
+
+        close = getattr(made, "close", lambda: None)
+        atexit.unregister(close)
+        Thread(target=close, name="notify-close", daemon=True).start()  # what it is about to send may take its time
+
     def _notifier(self, folder: str) -> Notifier:
         import atexit
 

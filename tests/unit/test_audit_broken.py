@@ -14,6 +14,23 @@ from fleetctl.domain.event import Event
 from tests.rollouts import CELL, PERSON, T0, rollout
 
 
+def test_audit_verify_names_what_cannot_be_read_and_says_how_much_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / ".fleetctl/store.db"
+    file.parent.mkdir(mode=0o700)
+    store = SqliteStore(file)
+    store.start(rollout(), ())
+    store.append(tuple(Event(at=T0, kind="order.pause", actor=PERSON, text=f"text {n}", cell=CELL) for n in range(3)))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLEETCTL_WORKSPACE", str(tmp_path))
+    with sqlite3.connect(file) as db:
+        db.execute("DROP TRIGGER event_is_never_changed")
+        db.execute("UPDATE event SET body = '{}' WHERE chain = ? AND seq = 2", (CELL,))
+    done = CliRunner().invoke(cli, ["audit", "verify"])
+    assert done.exit_code == 1
+    assert f"{CELL}: link 2" in done.stdout
+    assert "fleetctl doctor --bundle" in done.stdout
+
+
 def test_audit_verify_names_the_broken_link_and_the_next_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / ".fleetctl/store.db"
     file.parent.mkdir(mode=0o700)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -11,8 +14,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from fleetctl.adapters.store.sqlite import SqliteStore
 from fleetctl.cli.app import App
+from fleetctl.cli.main import cli
 from fleetctl.cli.resident import Resident
 from fleetctl.domain.fleet import Phase
 from fleetctl.domain.ids import CellId, PoolId
@@ -79,6 +85,38 @@ def test_the_resident_ticker_says_each_trouble_once_and_goes_on(tmp_path: Path, 
     Resident(lambda: App(workspace=str(tmp_path)), said.append).run(lambda: next(rounds))
     assert len(said) == 1
     assert said[0].startswith("error[config.")
+
+
+def test_a_store_that_fails_for_long_costs_no_thread_and_no_notifier_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fleetctl.cli.resident.AGAIN_S", 0.0)
+    monkeypatch.setattr("fleetctl.cli.resident.IDLE_S", 0.0)
+    assert CliRunner().invoke(cli, ["--workspace", str(tmp_path), "init"]).exit_code == 0
+    fleet = tmp_path / "inventory/example/fleet.yaml"
+    monkeypatch.setenv("TEAM_HOOK", "http://127.0.0.1:9/x")
+    text = re.sub(r"(?ms)^notify:.*?(?=^\S|\Z)", "", fleet.read_text())
+    fleet.write_text(text + "notify:\n  team: {kind: slack, secrets: {url: {kind: env, name: TEAM_HOOK}}}\n")
+    rounds, threads = [0], set[int]()
+
+    def fails(*_: object) -> None:
+        rounds[0] += 1
+        threads.add(len([t for t in threading.enumerate() if t.name == "notify-team" and t.is_alive()]))
+        raise StoreUnavailable("store.full", "the disk is full.")
+
+    monkeypatch.setattr(SqliteStore, "acquire", fails)
+    said: list[str] = []
+    resident = Resident(lambda: App(workspace=str(tmp_path)), said.append)
+    resident.run(lambda: rounds[0] >= 20)
+    assert said == ["error[store.full]: the disk is full."]
+    assert threads == {1}
+    fleet.write_text(fleet.read_text().replace("  team: {", "  other: {"))
+    resident.run(lambda: rounds[0] >= 25)
+    until = time.monotonic() + 10
+    while any(t.name == "notify-team" for t in threading.enumerate()):
+        assert time.monotonic() < until, "the old channel's thread goes on"
+        time.sleep(0.01)
+    assert any(t.name == "notify-other" for t in threading.enumerate())
+    assert resident._wiring is not None
+    resident._wiring.notifier.close()  # type: ignore[attr-defined]
 
 
 class SlowProber:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -244,7 +246,53 @@ def test_what_a_process_could_not_send_the_next_one_sends(receiver: Receiver, tm
     assert second.events[0].kind == "notify.delivered"
 
 
-def test_a_secret_that_is_missing_a_full_spool_and_an_audit_that_is_down_reach_nobody(receiver: Receiver, tmp_path: Path) -> None:
+@pytest.mark.parametrize("lacks", ["a folder", "space"])
+def test_what_no_file_can_hold_is_sent_from_memory_and_files_are_used_again_later(
+    lacks: str, receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_full = [True]
+    opened = os.open
+
+    def full(path: str | Path, flags: int, mode: int = 0o777) -> int:
+        if is_full[0] and str(path).startswith(str(tmp_path)):
+            raise OSError(errno.ENOSPC, "no space")
+        return opened(path, flags, mode)
+
+    if lacks == "a folder":
+        (tmp_path / "team").write_text("in the way")
+    else:
+        monkeypatch.setattr(os, "open", full)
+    receiver.answers = [500]
+    told = Told(tmp_path, channel(receiver))
+    told.notifier.send(notice())
+    told.until(lambda: len(told.events) == 1)
+    assert (told.events[0].kind, len(receiver.got)) == ("notify.delivered", 2)
+    is_full[0] = False
+    if lacks == "a folder":
+        (tmp_path / "team").unlink()
+    told.notifier.send(notice(text="another", cause="evidence.provider"))
+    told.until(lambda: len(told.events) == 2)
+    assert (tmp_path / "team" / ".lock").exists()
+    assert told.notifier.waiting("team") == 0
+
+
+def test_who_may_not_send_the_folders_notices_still_sends_what_only_memory_holds(
+    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Told(tmp_path, channel(receiver)), Told(tmp_path, channel(receiver))
+    first.notifier.send(notice())
+    first.until(lambda: len(first.events) == 1)
+    put = SpooledNotifier._put
+    monkeypatch.setattr(SpooledNotifier, "_put", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "no space")))
+    second.notifier.send(notice(text="another"))
+    second.until(lambda: len(second.events) == 1)
+    monkeypatch.setattr(SpooledNotifier, "_put", put)
+    second.notifier.send(notice(text="a third"))
+    second.until(lambda: len(first.events) == 2)
+    assert len(second.events) == 1, "the file is the first one's to send"
+
+
+def test_a_secret_that_is_missing_a_full_spool_and_an_audit_that_is_down_end_no_channel(receiver: Receiver, tmp_path: Path) -> None:
     def missing(ref: SecretRef) -> str:
         raise CredentialsMissing("credentials.missing", f"the variable {ref.name} is not set.")
 
@@ -255,7 +303,9 @@ def test_a_secret_that_is_missing_a_full_spool_and_an_audit_that_is_down_reach_n
     told.until(lambda: bool(told.events))
     assert "credentials.missing" in told.events[0].text
     (tmp_path / "b").write_text("no folder")
-    Told(tmp_path / "b", channel(receiver)).notifier.send(notice())
+    full = Told(tmp_path / "b", channel(receiver))
+    full.notifier.send(notice())
+    full.until(lambda: len(receiver.got) == 1)
 
     def fails(_: Event) -> None:
         raise StoreUnavailable("store.unreachable", "the disk is gone.")
@@ -263,7 +313,7 @@ def test_a_secret_that_is_missing_a_full_spool_and_an_audit_that_is_down_reach_n
     broken = Told(tmp_path / "c", channel(receiver))
     broken.notifier._record = fails
     broken.notifier.send(notice())
-    broken.until(lambda: len(receiver.got) == 1)
+    broken.until(lambda: len(receiver.got) == 2)
 
 
 def test_only_what_a_channel_wants_reaches_it(receiver: Receiver, tmp_path: Path) -> None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fleetctl.adapters.store.sqlite import SqliteStore
 from fleetctl.domain.fleet import Phase
 from fleetctl.domain.ids import CellId
-from fleetctl.domain.rollout import Order
+from fleetctl.domain.rollout import Order, Rollout
+from fleetctl.errors import RowUnreadable
 from fleetctl.usecases.migrate import Driver
 from fleetctl.usecases.tick import TickPorts, TickSettings
 from fleetctl.usecases.unexpected import UNEXPECTED, as_error
-from tests.rollouts import CELL, PERSON
+from tests.rollouts import CELL, PERSON, rollout
 from tests.simulator import Simulation, quick
 
 BAD, GOOD = CellId("bad-lab"), CELL
@@ -114,6 +118,45 @@ def test_a_sweep_that_breaks_ends_no_tick_and_is_told_once() -> None:
         assert driver.step() == 2
     fleet = [e for e in s.store.events(None, 0) if e.kind == UNEXPECTED]
     assert [e.data["error"] for e in fleet] == ["TypeError"]
+
+
+def test_a_cell_whose_row_cannot_be_read_is_its_own_matter_and_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    s = OneBroken("holds", TypeError("owner"))
+    s.begin()
+    load = s.store.load
+
+    def unreadable(c: CellId) -> Rollout | None:
+        if c == BAD:
+            raise RowUnreadable("store.unreachable", "the rollout of it cannot be read.")
+        return load(c)
+
+    monkeypatch.setattr(s.store, "load", unreadable)
+    ticked: list[tuple[CellId, str]] = []
+    driver = Driver(
+        ports=s.ports(), settings=TickSettings(holder="d", ttl=timedelta(seconds=5)), on_tick=lambda t: ticked.append((t.cell, t.kind))
+    )
+    for _ in range(4):
+        s.clock.advance(timedelta(seconds=11))
+        driver.step()
+    assert dict(ticked) == {BAD: "failed", GOOD: "ticked"}
+    assert len([t for t in ticked if t[0] == GOOD]) == 4
+    pages = [e for e in s.notices.sent if e.kind == "notify.page" and e.cell == BAD]
+    assert [f"fleetctl fallback {BAD}" in e.text for e in pages] == [True]
+    monkeypatch.setattr(s.store, "load", load)
+    s.clock.advance(timedelta(seconds=11))
+    driver.step()
+    assert ticked[-2:] in ([(BAD, "ticked"), (GOOD, "ticked")], [(GOOD, "ticked"), (BAD, "ticked")])
+
+
+def test_a_row_that_is_no_rollout_is_said_to_be_one_row_of_the_store(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    for c in (BAD, GOOD):
+        store.start(replace(rollout(), cell=c), ())
+    with sqlite3.connect(tmp_path / "store.db") as db:
+        db.execute("UPDATE rollout SET body = '{}' WHERE cell = ?", (BAD,))
+    with pytest.raises(RowUnreadable):
+        store.load(BAD)
+    assert store.load(GOOD) == replace(rollout(), cell=GOOD)
 
 
 def test_its_words_are_cut_and_harmless() -> None:

@@ -2,7 +2,7 @@
 
 `send` writes one small file per channel and returns. A thread groups what has one cause, sends it, tries again with a bound (a page for
 hours), and tells the audit what became of it; what is tried again holds up nothing else. What a process could not send before it ended, the
-next one sends; one process sends at a time.
+next one sends; one process sends at a time. What no file can hold (a full disk) is sent from memory, and lost with the process.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import re
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,12 +63,17 @@ class Pace:
 
 @dataclass(slots=True, kw_only=True)
 class _Waiting:
-    """One notice of one channel; age_s: seconds; tries: of this process, all failed; is_over: it only could not be deleted."""
+    """One notice of one channel; age_s: seconds; tries: of this process, all failed; is_over: it only could not be deleted.
+
+    Args:
+        is_only_here: no file holds it, `file` is the one that it would have had.
+    """
 
     file: Path
     notice: Event
     tries: int = 0
     is_over: bool = False
+    is_only_here: bool = False
 
     @property
     def age_s(self) -> float:
@@ -104,6 +110,7 @@ class SpooledNotifier:
         self._pace = pace or Pace()
         self._stop, self._threads = threading.Event(), list[threading.Thread]()
         self._lock = threading.Lock()
+        self._unkept: dict[str, deque[tuple[Path, Event]]] = {c.name: deque(maxlen=MOST_KEPT) for c in self._channels}
 
     def send(self, e: Event) -> None:
         """Log a notice and put it down for every channel that wants its level; returns at once."""
@@ -111,10 +118,12 @@ class SpooledNotifier:
         for channel in self._channels:
             if LEVELS.index(level_of(e)) < LEVELS.index(channel.least):
                 continue
+            file = self._folder / channel.name / f"{time.time_ns():020d}-{os.getpid()}-{next(_numbers)}.json"
             try:
-                self._put(channel, e)
-            except Exception as why:  # a full disk must not keep anybody from home
-                _log.error("notice for %s was not kept: %s", channel.name, type(why).__name__)
+                self._put(channel, file, e)
+            except Exception as why:  # a full disk must keep nobody from home, nor from being told
+                _log.error("notice for %s is kept in memory alone: %s", channel.name, type(why).__name__)
+                self._unkept[channel.name].append((file, e))
         if self._channels:
             self.start()
 
@@ -139,20 +148,18 @@ class SpooledNotifier:
         """Return how many notices wait for a channel."""
         return len(self._files(channel))
 
-    def _put(self, channel: Channel, e: Event) -> None:
+    def _put(self, channel: Channel, file: Path, e: Event) -> None:
         from fleetctl.domain.canonical import canonical
 
-        folder = self._folder / channel.name
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if len(self._files(channel.name)) >= MOST_KEPT:
             _log.error("notice for %s was not kept: %d wait already", channel.name, MOST_KEPT)
             return
-        name = f"{time.time_ns():020d}-{os.getpid()}-{next(_numbers)}"
-        hidden = folder / f".{name}"
+        hidden = file.with_name(f".{file.stem}")
         handle = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(handle, "wb") as f:
             f.write(canonical(e))
-        hidden.rename(folder / f"{name}.json")
+        hidden.rename(file)
 
     def _files(self, channel: str) -> list[Path]:
         try:
@@ -162,49 +169,54 @@ class SpooledNotifier:
 
     def _run(self, channel: Channel) -> None:
         queue = _Queue(kept={}, due={})
-        with contextlib.suppress(OSError), self._alone(channel) as is_alone:
-            while is_alone():
-                is_last = self._stop.is_set()
-                try:
-                    group = self._next_group(channel, queue)
-                    if group:
-                        self._deliver(channel, queue, group)
-                        continue
-                except Exception as why:  # a thread that ends by itself would tell nobody of anything any more
-                    _log.error("notices for %s: %s", channel.name, type(why).__name__)
-                if is_last:
-                    return
-                self._stop.wait(self._pace.look)
+        with self._sender(channel) as is_sender:
+            while self._send_one(channel, queue, files=is_sender()):
+                pass
+
+    def _send_one(self, channel: Channel, queue: _Queue, *, files: bool) -> bool:
+        """Send what is due of one cause, else wait for the next look; files: those of the folder too. Returns whether to go on."""
+        is_last = self._stop.is_set()
+        try:
+            group = self._next_group(channel, queue, files=files)
+            if group:
+                self._deliver(channel, queue, group)
+                return True
+        except Exception as why:  # a thread that ends by itself would tell nobody of anything any more
+            _log.error("notices for %s: %s", channel.name, type(why).__name__)
+        if is_last:
+            return False
+        self._stop.wait(self._pace.look)
+        return True
 
     @contextlib.contextmanager
-    def _alone(self, channel: Channel) -> Iterator[Callable[[], bool]]:
-        """Hold the channel's lock as long as this process sends; wait for it while another one does."""
-        folder = self._folder / channel.name
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def _sender(self, channel: Channel) -> Iterator[Callable[[], bool]]:
+        """Yield what tells whether this process sends the folder's notices: it holds the lock, which is tried again until it does."""
+        handles: list[int] = []
         held = [False]
 
-        def is_alone() -> bool:
-            while not held[0]:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        def is_sender() -> bool:
+            with contextlib.suppress(OSError):  # another process sends, or the disk is full
+                if not handles:
+                    folder = self._folder / channel.name
+                    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    handles.append(os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+                if not held[0]:
+                    fcntl.flock(handles[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
                     held[0] = True
-                except OSError:
-                    if self._stop.wait(self._pace.look):
-                        return False
-            return True
+            return held[0]
 
         try:
-            yield is_alone
+            yield is_sender
         finally:
-            os.close(handle)
+            for handle in handles:
+                os.close(handle)
 
-    def _next_group(self, channel: Channel, queue: _Queue) -> list[_Waiting] | None:
+    def _next_group(self, channel: Channel, queue: _Queue, *, files: bool) -> list[_Waiting] | None:
         """Return the notices of one cause that are due, oldest cause first; none where nothing is.
 
         New ones are due once no more of their cause are waited for, failed ones after their wait; those of one cause go together.
         """
-        self._read(channel, queue)
+        self._read(channel, queue, files=files)
         groups: dict[str, list[_Waiting]] = {}
         for w in queue.kept.values():
             if not w.is_over:
@@ -217,13 +229,17 @@ class SpooledNotifier:
                 return group
         return None
 
-    def _read(self, channel: Channel, queue: _Queue) -> None:
-        """Take in what is new in the folder, and forget what is gone."""
+    def _read(self, channel: Channel, queue: _Queue, *, files: bool) -> None:
+        """Take in what is new in memory and in the folder, and forget what is gone."""
         from fleetctl.domain.canonical import decode
 
-        files = {f.name: f for f in self._files(channel.name)}
-        queue.kept = {name: w for name, w in queue.kept.items() if name in files}
-        for name, file in files.items():
+        there = {f.name: f for f in self._files(channel.name)} if files else {}
+        queue.kept = {name: w for name, w in queue.kept.items() if name in there or (w.is_only_here and not w.is_over)}
+        unkept = self._unkept[channel.name]
+        while unkept:
+            file, notice = unkept.popleft()
+            queue.kept[file.name] = _Waiting(file=file, notice=notice, is_only_here=True)
+        for name, file in there.items():
             if name in queue.kept:
                 continue
             try:

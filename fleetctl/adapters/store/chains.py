@@ -15,7 +15,7 @@ from fleetctl.domain.event import GENESIS, Event, broken_link, chained
 from fleetctl.domain.ids import CellId, Sha256
 from fleetctl.domain.people import Actor
 from fleetctl.domain.units import Instant
-from fleetctl.errors import StoreUnavailable
+from fleetctl.errors import RowUnreadable
 
 ANCHOR_KIND = "audit.anchor"
 PAGE = 500
@@ -48,7 +48,7 @@ def read_events(db: Database, c: CellId | None, since: int) -> Iterator[Event]:
                 yield decode(Event, body)
             except (ValueError, TypeError) as e:
                 text = f"event {seq} of {c or 'the fleet'} in {db.path} cannot be read: {e}."
-                raise StoreUnavailable("store.unreachable", text, hint="Run: fleetctl audit verify") from e
+                raise RowUnreadable("store.unreachable", text, hint="Run: fleetctl audit verify") from e
         if len(page) < PAGE:
             return
         since = page[-1][0]

@@ -25,7 +25,7 @@ from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.people import Actor
 from fleetctl.domain.rollout import ROLLOUT_FORMAT, Order, Rollout
 from fleetctl.domain.units import Instant
-from fleetctl.errors import LeaseHeld, StoreUnavailable
+from fleetctl.errors import LeaseHeld, RowUnreadable, StoreUnavailable
 from fleetctl.ports.state import Held, Lease, Lost
 
 R = TypeVar("R")
@@ -274,7 +274,7 @@ class SqliteStore:
                     page = next_looks(q, c, after)
             except (zlib.error, ValueError, TypeError) as e:
                 text = f"packed looks at {c} in {self.path} cannot be read: {e}."
-                raise StoreUnavailable("store.unreachable", text, hint="Run: fleetctl audit verify") from e
+                raise RowUnreadable("store.unreachable", text, hint="Run: fleetctl audit verify") from e
             for _, _, body in page:
                 yield self._decoded(LookRow, body, f"a look at {c}")
             if not page:
@@ -290,7 +290,7 @@ class SqliteStore:
     def _rollout(self, c: CellId, row: tuple[int, str]) -> Rollout:
         if row[0] > ROLLOUT_FORMAT:
             text = f"the rollout of {c} was written by a newer release (format {row[0]}; this one knows {ROLLOUT_FORMAT})."
-            raise StoreUnavailable("store.newer", text, hint="Upgrade fleetctl.")
+            raise RowUnreadable("store.newer", text, hint="Upgrade fleetctl.")
         return self._decoded(Rollout, row[1], f"the rollout of {c}")
 
     def _decoded(self, kind: type[R], body: str, what: str) -> R:
@@ -298,7 +298,7 @@ class SqliteStore:
             return decode(kind, body)
         except (ValueError, TypeError) as e:
             text = f"{what} in {self.path} cannot be read: {e}."
-            raise StoreUnavailable("store.unreachable", text, hint="Run: fleetctl audit verify") from e
+            raise RowUnreadable("store.unreachable", text, hint="Run: fleetctl audit verify") from e
 
 
 def _now_ms(q: sqlite3.Connection) -> int:
