@@ -125,7 +125,7 @@ class Policy:
     """The rules a migration keeps; defaults are design section 7 and evidence.md 2.
 
     Args:
-        approvals: people needed on a plan; 0 lets the newest plan count as approved.
+        approvals: people needed on a plan besides who made it; 0 lets the newest plan count as approved.
         require_signatures: only signed approvals count, of at least one person besides the author.
         cap_bp: the most a target may ever serve.
         warm_up: start of a replica's life that is left out of evidence.

@@ -237,7 +237,7 @@ cells:
 
 # The rules that every migration of this fleet keeps.
 policy:
-  approvals: 1                # people needed on a plan; 0: the newest plan counts as approved
+  approvals: 1                # people needed besides who made the plan; 0: none, the newest counts
   # require_signatures: true  # SSH keys say who approved, never the author alone: docs/how-to/two-people-with-ssh-keys.md
   wave_cells: 5               # most cells that move together
   order: [batch, online, realtime]

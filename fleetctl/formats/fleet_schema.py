@@ -396,7 +396,7 @@ class FreezeShape(Shape):
 class PolicyShape(Shape):
     """The rules that a migration keeps."""
 
-    approvals: Count = Field(default=1, description="People needed on a plan; 0: the newest plan counts as approved.")
+    approvals: Count = Field(default=1, description="People needed on a plan besides who made it; 0: the newest plan counts as approved.")
     require_signatures: bool = Field(
         default=False, description="Only approvals signed with an allowed SSH key count, of at least one person besides the author."
     )

@@ -57,8 +57,9 @@ def approve(
     if fleet.policy.require_signatures:
         cells = tuple(sorted(c for w in plan.waves for c in w.cells))
         approval = signed_by_me(replace(approval, cells=cells, serial=fleet.serial, until=now + holds_for), proof)
-        if approval.actor.name in of_plan(plan, fleet, records, proof).authors:
-            refuse_own(f"plan {plan.id}", approval.actor.name, plan.id)
+    is_signed = fleet.policy.require_signatures
+    if (is_signed or fleet.policy.approvals) and approval.actor.name in of_plan(plan, fleet, records, proof).authors:
+        refuse_own(f"plan {plan.id}", approval.actor.name, plan.id, alone=not is_signed)
     kept = records.get(Approval, f"{plan.id}-{approval.actor.name}")
     if kept is not None and kept.plan_digest == mark and (not approval.signature or not unproven(kept, proof, now)):
         approval = kept

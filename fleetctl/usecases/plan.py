@@ -29,7 +29,7 @@ from fleetctl.usecases.assess import current
 from fleetctl.usecases.budget import BudgetGate
 from fleetctl.usecases.calibrate import measured_baselines
 from fleetctl.usecases.home_time import home_times
-from fleetctl.usecases.proof import Proof, claim
+from fleetctl.usecases.proof import Proof, claim, note_author
 from fleetctl.usecases.ready_time import ready_times
 
 
@@ -76,6 +76,7 @@ def plan(fleet: Fleet, ports: PlanPorts, *, save: bool = True, options: PlanOpti
         )
         ports.store.append((event,))
         claim(made.id, digest(made), fleet, ports.records, ports.proof, ports.actor)
+        note_author(made.id, digest(made), fleet, ports.records, ports.actor, made.made_at)
     return made
 
 

@@ -42,7 +42,7 @@ class Given:
     """Whose yes to one thing counts.
 
     Args:
-        people: names, each once; needed: how many must say yes; authors: proven ones, whose yes does not count.
+        people: names, each once; needed: how many must say yes; authors: whose yes does not count, proven where the policy asks for that.
         refused: "name: why" of each yes that does not count.
     """
 
@@ -70,8 +70,9 @@ def given(about: str, mark: Sha256, policy: Policy, records: Records, proof: Pro
     """
     all_ = [a for a in records.all(Approval) if a.plan == about and a.plan_digest == mark]
     if not policy.require_signatures:
-        named = sorted({a.actor.name for a in all_ if a.role == "approves"} - {author})
-        return Given(people=tuple(named), needed=policy.approvals)
+        made = {a.actor.name for a in all_ if a.role == "author"}
+        named = sorted({a.actor.name for a in all_ if a.role == "approves"} - made - {author})
+        return Given(people=tuple(named), needed=policy.approvals, authors=tuple(sorted(made)))
     authors, unproven = _proven([a for a in all_ if a.role == "author"], proof, ends=False)
     people, refused = _proven([a for a in all_ if a.role == "approves" and not a.standing], proof)
     own = tuple(f"{name}: made it, and is no second person" for name in sorted(people & authors))
@@ -182,16 +183,24 @@ def claim(about: PlanId, mark: Sha256, fleet: Fleet, records: Records, proof: Pr
     return own.actor.name
 
 
+def note_author(about: PlanId, mark: Sha256, fleet: Fleet, records: Records, actor: Actor, at: Instant) -> None:
+    """Put on record who made a plan, where names are not proven: their own yes does not count. A schedule is nobody's second person."""
+    if not fleet.policy.require_signatures and actor.kind == "person":
+        made = Approval(plan=about, plan_digest=mark, actor=actor, at=at, role="author", serial=fleet.serial)
+        records.put(f"{about}-author-{actor.name}", made)
+
+
 def told(a: Approval, kind: str, text: str, **data: str) -> Event:
     """Return the event of an approval; with the digest of the signed record, so that one which is put in its place is found."""
     more = {"statement": digest(a), "signed": "ssh"} if a.signature else {}
     return Event(at=a.at, kind=kind, actor=a.actor, text=text, data={"digest": a.plan_digest, **data, **more})
 
 
-def refuse_own(what: str, name: str, id_: str) -> NoReturn:
-    """Refuse an author's own yes. Raises PlanStale (approve.author)."""
+def refuse_own(what: str, name: str, id_: str, *, alone: bool = False) -> NoReturn:
+    """Refuse an author's own yes; alone: a policy of one person is offered. Raises PlanStale (approve.author)."""
     text = f"{name} made {what}; its second person is somebody else."
-    raise PlanStale("approve.author", text, hint=f"Somebody else: fleetctl approve {id_}")
+    hint = f"Somebody else: fleetctl approve {id_}" + (". Who works alone sets policy.approvals: 0 and plans again" if alone else "")
+    raise PlanStale("approve.author", text, hint=hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ from fleetctl.planning.release_gate import release_checks
 from fleetctl.ports.state import Lease
 from fleetctl.rollout.decide import decide
 from fleetctl.rollout.lost import BROKEN_STATES
-from fleetctl.usecases.proof import given
+from fleetctl.usecases.proof import given, note_author
 from fleetctl.usecases.tick import open_window
 from tests.cases.planning_fleet import plan_of
 from tests.fakes.clock import FakeClock
@@ -188,7 +188,7 @@ def audit_chain(events: int = 60) -> Tried:
 
 def second_person() -> Tried:
     """P14: of every set of people who said yes, under every policy, the author never counts; an order home asks nobody."""
-    policy = parse_fleet(SMALL, file="f.yaml").policy
+    small = parse_fleet(SMALL, file="f.yaml")
     people = ("author", "ada", "grace", "bob")
     sets = [s for n in range(len(people) + 1) for s in combinations(people, n)]
     cases = broken = 0
@@ -197,7 +197,9 @@ def second_person() -> Tried:
         for name in said:
             yes = Approval(plan=PlanId("p1"), plan_digest=digest("plan"), actor=Actor(kind="person", name=name), at=T0)
             store.put(f"p1-{name}", yes)
-        found = given("p1", digest("plan"), replace(policy, approvals=needed), store, None, author="author")
+        fleet = replace(small, policy=replace(small.policy, approvals=needed))
+        note_author(PlanId("p1"), digest("plan"), fleet, store, Actor(kind="person", name="author"), T0)
+        found = given("p1", digest("plan"), fleet.policy, store, None)
         cases += 1
         broken += (found.missing == 0) != (len({*said} - {"author"}) >= needed)
     for phase, kind in product(WEIGHTED, ("abort", "fallback")):

@@ -331,7 +331,12 @@ def test_the_command_line_says_how_the_name_is_known(tmp_path: Path, keys: Path,
     found = re.search(r"fleetctl approve (p[0-9a-f]+)", said)
     assert found is not None
     code, said = run("bob", "approve", found[1])
-    assert (code, "approved by mallory (" in said, "Names are not proven" in said) == (0, True, True), said
+    assert (code, "mallory made plan" in said, "policy.approvals: 0" in said) == (1, True, True), said
+    code, said = run("bob", "migrate", "--phase", "canary")
+    assert (code, "has 0 of 1 approvals" in said) == (1, True), said
+    monkeypatch.setenv("FLEETCTL_ACTOR", "grace")
+    code, said = run("bob", "approve", found[1])
+    assert (code, "approved by grace (" in said, "Names are not proven" in said) == (0, True, True), said
 
 
 def test_a_release_is_signed_by_somebody_else_than_who_asked(w: World) -> None:
