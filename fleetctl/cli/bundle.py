@@ -38,7 +38,7 @@ def _redactor(app: App, fleets: Sequence[Fleet]) -> Redactor:
     from fleetctl.adapters.bundle import read_secrets
     from fleetctl.views.redact import Redactor, secret_variables
 
-    refs = [ref for f in fleets for c in (*f.routers, *f.sources, *f.evidence) for ref in c.secrets.values()]
+    refs = [ref for f in fleets for c in (*f.routers, *f.sources, *f.evidence, *f.notify) for ref in c.secrets.values()]
     files = [Path(ref.name) for ref in refs if ref.kind == "file"]
     variables = secret_variables(os.environ, (ref.name for ref in refs if ref.kind == "env"))
     return Redactor(read_secrets([app.settings.state / "key", *files]) | variables)

@@ -25,7 +25,7 @@ from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.rollout import lift
 from fleetctl.rollout.arms import note_arms
 from fleetctl.rollout.checks import unmet
-from fleetctl.rollout.gates import Gate, gate, lowest_bp
+from fleetctl.rollout.gates import Gate, gate, lowest_bp, promoted
 from fleetctl.rollout.looks import FINISHED, FINISHED_LEASE, MOVING, SETTLING, look_after
 from fleetctl.rollout.lost import BLIND, lost_evidence
 from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text, percent_text
@@ -198,7 +198,8 @@ def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
                 return resumed(r)
             return replace(r, paused=False)
         case "promote":
-            return replace(r, step_done=True, paused=False, promoted=True) if r.direction == "forward" else r
+            done = r.step_done or r.phase != "soak"
+            return replace(r, step_done=done, paused=False, promoted=True) if r.direction == "forward" else r
         case "advance":
             until = order.until or "complete"
             further = PHASE_ORDER.index(until) > PHASE_ORDER.index(r.until)
@@ -438,7 +439,7 @@ def _enter(r: Rollout, step: int, now: Instant) -> Rollout:
 
 
 def _at_step(r: Rollout, seen: Observation, now: Instant) -> Decision:
-    verdict = Gate(open=True, why="promoted by a person") if r.promoted else gate(r, seen, now)
+    verdict = promoted(r, now) if r.promoted else gate(r, seen, now)
     renewal = _renewal(r, seen, now)
     effects = renewal + verdict.effects
     phase = r.phase

@@ -48,6 +48,15 @@ def gate(r: Rollout, seen: Observation, now: Instant) -> Gate:
             return _weighted(r, seen, now)
 
 
+def promoted(r: Rollout, now: Instant) -> Gate:
+    """Take a person's word for evidence; a soak's time it does not shorten, for that is what a release rests on."""
+    bake = r.spec.phases[r.step].bake
+    left = 0.0 if r.phase != "soak" else bake.total_seconds() if r.settled_at is None else (r.settled_at + bake - now).total_seconds()
+    if left > 0:
+        return Gate(open=False, why=f"promoted by a person; soak ends by its time alone, {left:.0f} s more")
+    return Gate(open=True, why="promoted by a person")
+
+
 def _complete(r: Rollout, seen: Observation, now: Instant) -> Gate:
     """Wait for customers who show that the router sends all of them to the target, where somebody can count them."""
     if incident := _incident(seen):

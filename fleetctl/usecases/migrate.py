@@ -137,7 +137,8 @@ def chosen_cells(plan: Plan, store: Store, names: Sequence[str], there: frozense
     them: what they wait for is released first, and the plan made then places them anew.
 
     Raises:
-        FleetctlError: migrate.unknown, a name that this plan does not move; StillPending: pending.release, all else is done or in soak.
+        FleetctlError: migrate.unknown, a name that this plan does not move; StillPending: pending.release, all else is done or in soak;
+            pending.failed_wave, half or more of an earlier wave came home.
     """
     later = {c for w in plan.waves if w.stage > 1 for c in w.cells}
     moving = [c for w in sorted(plan.waves, key=lambda w: w.index) for c in w.cells]
@@ -152,11 +153,31 @@ def chosen_cells(plan: Plan, store: Store, names: Sequence[str], there: frozense
         return chosen
     wave = current_wave(plan, store, there)
     if wave is not None and wave.stage == 1:
+        _refuse_after_failures(plan, wave, store)
         return tuple(c for c in wave.cells if c not in there)
     open_ = [c for c in moving if (r := _of_plan(store.load(c), plan)) is not None and not r.ended]
     if not open_ and wave is not None:
         raise _waits(plan, wave.cells[0])
     return tuple(open_)
+
+
+def _refuse_after_failures(plan: Plan, wave: Wave, store: Store) -> None:
+    """Begin no wave after one of which half or more came home because of what was measured: the next would go the same way.
+
+    Raises:
+        StillPending: pending.failed_wave.
+    """
+    for before in (w for w in plan.waves if w.index < wave.index):
+        found = {c: r for c in before.cells if (r := _of_plan(store.load(c), plan)) is not None}
+        home = [c for c, r in found.items() if r.ended in FAILED_HOME]
+        if home and 2 * len(home) >= len(before.cells):
+            text = f"{len(home)} of {len(before.cells)} cells of wave {before.index} came home ({', '.join(home[:3])})"
+            hint = f"Mend it, then: fleetctl retry {home[0]}. To go on without them, name cells: fleetctl migrate {wave.cells[0]}"
+            raise StillPending("pending.failed_wave", f"{text}; wave {wave.index} is not begun.", hint=hint)
+
+
+FAILED_HOME = ("rolled_back", "lost_evidence")
+"""Ends that say something about the target."""
 
 
 def _waits(plan: Plan, cell: CellId) -> StillPending:

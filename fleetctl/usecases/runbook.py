@@ -97,7 +97,9 @@ def _look_at_traffic(way: WayHome, ports: LookPorts, put: Callable[[LiveName, st
 
 
 def _region_cells(way: WayHome, ports: LookPorts) -> tuple[CellId, ...]:
-    return tuple(w.cell for w in readable(ports.home.ways)[0] if w.region == way.region)
+    """Return the cells of a way's region, and those that may be: a file that cannot be read says no region, and is told of by name."""
+    good, bad = readable(ports.home.ways)
+    return (*(w.cell for w in good if w.region == way.region), *(f.cell for f in bad))
 
 
 def bind(book: Runbook, cell: CellId, way: WayHome | FleetctlError, live: Mapping[LiveName, LiveValue], ports: LookPorts) -> Bound:
@@ -148,7 +150,7 @@ class RunPorts:
 
     Args:
         ask: whether to run a step, whose second argument is a note ("" or that it was begun before); tell: hears every end of a step.
-        note: keeps an event where the store answers.
+        note: keeps an event where the store answers; warn: hears, once, that the journal cannot be written.
     """
 
     commands: Commands
@@ -158,6 +160,7 @@ class RunPorts:
     ask: Callable[[Step, str], Answer]
     tell: Callable[[Step, Ended | None, str], None]
     note: Callable[[Event], None]
+    warn: Callable[[str], None] = lambda text: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +187,7 @@ def check_needs(bound: Bound) -> None:
 
 
 def walk(bound: Bound, ports: RunPorts, *, again: bool = False) -> RunEnd:
-    """Step through a runbook, resuming a run that did not end unless `again`.
+    """Step through a runbook, resuming a run that did not end unless `again`; a journal that cannot be written is told of and stops nobody.
 
     Raises:
         RunbookFailed: runbook.precondition, runbook.changed, runbook.unexpected, runbook.stopped, runbook.journal.
@@ -211,6 +214,7 @@ class _Walk:
     def __init__(self, bound: Bound, ports: RunPorts, run: str, before: Sequence[JournalLine]) -> None:
         self._bound, self._ports, self._run, self._before = bound, ports, run, before
         self._lines: list[JournalLine] = []
+        self._is_unkept = False
 
     def go(self) -> RunEnd:
         book = self._bound.runbook
@@ -280,7 +284,12 @@ class _Walk:
             seconds=0.0 if ended is None else round(ended.seconds, 3),
             detail=detail,
         )
-        self._ports.journal.append(line)
+        try:
+            self._ports.journal.append(line)
+        except RunbookFailed as e:  # a full disk keeps nobody from home
+            if not self._is_unkept:
+                self._ports.warn(f"{e.message} The run goes on; one that is interrupted begins anew.")
+            self._is_unkept = True
         self._lines.append(line)
 
     def _event(self, kind: str, text: str) -> None:

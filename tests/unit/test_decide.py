@@ -189,6 +189,17 @@ def test_promote_accepts_an_inconclusive_step() -> None:
     assert w.bp == 5000
 
 
+def test_promote_ends_no_soak_before_its_time() -> None:
+    w = World(rollout()).until("soak")
+    ends = w.now + w.r.spec.phases[w.r.step].bake
+    w.r = replace(w.r, orders=(order("promote"),))
+    while w.r.phase == "soak":
+        assert not w.r.step_done
+        w.tick((verdict("INCONCLUSIVE"),))
+    assert any("soak ends by its time alone" in d.why.text for d in w.decisions)
+    assert ends <= w.now <= ends + timedelta(seconds=3)
+
+
 def test_promote_before_the_router_shows_the_step_is_not_lost() -> None:
     w = World(rollout()).until("preflight")
     while w.r.phase != "canary":

@@ -12,7 +12,7 @@ from fleetctl.domain.ids import CellId, PlanId
 from fleetctl.domain.plan import Plan
 from fleetctl.domain.rollout import Ended, Rollout
 from fleetctl.domain.workload import REFUSALS
-from fleetctl.errors import FleetctlError
+from fleetctl.errors import FleetctlError, StillPending
 from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.usecases.approve import approvable
 from fleetctl.usecases.migrate import arrived, begin, chosen_cells, retry
@@ -38,6 +38,11 @@ class Plans:
                 cell=c, plan=self.old.id, spec=spec_for(self.old, self.fleet, c), judge=JUDGE_STATE, until="complete", ended=ended
             )
             self.store.start(made, ())
+
+    def of_new(self, c: CellId, ended: Ended) -> None:
+        """Put a rollout of today's plan in the store that ended so."""
+        spec = spec_for(self.new, self.fleet, c)
+        self.store.start(Rollout(cell=c, plan=self.new.id, spec=spec, judge=JUDGE_STATE, until="complete", ended=ended), ())
 
     def chosen(self, *names: str, at_target: bool = True) -> tuple[CellId, ...]:
         there = arrived(self.new, self.store, lambda _: 10_000 if at_target else 0)
@@ -66,6 +71,28 @@ def test_a_cell_that_went_home_moves_again_under_a_new_plan(ended: Ended) -> Non
     r = p.store.load(CHAT)
     assert r is not None
     assert (r.plan, r.ended) == (p.new.id, "")
+
+
+@pytest.mark.parametrize("ended", ["rolled_back", "lost_evidence"])
+def test_no_wave_begins_by_itself_after_one_that_came_home(ended: Ended) -> None:
+    p = Plans("complete")
+    p.of_new(CHAT, "complete")
+    p.of_new(SMOLLM, ended)
+    with pytest.raises(StillPending) as e:
+        p.chosen()
+    assert e.value.code == "pending.failed_wave"
+    assert "fleetctl retry smollm-lab" in e.value.hint
+    assert p.chosen("stream-lab") == (CellId("stream-lab"),), "whoever names a cell has decided"
+    retry(p.new, p.fleet, (SMOLLM,), p.store, p.clock, PERSON)
+    assert p.chosen() == (CHAT, SMOLLM)
+
+
+@pytest.mark.parametrize("ended", ["aborted", "fell_back", "complete"])
+def test_what_people_took_home_holds_up_no_wave(ended: Ended) -> None:
+    p = Plans("complete")
+    for c in (CHAT, SMOLLM):
+        p.of_new(c, ended)
+    assert p.chosen() == (CellId("stream-lab"), CellId("summary-lab"))
 
 
 def test_a_completed_cell_whose_router_shows_it_at_home_moves_again() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -14,14 +15,17 @@ import pytest
 from click.testing import CliRunner
 
 from fleetctl.adapters.home.files import WayHomeFiles, make_key
-from fleetctl.adapters.runbooks import JournalFile, OwnCommands
+from fleetctl.adapters.runbooks import JournalFile, OwnCommands, RehearsalFile
 from fleetctl.cli.main import cli
 from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import CellId
+from fleetctl.domain.runbook import Timing
 from fleetctl.errors import FleetctlError, LeaseHeld, RunbookFailed
 from fleetctl.ports.runbook import Ended
 from fleetctl.usecases.runbook import END, unexpected, walk
+from tests.fakes.clock import START
 from tests.fakes.runbook import CELL, Answers, World, ports, way
+from tests.rollouts import PERSON
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -189,6 +193,39 @@ def test_two_at_once_and_a_journal_of_rubbish(tmp_path: Path) -> None:
         walk(bound, ports(world, bound, Answers(bound), tmp_path))
     assert e.value.code == "runbook.journal"
     walk(bound, ports(world, bound, Answers(bound), tmp_path), again=True)
+
+
+@pytest.mark.parametrize("lacks", ["space", "a folder"])
+def test_a_journal_that_cannot_be_written_keeps_nobody_from_home(lacks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, folder = os.open, tmp_path / "journals"
+
+    def full(path: str | Path, flags: int, mode: int = 0o777) -> int:
+        if str(path).startswith(str(folder)):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return opened(path, flags, mode)
+
+    if lacks == "space":
+        monkeypatch.setattr(os, "open", full)
+    else:
+        folder.write_text("in the way")
+    world, warned = World(), list[str]()
+    bound = world.bound()
+    commands = Answers(bound)
+    walk(bound, replace(ports(world, bound, commands, folder), warn=warned.append))
+    assert commands.ran == ["look", "go-home", "reconcile", "at-zero", "nothing-moves"]
+    assert len(warned) == 1
+    assert "The run goes on" in warned[0]
+
+
+def test_a_line_of_rubbish_among_rehearsals_hides_no_other(tmp_path: Path) -> None:
+    kept = RehearsalFile(tmp_path)
+    took = {"detect_s": 1.0, "decide_s": 2.0, "zero_s": 2.1, "verified_s": 3.0}
+    timing = Timing(at=START, actor=PERSON, cell=CELL, runbook="errors", fault="errors", **took, by="judge", is_ok=True)  # type: ignore[arg-type]
+    kept.add(timing)
+    with (tmp_path / "rehearsals.jsonl").open("ab") as f:
+        f.write(b"rubbish\n")
+    kept.add(timing)
+    assert kept.all() == (timing, timing)
 
 
 @pytest.mark.parametrize("name", ["../x", "a b", "-x", ""])

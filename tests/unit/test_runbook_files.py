@@ -13,6 +13,8 @@ import pytest
 from fleetctl.analysis.faults import KINDS
 from fleetctl.cli.main import cli
 from fleetctl.cli.registry import COMMANDS
+from fleetctl.domain.home import WayHome
+from fleetctl.domain.ids import CellId
 from fleetctl.domain.people import Actor
 from fleetctl.domain.runbook import MENDED, Timing, spreads
 from fleetctl.errors import ConfigInvalid, RunbookFailed, StoreUnavailable, UnsafeFallback
@@ -198,6 +200,20 @@ def test_the_faults_of_a_gpu_are_in_the_runbook_that_speaks_of_them() -> None:
 
 def test_a_region_is_named_cell_by_cell() -> None:
     world = World(way(), way("search-east"), way("chat-west", "westus"))
+    words = world.bound("one-region").runbook.steps[1].command
+    assert words == ("fleetctl", "fallback", "chat-east", "search-east")
+
+
+def test_a_cell_whose_way_home_cannot_be_read_may_be_of_the_region_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(way(), way("search-east"), way("chat-west", "westus"))
+    read = type(world.ways).read
+
+    def broken(ways: object, c: CellId) -> WayHome:
+        if c == "search-east":
+            raise UnsafeFallback("fallback.unreadable", "half a file")
+        return read(ways, c)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(world.ways), "read", broken)
     words = world.bound("one-region").runbook.steps[1].command
     assert words == ("fleetctl", "fallback", "chat-east", "search-east")
 

@@ -12,19 +12,23 @@ import pytest
 from fleetctl.cli.app import App
 from fleetctl.cli.commands import release
 from fleetctl.cli.commands.fallback import _released
+from fleetctl.cli.commands.orders import give_order
 from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import CellId, HostId, PoolId
 from fleetctl.domain.people import Reason
 from fleetctl.domain.plan import ARRIVED, Plan
 from fleetctl.domain.pool import Host
 from fleetctl.domain.release import ReleaseView
+from fleetctl.domain.rollout import OrderKind
 from fleetctl.domain.split import Readiness
+from fleetctl.errors import UnsafeFallback
 from fleetctl.usecases.capacity import PoolHosts
 from fleetctl.usecases.home import HomePorts
 from fleetctl.usecases.release import ReleasePorts
 from fleetctl.wiring import Wiring
 from tests.cases.planning_fleet import lab_fleet, plan_of
 from tests.fakes.store import MemoryStore
+from tests.rollouts import rollout
 
 CHAT, OTHER, SOURCE = CellId("chat-lab"), CellId("summary-lab"), PoolId("nvidia-lab")
 HOSTS = (Host(id=HostId("n-1"), pool=SOURCE, address="10.0.0.1"),)
@@ -109,3 +113,14 @@ def test_a_released_source_that_answers_is_one_and_a_silent_one_is_refused(wirin
     ports = cast("HomePorts", SimpleNamespace(prober=lambda _: prober))
     refused = _released(app, (wiring.ways_home.read(CHAT),), ports)
     assert [f.error.code for f in refused] == ([] if ready else ["fallback.released"])
+
+
+@pytest.mark.parametrize("kind", ["abort", "rollback"])
+def test_nobody_is_ordered_home_to_a_source_that_was_given_back(kind: OrderKind, wiring: Wiring) -> None:
+    wiring.store.start(replace(rollout(), cell=CHAT, ended="complete", weight_bp=10_000), ())
+    app = cast(App, SimpleNamespace(wiring=wiring))
+    with pytest.raises(UnsafeFallback, match="nothing to go home to"):
+        give_order(app, kind, (CHAT,), "", dry_run=False)
+    found = wiring.store.load(CHAT)
+    assert found is not None
+    assert found.orders == ()

@@ -72,19 +72,23 @@ class _Lines(Generic[T]):
     def __init__(self, path: Path, kind: type[T]) -> None:
         self._path, self._kind = path, kind
 
-    def read(self) -> tuple[T, ...]:
+    def read(self, *, strict: bool = True) -> tuple[T, ...]:
         try:
             data = self._path.read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return ()
         except OSError as e:
             raise _broken(self._path, str(e.strerror)) from e
         if len(data) > MOST_BYTES:
             raise _broken(self._path, f"it has more than {MOST_BYTES} bytes")
-        try:
-            return tuple(decode(self._kind, line) for line in data[: data.rfind(b"\n") + 1].splitlines())
-        except (ValueError, TypeError, KeyError) as e:
-            raise _broken(self._path, f"it cannot be read by this release: {e}"[:300]) from e
+        found = []
+        for line in data[: data.rfind(b"\n") + 1].splitlines():
+            try:
+                found.append(decode(self._kind, line))
+            except (ValueError, TypeError, KeyError) as e:
+                if strict:
+                    raise _broken(self._path, f"it cannot be read by this release: {e}"[:300]) from e
+        return tuple(found)
 
     def append(self, value: T) -> None:
         try:
@@ -130,8 +134,12 @@ class JournalFile:
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Keep others out meanwhile; the kernel lets go when this process ends, however it ends."""
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError:  # a full disk: nothing can be kept there, and going home does not wait for it
+            yield
+            return
         try:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -160,5 +168,5 @@ class RehearsalFile:
         self._lines.append(timing)
 
     def all(self) -> tuple[Timing, ...]:
-        """Return every one, oldest first."""
-        return self._lines.read()
+        """Return every one that can be read, oldest first; they are shown beside a runbook, which is there without them."""
+        return self._lines.read(strict=False)

@@ -36,6 +36,7 @@ def give_order(
 
     Raises:
         TrafficNotApplied: traffic.order_waits: the router cannot be set now; the orders stand.
+        UnsafeFallback: fallback.released: the source of a cell that is to go home was given back; nothing was ordered.
     """
     from fleetctl.domain.rollout import Order
     from fleetctl.usecases.migrate import Driver, follow_order
@@ -45,6 +46,8 @@ def give_order(
     if dry_run:
         click.echo(f"Would order {kind}: {', '.join(cells)}\nNothing was changed.")
         return ()
+    if kind in ("abort", "rollback"):
+        _require_a_way_home(app, cells)
     for c in cells:
         w.store.order(c, Order(kind=kind, actor=w.actor, at=w.clock.now(), note=note))
     driver = Driver(ports=w.tick_ports(), settings=w.tick_settings(), on_tick=lambda _: None)
@@ -59,6 +62,17 @@ def give_order(
             said = r.ended.replace("_", " ") or f"{did}, {r.phase} at {r.weight_bp / 100:g} %"
             click.echo(f"cell/{r.cell} {said}")
     return rollouts
+
+
+def _require_a_way_home(app: App, cells: Sequence[CellId]) -> None:
+    """Refuse to send cells to a source that was given back: such an order would stand until something else has its name."""
+    from fleetctl.usecases.home_choice import readable
+    from fleetctl.usecases.ways_back import refuse_released
+
+    w = app.wiring
+    ways = [way for way in readable(w.ways_home)[0] if way.cell in cells]
+    for gone in refuse_released(ways, w.fleet, w.store, w.store):
+        raise gone.error
 
 
 _PAST = {

@@ -21,7 +21,7 @@ from fleetctl.errors import EXIT_PENDING, UsageError
 @dry_run_option
 @pass_app
 def command(app: App, cells: tuple[str, ...], reason: str, lift_cap: bool, dry_run: bool, confirm: str | None) -> None:
-    """Accept the current step as it is; what has failed cannot be promoted.
+    """Accept the current step as it is; what has failed cannot be promoted, and no word shortens a soak.
 
     --lift-cap works on cells with on_source_loss: lift_after_two_signatures while their source answers no completion, under a policy with
     require_signatures: two people besides you sign within 15 minutes (fleetctl approve LIFT).

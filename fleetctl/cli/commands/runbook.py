@@ -181,6 +181,7 @@ def _run_ports(app: App, bound: Bound, ask: Callable[[Step, str], Answer]) -> Ru
         ask=ask,
         tell=lambda step, ended, how: _tell(app, step, ended, how),
         note=w.note_event,
+        warn=app.note,
     )
 
 
