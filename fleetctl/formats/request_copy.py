@@ -27,12 +27,13 @@ def safe_body(data: object) -> tuple[CopyPath, dict[str, Any]]:
         raise Refused("tools")
     if data.get("n", 1) not in (1, None) or data.get("best_of", 1) not in (1, None):
         raise Refused("several_answers")
+    kept = {k: v for k, v in data.items() if k in KEPT}
     is_chat = "messages" in data
     if is_chat:
-        _check_messages(data["messages"])
+        kept["messages"] = _bare_messages(data["messages"])
     elif not isinstance(data.get("prompt"), str):
         raise Refused("not_text" if "prompt" in data else "no_prompt")
-    return "chat/completions" if is_chat else "completions", {k: v for k, v in data.items() if k in KEPT}
+    return "chat/completions" if is_chat else "completions", kept
 
 
 def asked_tokens(data: object, most: int) -> int:
@@ -41,16 +42,32 @@ def asked_tokens(data: object, most: int) -> int:
     return min([most, *(a for a in asked if type(a) is int and a > 0)])
 
 
-def _check_messages(messages: Any) -> None:
+def _bare_messages(messages: Any) -> list[dict[str, Any]]:
+    """Return the messages with their role and text alone: names, keys and whatever servers add are nobody else's."""
     if not isinstance(messages, list) or not messages:
         raise Refused("no_prompt")
+    bare = []
     for m in messages:
         if not isinstance(m, dict):
             raise Refused("no_prompt")
         if m.get("tool_calls") or m.get("function_call") or m.get("role") in ("tool", "function"):
             raise Refused("tools")
-        content = m.get("content")
-        parts = content if isinstance(content, list) else [content]
-        for part in parts:  # a picture's address would be fetched again by the server
-            if not isinstance(part, str) and not (isinstance(part, dict) and part.get("type") == "text"):
-                raise Refused("not_text")
+        if not isinstance(m.get("role"), str):
+            raise Refused("no_prompt")
+        bare.append({"role": m["role"], "content": _text(m.get("content"))})
+    return bare
+
+
+def _text(content: Any) -> str | list[dict[str, str]]:
+    """Return a message's text, or the text of its parts. A picture's address would be fetched again by the server."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise Refused("not_text")
+    parts = []
+    for part in content:
+        text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else part
+        if not isinstance(text, str):
+            raise Refused("not_text")
+        parts.append({"type": "text", "text": text})
+    return parts

@@ -47,6 +47,17 @@ def test_chat_copy_is_greedy_short_and_bare() -> None:
     assert make_copy(json.dumps(CHAT).encode()).path == "chat/completions"
 
 
+def test_of_a_message_only_its_role_and_its_text_are_sent_again() -> None:
+    parts = [{"type": "text", "text": "x", "image_url": {"url": "http://elsewhere/x.png"}, "cache_control": {}}, "y"]
+    said = [
+        {"role": "user", "content": "hi", "name": "alice@example.com", "api_key": "sk-123", "audio": {"id": "a1"}},
+        {"role": "user", "content": parts, "metadata": {"k": "v"}},
+    ]
+    body = json.loads(make_copy(json.dumps({"model": "m", "messages": said}).encode()).body)
+    texts = [{"type": "text", "text": "x"}, {"type": "text", "text": "y"}]
+    assert body["messages"] == [{"role": "user", "content": "hi"}, {"role": "user", "content": texts}]
+
+
 def test_completion_copy() -> None:
     assert copied({**TEXT, "max_tokens": 4, "logprobs": 1, "echo": True}) == {
         **TEXT,
