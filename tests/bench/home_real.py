@@ -27,7 +27,7 @@ from fleetctl.domain.people import Actor
 from fleetctl.ports.traffic import Prober
 from fleetctl.usecases.home import HomePorts, fallback
 from fleetctl.usecases.home_choice import readable
-from fleetctl.wiring.routers import make_prober, make_router
+from fleetctl.wiring.routers import make_prober, make_router, make_together
 from tests.bench.traffic.world import Side
 from tests.fakes.store import MemoryStore
 from tests.lab.haproxy_lab import PIN_KEY, SOURCE, free_port, until
@@ -124,6 +124,7 @@ def fallback_haproxy(routers: int = ROUTERS, each: int = CELLS_EACH) -> dict[str
             ways=files,
             clock=clock,
             store=lambda: store,
+            together=lambda group: make_together(group[0].router, {way.cell: way.source for way in group}, {}),
         )
         began = time.monotonic()
         ways, refused = readable(files)
