@@ -73,8 +73,9 @@ class AdminSocket:
     def _said(self, commands: Sequence[str], deadline: Deadline) -> str:
         for command in commands:
             if not _COMMAND.match(command):
-                text = f"router {self.router}: {command[:60]!r} was not sent: it holds more than one plain command"
-                raise TrafficNotApplied("traffic.unsafe_command", text)
+                raise TrafficNotApplied(
+                    "traffic.unsafe_command", f"router {self.router}: {command[:60]!r} was not sent: it holds more than one plain command"
+                )
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
                 self._connect(link, deadline)
