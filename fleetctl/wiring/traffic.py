@@ -377,12 +377,12 @@ class Traffic(Base):
             if way.source == pool and not way.released:
                 self.ways_home.write(replace(way, released=True))
 
-    def note_made(self) -> None:
-        """Say in the ways home whose source was made again since it was given back that there is one."""
+    def note_made(self, pool: PoolId | None = None) -> None:
+        """Say in the ways home whose source was made again since it was given back that there is one; of this pool, or of any."""
         from fleetctl.usecases.home_choice import readable
 
         for way in readable(self.ways_home)[0]:
-            if way.released and not self._is_released(way):
+            if way.released and pool in (None, way.source) and not self._is_released(way):
                 self.ways_home.write(replace(way, released=False))
 
     def _is_released(self, way: WayHome) -> bool:
