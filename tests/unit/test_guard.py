@@ -187,8 +187,10 @@ def test_a_source_with_a_backend_of_its_own_name_is_unknown_to_our_lua_and_so_th
     w.ways.write(replace(w.ways.read(CHAT), baseline_backend="chat_nvidia"))
     w.ways.write(replace(w.ways.read(SUMMARY), baseline_backend="summary_baseline"))
     w.put(CHAT, 1_000)
+    w.put(SUMMARY, 1_000)
     w.clock.advance(timedelta(seconds=200))
-    assert w.look() == {CHAT: "home"}
+    assert w.look() == {CHAT: "home", SUMMARY: "held"}
+    assert w.target.splits[SUMMARY].target_bp == 1_000, "its own guard's business"
 
 
 def test_one_router_that_is_down_or_one_way_home_that_is_forged_keeps_no_other_cell_from_home(tmp_path: Path) -> None:

@@ -50,7 +50,8 @@ def test_a_target_that_fails_is_paged_once_with_no_way_home_and_it_stays_until_i
 
 def test_a_hard_fault_is_paged_by_itself() -> None:
     s = lifted()
-    s.evidence.faults = ("GPU 3 of mi300x-lab-1: uncorrectable memory error",)
+    read, fault = s.evidence.read, ("GPU 3 of mi300x-lab-1: uncorrectable memory error",)
+    s.evidence.read = lambda c, since: replace(read(c, since), faults=fault)  # type: ignore[method-assign]
     s.run(10, lambda: bool(told(s, FAILING)))
     (text,) = told(s, FAILING)
     assert "uncorrectable memory error" in text
