@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -18,6 +19,50 @@ AGAIN_S = 0.5
 """How long to wait for a store that is gone or was replaced."""
 
 
+LOOK_S = 10.0
+"""How often it is looked whether anything is left to tick."""
+STANDBY_S = 10.0
+"""How long one stands by for another that ticks; longer than the lease of one that was killed (6 s)."""
+
+
+def run_ticker(app: App, *, to_the_end: bool = False) -> None:
+    """Judge due cells and renew their weights' leases until SIGTERM or SIGINT.
+
+    Args:
+        to_the_end: end by itself once no rollout is under way, or where another process ticks: whoever started this starts it again.
+    """
+    stopping: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda n, _: stopping.append(n))
+    app.note("ticking")
+    resident = Resident(lambda: App(workspace=str(app.workspace)), app.note)
+    looked, alone = 0.0, time.monotonic()
+
+    def is_over() -> bool:
+        nonlocal looked, alone
+        if stopping or not to_the_end:
+            return bool(stopping)
+        if not resident.is_standby:
+            alone = time.monotonic()
+        elif time.monotonic() - alone > STANDBY_S:
+            app.note("another process ticks")
+            return True
+        if time.monotonic() - looked < LOOK_S:
+            return False
+        looked = time.monotonic()
+        return not _under_way(App(workspace=str(app.workspace)))
+
+    resident.run(is_over)
+
+
+def _under_way(app: App) -> bool:
+    """Tell whether a rollout has not ended; True too where the store cannot tell."""
+    try:
+        return any(not row.ended for row in app.wiring.status_rows())
+    except FleetctlError:
+        return True
+
+
 class Resident:
     """Ticks whatever is due, and goes on with the new one where the fleet file changes or the store's file is replaced.
 
@@ -31,6 +76,8 @@ class Resident:
         self._said: dict[str, str] = {}
         self._driver: Driver | None = None
         self._stamp: tuple[int, int] | None = None
+        self.is_standby = False
+        """Whether another process ticks."""
 
     def run(self, is_over: Callable[[], bool]) -> None:
         """Tick until told to stop, then give the lease back."""
@@ -53,7 +100,8 @@ class Resident:
 
     def _step(self) -> int:
         driver = self._current()
-        return driver.step() if driver.is_ticking() else 0
+        self.is_standby = not driver.is_ticking()
+        return 0 if self.is_standby else driver.step()
 
     def _current(self) -> Driver:
         app = self._make_app() if self._driver is None else None
