@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -19,6 +20,50 @@ AGAIN_S = 0.5
 """How long to wait for a store that is gone or was replaced."""
 
 
+LOOK_S = 10.0
+"""How often it is looked whether anything is left to tick."""
+STANDBY_S = 10.0
+"""How long one stands by for another that ticks; longer than the lease of one that was killed (6 s)."""
+
+
+def run_ticker(app: App, *, to_the_end: bool = False) -> None:
+    """Judge due cells and renew their weights' leases until SIGTERM or SIGINT.
+
+    Args:
+        to_the_end: end by itself once no rollout is under way, or where another process ticks: whoever started this starts it again.
+    """
+    stopping: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda n, _: stopping.append(n))
+    app.note("ticking")
+    resident = Resident(lambda: App(workspace=str(app.workspace)), app.note)
+    looked, alone = 0.0, time.monotonic()
+
+    def is_over() -> bool:
+        nonlocal looked, alone
+        if stopping or not to_the_end:
+            return bool(stopping)
+        if not resident.is_standby:
+            alone = time.monotonic()
+        elif time.monotonic() - alone > STANDBY_S:
+            app.note("another process ticks")
+            return True
+        if time.monotonic() - looked < LOOK_S:
+            return False
+        looked = time.monotonic()
+        return not _under_way(App(workspace=str(app.workspace)))
+
+    resident.run(is_over)
+
+
+def _under_way(app: App) -> bool:
+    """Tell whether a rollout has not ended; True too where the store cannot tell."""
+    try:
+        return any(not row.ended for row in app.wiring.status_rows())
+    except FleetctlError:
+        return True
+
+
 class Resident:
     """Ticks whatever is due, and goes on with the new one where the fleet file changes or the store's file is replaced.
 
@@ -33,6 +78,9 @@ class Resident:
         self._driver: Driver | None = None
         self._stamp: tuple[int, int] | None = None
         self._wiring: Wiring | None = None
+        self._is_paged = False
+        self.is_standby = False
+        """Whether another process ticks."""
 
     def run(self, is_over: Callable[[], bool]) -> None:
         """Tick until told to stop, then give the lease back."""
@@ -43,6 +91,7 @@ class Resident:
                 self._say("", str(e))
                 ticked = 0
                 if isinstance(e, StoreUnavailable):
+                    self._page(e)
                     self._driver = None
                     time.sleep(AGAIN_S)
             except Exception as e:  # what nobody expected of one cell: its own lease keeps it out for a while, the others go on
@@ -55,7 +104,23 @@ class Resident:
 
     def _step(self) -> int:
         driver = self._current()
-        return driver.step() if driver.is_ticking() else 0
+        self.is_standby = not driver.is_ticking()
+        ticked = 0 if self.is_standby else driver.step()
+        self._is_paged = False
+        return ticked
+
+    def _page(self, e: StoreUnavailable) -> None:
+        """Tell people once that nobody judges: weights end with their leases, and nothing in the store says so."""
+        from datetime import UTC, datetime
+
+        from fleetctl.domain.event import Event
+        from fleetctl.usecases.tick_events import JUDGE
+
+        if self._wiring is None or self._is_paged:
+            return
+        self._is_paged = True
+        text = f"nothing is judged: {e.message} Weights go home as their leases end. To go home now: fleetctl fallback --all"
+        self._wiring.notifier.send(Event(at=datetime.now(UTC), kind="notify.page", actor=JUDGE, text=text, data={"cause": e.code}))
 
     def _current(self) -> Driver:
         app = self._make_app() if self._driver is None else None

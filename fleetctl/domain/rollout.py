@@ -276,10 +276,11 @@ class Warm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notify:
-    """Tell people."""
+    """Tell people; `cause` groups it, where it is another than why the decision was made."""
 
     level: Literal["info", "warning", "page"]
     text: str
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

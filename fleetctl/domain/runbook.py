@@ -259,3 +259,42 @@ def places_in(text: str) -> tuple[str, ...]:
 def filled(text: str, names: Mapping[str, str]) -> str:
     """Return a text with every known name in braces replaced; others stay as they are."""
     return _PLACE.sub(lambda m: names.get(m[1], m[0]), text)
+
+
+BOOKS = (
+    ("evidence.", "metrics-down"),
+    ("home.lost_evidence", "metrics-down"),
+    ("home.source_not_ready", "partial-fallback"),
+    ("guard.held", "partial-fallback"),
+    ("guard.", "router-down"),
+    ("router.", "router-down"),
+    ("traffic.", "router-down"),
+    ("notice.target", "spot-eviction"),
+    ("notice.", "capacity-lost"),
+    ("source.", "capacity-lost"),
+    ("lifted.", "capacity-lost"),
+    ("target.", "node-loss"),
+    ("credentials.", "key-expired"),
+    ("stale", "store-down"),
+    ("tick.", "bad-release"),
+)
+"""Which runbook is for a notice, by how its cause begins; the first that fits. Of a FAIL the guardrail decides, else full-fallback."""
+
+BY_GUARDRAIL = (
+    ("hard fault", "gpu-faults"),
+    ("quality", "quality-drift"),
+    ("latency", "latency-regression"),
+    ("ttft", "latency-regression"),
+)
+"""Which runbook is for a cell that went home on a FAIL, by what the notice says failed; errors and breaker are the rest."""
+
+
+def runbook_for(cause: str, text: str) -> str:
+    """Return the name of the runbook for a notice.
+
+    Args:
+        cause: of the notice, such as "traffic.router_down"; text: what it says.
+    """
+    if cause == "home.rolled_back":
+        return next((book for word, book in BY_GUARDRAIL if word in text), "errors")
+    return next((book for begin, book in BOOKS if cause.startswith(begin)), "full-fallback")

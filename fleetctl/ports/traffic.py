@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from fleetctl.domain.calibration import Sample
@@ -18,6 +18,7 @@ from fleetctl.domain.records import Scrape
 from fleetctl.domain.split import Applied, Drained, Readiness, RouterCapabilities, Served, Split, Stale
 from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import CheckSpec
+from fleetctl.errors import FleetctlError
 
 
 class Router(Protocol):
@@ -53,6 +54,26 @@ class Router(Protocol):
 
     def served(self, c: CellId, since: Cursor) -> Served:
         """Count requests started since the cursor, by the server that answered."""
+        ...
+
+
+class Together(Protocol):
+    """A router that takes words for many cells in one exchange; what becomes of each cell is as if it had been asked alone (Router).
+
+    What fails for one cell stands in its place. Raises TrafficNotApplied (traffic.router_down, traffic.not_shown) where the exchange as
+    a whole failed: then each cell may have been done or not, and is asked alone.
+    """
+
+    def read_many(self, cells: Sequence[CellId]) -> Mapping[CellId, Split | FleetctlError]:
+        """Return what the router shows, as Router.read."""
+        ...
+
+    def fence_many(self, tokens: Mapping[CellId, Token]) -> Mapping[CellId, Split | Stale | FleetctlError]:
+        """Raise the floors, as Router.fence."""
+        ...
+
+    def set_many(self, splits: Sequence[Split]) -> Mapping[CellId, Applied | Stale | FleetctlError]:
+        """Set splits that carry the floor's token, as Router.set."""
         ...
 
 

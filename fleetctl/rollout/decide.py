@@ -29,7 +29,7 @@ from fleetctl.rollout.gates import Gate, gate, lowest_bp, promoted
 from fleetctl.rollout.looks import FINISHED, FINISHED_LEASE, MOVING, SETTLING, look_after
 from fleetctl.rollout.lost import BLIND, lost_evidence
 from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text, percent_text
-from fleetctl.rollout.others import FOREIGN, Against, against, resumed
+from fleetctl.rollout.others import FOREIGN, GUARDED, Against, against, guard_text, resumed
 from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL, ROUTER, home_cause, home_kind, router_fault
 
 PROVIDER_CELLS = 3
@@ -61,6 +61,16 @@ def decide(r: Rollout, seen: Observation, now: Instant) -> Decision:
     Returns:
         The next rollout (its orders emptied), effects with at most one SetSplit, the reason, and when to look again.
     """
+    decision = _decided(r, seen, now)
+    text, mark = guard_text(r, seen, now), f"guard {seen.split.lease_until:%Y%m%dT%H%M%S}"
+    if not text or r.hold_reason == STALE or mark in r.arms.told:
+        return decision
+    told = replace(decision.next.arms, told=(*decision.next.arms.told, mark)[-MOST_TOLD:])
+    page = Notify(level="page", text=f"{r.cell}: {text}", cause=GUARDED)
+    return replace(decision, next=replace(decision.next, arms=told), effects=(*decision.effects, page))
+
+
+def _decided(r: Rollout, seen: Observation, now: Instant) -> Decision:
     if r.ended == "complete" and any(o.kind in ("abort", "rollback", "fallback") for o in r.orders):
         r = replace(r, ended="", direction="home", home_for="fallback", orders=())
     if r.ended:
@@ -116,9 +126,9 @@ def _against(r: Rollout, seen: Observation, theirs: Against, now: Instant) -> De
 def _lifted(r: Rollout, seen: Observation, now: Instant) -> Decision:
     """Send everybody to the target after two people's word, where the source answers nothing and the target does; then keep it so."""
     if seen.split.target_bp == FULL_BP:
-        kept = replace(r, weight_bp=FULL_BP, settled_at=None, hold_reason=lift.LOST)
-        why = Reason(code=lift.LOST, text=f"the cap is lifted: everybody is on {r.spec.target} until: fleetctl fallback {r.cell}")
-        return _held(kept, seen, why, now, page=False)
+        why = lift.stands(r, seen, now)
+        kept = replace(r, weight_bp=FULL_BP, settled_at=None, hold_reason=r.hold_reason if r.hold_reason in lift.LIFTED else lift.LOST)
+        return _held(kept, seen, why, now, page=why.code != lift.LOST)
     if refused := lift.refusal(seen):
         return _held(replace(r, lifted_by=()), seen, Reason(code=lift.REFUSED, text=refused), now, page=False)
     return lift.raised(r, seen)

@@ -11,13 +11,22 @@ from datetime import timedelta
 
 from fleetctl.domain.people import Actor, Reason
 from fleetctl.domain.rollout import Decision, Notify, Observation, Rollout, SetSplit
-from fleetctl.domain.units import FULL_BP
+from fleetctl.domain.units import FULL_BP, Instant
 
 NEEDED = 2
+SILENT = timedelta(seconds=60)
+"""A source of evidence that has written nothing for so long tells nothing: a dead target's router still logs its errors."""
 SETTLING = timedelta(milliseconds=100)
 LOST = "source.lost"
 """Hold reason of a cell whose cap was lifted."""
+FAILING, BLIND = "lifted.failing", "lifted.blind"
+"""Hold reasons of such a cell whose target fails, or of which nobody can tell: people are told, since there is no way home."""
+LIFTED = (LOST, FAILING, BLIND)
 REFUSED = "lift.refused"
+NEWEST, LEAST = 50, 20
+"""Newest requests that tell whether the target fails now, and how few of them tell nothing."""
+BEGINS, ENDS = 0.5, 0.1
+"""Share of errors from which the target counts as failing, and below which it does no more. Between them what was said stands."""
 
 
 def is_wanted(r: Rollout) -> bool:
@@ -39,6 +48,30 @@ def refusal(seen: Observation) -> str:
     if seen.target_ready is not None and seen.target_ready <= 0:
         return "the target answers on none of its replicas: the cap stays"
     return ""
+
+
+def is_lifted(r: Rollout, seen_bp: int) -> bool:
+    """Tell whether everybody is on the target by people's word."""
+    return is_wanted(r) and r.direction == "forward" and not r.ended and seen_bp == FULL_BP
+
+
+def stands(r: Rollout, seen: Observation, now: Instant) -> Reason:
+    """Say how a target does that has everybody: no verdict is possible without a baseline, and nobody could go home by one.
+
+    A hard fault of its GPUs or runtime, half of its newest customers' requests in error, or nothing at all to see is told.
+    """
+    home = f"there is no way home while {r.spec.source} answers nothing; once it does: fleetctl fallback {r.cell}"
+    e = seen.evidence
+    if e is None or (e.source_at is not None and now - e.source_at > SILENT):
+        return Reason(code=BLIND, text=f"nobody can see how {r.spec.target} does, which has everybody; {home}")
+    newest = e.customers.canary_outcomes[-NEWEST:]
+    wrong = newest.count("x")
+    from_share = ENDS if r.hold_reason == FAILING else BEGINS
+    if e.faults:
+        return Reason(code=FAILING, text=f"{r.spec.target} has everybody and a hard fault ({'; '.join(e.faults[:3])}); {home}")
+    if len(newest) >= LEAST and wrong >= from_share * len(newest):
+        return Reason(code=FAILING, text=f"{r.spec.target} has everybody and fails {wrong} of the newest {len(newest)} requests; {home}")
+    return Reason(code=LOST, text=f"the cap is lifted: everybody is on {r.spec.target} until: fleetctl fallback {r.cell}")
 
 
 def raised(r: Rollout, seen: Observation) -> Decision:

@@ -15,6 +15,9 @@ from fleetctl.domain.units import Instant
 FOREIGN = "foreign_write"
 """Hold reason of a cell whose weight, or whose source's minimum, somebody else wrote; latched until a person resumes."""
 
+GUARDED = "guard.home"
+"""Cause of a notice that a guard took customers home while nobody judged their cell."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Against:
@@ -49,6 +52,16 @@ def against(r: Rollout, seen: Observation, now: Instant) -> Against:
         return Against(next=held, text=text, pins_again=bool(seen.foreign_write))
     counted = replace(held, foreign_writes=held.foreign_writes + 1)
     return Against(next=counted, text=text, set_bp=ours, pins_again=bool(seen.foreign_write))
+
+
+def guard_text(r: Rollout, seen: Observation, now: Instant) -> str:
+    """Say what a guard took home since this step was shown, "" where none did: it alone lowers a weight whose lease has lapsed."""
+    shown, since = seen.split.target_bp, seen.split.lease_until
+    if r.ended or r.direction == "home" or r.settled_at is None or shown >= r.weight_bp or since > now:
+        return ""
+    took = f"the router's guard took {(r.weight_bp - shown) / 100:g} % home"
+    left = f", {shown / 100:g} % stayed" if shown else ""
+    return f"{took}{left}: nobody had judged this cell, or renewed its weight, when the lease ended at {since:%H:%M:%S} UTC"
 
 
 def resumed(r: Rollout) -> Rollout:

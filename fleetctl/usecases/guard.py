@@ -1,6 +1,7 @@
 """Coming home, use-case layer: take home a weight that nobody renews any more, beside a router that has no guard of its own.
 
-It needs the ways home and the routers, no store and no plan. It keeps the token as it stands: whoever comes back goes on from there.
+A router with one is only watched: what that guard did, or cannot do, it tells nobody but its log. The ways home and the routers are needed,
+no store and no plan. The token stays as it stands: whoever comes back goes on from there.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from fleetctl.usecases.home_choice import Failure, readable
 
 Seen = Literal["quiet", "watched", "home", "part", "held", "lost", "foreign"]
 GUARD = Actor(kind="schedule", name="guard", via="timer")
+OWN_GUARD_S = 5.0
+"""How long after a lease's end a router's own guard may take to act; it looks twice a second."""
+Shown = dict[CellId, Split]
+"""What each router with a guard of its own showed at the look before, by cell."""
 _CAUSES: dict[Seen, str] = {"home": "guard.home", "part": "guard.held", "held": "guard.held", "lost": "guard.lost"}
 """Causes of notices, by what was seen: home warns, the others page."""
 
@@ -40,14 +45,22 @@ class GuardLook:
     text: str = ""
 
 
-def guard(ports: HomePorts) -> tuple[GuardLook, ...]:
+def guard(ports: HomePorts, before: Shown | None = None) -> tuple[GuardLook, ...]:
     """Look at every cell with a way home once, side by side, and take home those whose lease has lapsed.
 
-    No more of a cell goes home than replicas of its source that answered a real completion lately.
+    No more of a cell goes home than replicas of its source that answered a real completion lately. Of a router with a guard of its own
+    only that is told which it did since the look before, and what it holds.
+
+    Args:
+        before: what such routers showed at the look before; kept up to date here. None: this is the only look.
     """
     good, bad = readable(ports.ways)
-    ways = [way for way in good if not way.router.guards(way.cell, way.baseline_backend)]
-    found = (*bad, *side_by_side(ways, lambda way: _look(way, ports)))
+    seen: Shown = {} if before is None else before
+
+    def look(way: WayHome) -> GuardLook:
+        return _watch(way, ports, seen) if way.router.guards(way.cell, way.baseline_backend) else _look(way, ports)
+
+    found = (*bad, *side_by_side(good, look))
     return tuple(GuardLook(cell=f.cell, kind="lost", text=f.error.message) if isinstance(f, Failure) else f for f in found)
 
 
@@ -78,6 +91,28 @@ def _look(way: WayHome, ports: HomePorts) -> GuardLook:
     if not shown.token:
         return GuardLook(cell=way.cell, kind="foreign", text=f"leaves {shown.target_bp / 100:g} % as it is: fleetctl never set it")
     return _home(way, shown, ports, now)
+
+
+def _watch(way: WayHome, ports: HomePorts, before: Shown) -> GuardLook:
+    """Tell what a router's own guard did: it alone lowers a weight and leaves its token and its lease, which has lapsed, as they are."""
+    shown = ports.router(way).read(way.cell)
+    last, before[way.cell] = before.get(way.cell), shown
+    late_s = (ports.clock.now() - shown.lease_until).total_seconds()
+    since = f"its lease has lapsed {late_s:,.0f} s ago"
+    is_same = last is not None and (last.token, last.lease_until) == (shown.token, shown.lease_until)
+    took = last.target_bp - shown.target_bp if last is not None and is_same and late_s >= 0 else 0
+    if took > 0 and shown.target_bp == 0:
+        return GuardLook(cell=way.cell, kind="home", text=f"of its router took {took / 100:g} % home: {since}")
+    if shown.target_bp == 0:
+        return GuardLook(cell=way.cell, kind="quiet")
+    if late_s < OWN_GUARD_S:
+        return GuardLook(cell=way.cell, kind="watched")
+    if not shown.token:
+        return GuardLook(cell=way.cell, kind="foreign", text=f"leaves {shown.target_bp / 100:g} % as it is: fleetctl never set it")
+    stays = f"{shown.target_bp / 100:g} % on the target: {since}, and its router does not find more of its source proven"
+    if took > 0:
+        return GuardLook(cell=way.cell, kind="part", text=f"of its router took {took / 100:g} % home and holds {stays}")
+    return GuardLook(cell=way.cell, kind="held", text=f"of its router holds {stays}")
 
 
 def _home(way: WayHome, shown: Split, ports: HomePorts, now: Instant) -> GuardLook:

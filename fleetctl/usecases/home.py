@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TypeVar
@@ -18,12 +18,13 @@ from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.people import Actor
 from fleetctl.domain.rollout import Order, OrderKind
 from fleetctl.domain.split import Split, Stale, stays_bp
-from fleetctl.domain.units import FULL_BP
+from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.errors import FleetctlError, StoreUnavailable, TrafficNotApplied, UnsafeFallback
 from fleetctl.ports.home import Mark, WaysHome
 from fleetctl.ports.state import Clock, Store
-from fleetctl.ports.traffic import Prober, Router
+from fleetctl.ports.traffic import Prober, Router, Together
 from fleetctl.usecases.home_choice import Failure, readable_marks
+from fleetctl.usecases.home_desk import Desk, Done, groups_of, require_shown
 
 PARALLEL = 48
 """Cells brought home side by side."""
@@ -48,6 +49,7 @@ class HomePorts:
     """All that a return touches.
 
     Args:
+        together: the router of several cells as one that takes words for many at a time, None where it does not.
         cut: ends the target's open streams of a cell at its router, and returns how many there were; raises TrafficNotApplied.
     """
 
@@ -57,6 +59,7 @@ class HomePorts:
     clock: Clock
     store: Callable[[], Store]
     cut: Callable[[WayHome], int] = _cuts_nothing
+    together: Callable[[Sequence[WayHome]], Together | None] = lambda _: None
 
 
 def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool = False, first: Returned | None = None) -> Returned:
@@ -75,9 +78,36 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
     router = ports.router(way)
     shown = router.read(way.cell)
     if shown.target_bp == 0:
-        if first is not None:
-            return replace(first, left_bp=0)
-        return Returned(cell=way.cell, ms_to_zero=0.0, was_bp=0, token=shown.token, source_proven=True, reported="was home already")
+        return _at_home(shown) if first is None else replace(first, left_bp=0)
+    proof = _proven(way, shown, ports, unproven=unproven)
+    asked = ports.clock.now()
+    done, reported = _lower(router, way, shown, proof.may_stay_bp, ports.clock, first.token if first is not None else None)
+    found = _ended(way, proof, Done(split=done, reported=reported, asked=asked, ended=ports.clock.now()), began, ports, actor)
+    return found if first is None else replace(found, was_bp=first.was_bp, ms_to_zero=found.ms_to_zero + first.ms_to_zero)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Proof:
+    """How much of a cell's source answers real completions.
+
+    Args:
+        was_bp: weight before; may_stay_bp: what may stay on the target since no more of the source answers.
+        is_proven: whether as much as goes home was proven.
+    """
+
+    was_bp: int
+    may_stay_bp: int
+    ready: int
+    total: int
+    is_proven: bool
+
+
+def _proven(way: WayHome, shown: Split, ports: HomePorts, *, unproven: bool = False) -> _Proof:
+    """Ask the source's replicas how much of the cell they can take.
+
+    Raises:
+        UnsafeFallback: fallback.unproven, no replica of the source answers.
+    """
     ready, total = _prove(way, ports)
     if not ready and not unproven:
         raise UnsafeFallback(
@@ -86,25 +116,34 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
             hint=f"If the target fails as well: fleetctl fallback {way.cell} --unproven",
         )
     is_whole = 0 < total <= ready
-    may_stay = 0 if unproven or is_whole else stays_bp(FULL_BP, ready / total)
-    asked = ports.clock.now()
-    done, reported = _lower(router, way, shown, may_stay, ports.clock, first.token if first is not None else None)
-    ended = ports.clock.now()
-    took = (ended - began) / timedelta(milliseconds=1) + (first.ms_to_zero if first is not None else 0.0)
-    reported = "; ".join(filter(None, (reported, _mark(way, done.token, ports, actor))))
-    return Returned(
-        cell=way.cell,
-        ms_to_zero=took,
-        was_bp=first.was_bp if first is not None else shown.target_bp,
-        token=done.token,
-        source_proven=is_whole if unproven else ready > 0,
-        reported=reported,
-        left_bp=done.target_bp,
+    return _Proof(
+        was_bp=shown.target_bp,
+        may_stay_bp=0 if unproven or is_whole else stays_bp(FULL_BP, ready / total),
         ready=ready,
         total=total,
-        router="" if done.target_bp else way.router.name,
-        router_ms=(ended - asked) / timedelta(milliseconds=1),
+        is_proven=is_whole if unproven else ready > 0,
     )
+
+
+def _ended(way: WayHome, proof: _Proof, done: Done, began: Instant, ports: HomePorts, actor: Actor) -> Returned:
+    """Mark what was reached, and tell it."""
+    return Returned(
+        cell=way.cell,
+        ms_to_zero=(done.ended - began) / timedelta(milliseconds=1),
+        was_bp=proof.was_bp,
+        token=done.split.token,
+        source_proven=proof.is_proven,
+        reported="; ".join(filter(None, (done.reported, _mark(way, done.split.token, ports, actor)))),
+        left_bp=done.split.target_bp,
+        ready=proof.ready,
+        total=proof.total,
+        router="" if done.split.target_bp else way.router.name,
+        router_ms=(done.ended - done.asked) / timedelta(milliseconds=1),
+    )
+
+
+def _at_home(shown: Split) -> Returned:
+    return Returned(cell=shown.cell, ms_to_zero=0.0, was_bp=0, token=shown.token, source_proven=True, reported="was home already")
 
 
 def _mark(way: WayHome, token: Token, ports: HomePorts, actor: Actor) -> str:
@@ -156,23 +195,19 @@ def _lower(router: Router, way: WayHome, shown: Split, may_stay_bp: int, clock: 
                 continue
         else:
             stands = shown
-        stays = min(stands.target_bp, may_stay_bp)
-        lease = clock.now() + WEIGHT_LEASE if stays else stands.lease_until
-        wanted = Split(cell=way.cell, target_bp=stays, cap_bp=max(stands.cap_bp, stays), token=token, lease_until=lease)
-        done = router.set(wanted)
+        done = router.set(_lowered(stands, may_stay_bp, token, clock))
         if not isinstance(done, Stale):
-            _require_shown(router, way, stays)
+            require_shown(way, router.read(way.cell).target_bp, min(stands.target_bp, may_stay_bp))
             return done.split, done.reported
         token, shown = None, router.read(way.cell)
     raise TrafficNotApplied("traffic.contended", f"another writer keeps moving {way.cell}", hint="Stop it, then run the same command again")
 
 
-def _require_shown(router: Router, way: WayHome, most_bp: int) -> None:
-    """Believe no router that took the order and shows another weight."""
-    shown = router.read(way.cell).target_bp
-    if shown > most_bp:
-        text = f"router {way.router.name} took the order for {way.cell} and still shows {shown / 100:g} % on the target."
-        raise TrafficNotApplied("traffic.not_shown", text, hint=f"By hand: fleetctl fallback {way.cell} --paper")
+def _lowered(stands: Split, may_stay_bp: int, token: Token, clock: Clock) -> Split:
+    """Return the split to set: at most so much stays, under a lease of its own."""
+    stays = min(stands.target_bp, may_stay_bp)
+    lease = clock.now() + WEIGHT_LEASE if stays else stands.lease_until
+    return Split(cell=stands.cell, target_bp=stays, cap_bp=max(stands.cap_bp, stays), token=token, lease_until=lease)
 
 
 Results = tuple[Returned | Failure, ...]
@@ -181,7 +216,7 @@ Found = TypeVar("Found")
 
 def fallback(ways: Sequence[WayHome], ports: HomePorts, actor: Actor, *, unproven: bool = False) -> Results:
     """Bring cells home side by side; one that fails does not hold up the others."""
-    results = side_by_side(ways, lambda way: return_home(way, ports, actor, unproven=unproven))
+    results = _together(ways, ports, actor, unproven=unproven)
     if not any(_was_home(r) for r in results):
         return results
     noted = _noted(ports)
@@ -189,6 +224,64 @@ def fallback(ways: Sequence[WayHome], ports: HomePorts, actor: Actor, *, unprove
         _keep_home(w, r, ports, actor) if isinstance(r, Returned) and _was_home(r) and w.cell not in noted else r
         for w, r in zip(ways, results, strict=True)
     )
+
+
+def _together(ways: Sequence[WayHome], ports: HomePorts, actor: Actor, *, unproven: bool) -> Results:
+    """Bring them home side by side; those of a router that takes many words at a time are handed over to it together."""
+    with ThreadPoolExecutor(max_workers=PARALLEL) as workers:
+        desks = _desks(ways, ports, workers)
+
+        def go(way: WayHome) -> Future[Returned]:
+            desk = desks.get(way.cell)
+            if desk is None:
+                return _over(return_home(way, ports, actor, unproven=unproven))
+            return _hand_over(desk, way, ports, actor, unproven=unproven)
+
+        handed = side_by_side(ways, go)
+        return tuple(f if isinstance(f, Failure) else _attempt(way, f.result) for way, f in zip(ways, handed, strict=True))
+
+
+def _desks(ways: Sequence[WayHome], ports: HomePorts, workers: Executor) -> dict[CellId, Desk]:
+    found: dict[CellId, Desk] = {}
+    for group in groups_of(ways):
+        try:
+            router = ports.together(group)
+        except FleetctlError:  # each of its cells says so
+            continue
+        if router is not None:
+            desk = Desk(group, router, ports.clock, workers)
+            found |= dict.fromkeys((way.cell for way in group), desk)
+    return found
+
+
+def _hand_over(desk: Desk, way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool) -> Future[Returned]:
+    """Prove a cell's source and hand the cell over to its router's desk."""
+    is_handed = False
+    began = ports.clock.now()
+    try:
+        shown = desk.shown(way.cell)
+        if shown is None:
+            return _over(return_home(way, ports, actor, unproven=unproven))
+        if shown.target_bp == 0:
+            return _over(_at_home(shown))
+        proof = _proven(way, shown, ports, unproven=unproven)
+        is_handed = True
+        return desk.lower(
+            way,
+            shown,
+            lowered=lambda stands, token: _lowered(stands, proof.may_stay_bp, token, ports.clock),
+            finish=lambda done: _ended(way, proof, done, began, ports, actor),
+            alone=lambda: return_home(way, ports, actor, unproven=unproven),
+        )
+    finally:
+        if not is_handed:
+            desk.leave()
+
+
+def _over(r: Returned) -> Future[Returned]:
+    done: Future[Returned] = Future()
+    done.set_result(r)
+    return done
 
 
 def _was_home(r: Returned | Failure) -> bool:
@@ -235,19 +328,21 @@ def is_open(r: Returned | Failure, *, patient: bool = False) -> bool:
 def side_by_side(ways: Sequence[WayHome], go: Callable[[WayHome], Found]) -> tuple[Found | Failure, ...]:
     """Do the same with many cells at a time; one that fails or hangs keeps no other from it. Results are in the order of the cells."""
 
-    def one(way: WayHome) -> Found | Failure:
-        try:
-            return go(way)
-        except FleetctlError as e:
-            return Failure(cell=way.cell, error=e)
-        except Exception as e:  # what nobody expected of one router keeps no other cell from home
-            text = f"{way.cell}: unexpected {type(e).__name__}: {e}"[:300]
-            return Failure(cell=way.cell, error=FleetctlError("fallback.unexpected", text, hint="Run: fleetctl fallback CELL --paper"))
-
     order = _spread(ways)
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
-        found = dict(zip(order, pool.map(one, (ways[i] for i in order)), strict=True))
+        done = pool.map(lambda way: _attempt(way, lambda: go(way)), (ways[i] for i in order))
+        found = dict(zip(order, done, strict=True))
     return tuple(found[i] for i in range(len(ways)))
+
+
+def _attempt(way: WayHome, go: Callable[[], Found]) -> Found | Failure:
+    try:
+        return go()
+    except FleetctlError as e:
+        return Failure(cell=way.cell, error=e)
+    except Exception as e:  # what nobody expected of one router keeps no other cell from home
+        text = f"{way.cell}: unexpected {type(e).__name__}: {e}"[:300]
+        return Failure(cell=way.cell, error=FleetctlError("fallback.unexpected", text, hint="Run: fleetctl fallback CELL --paper"))
 
 
 def _spread(ways: Sequence[WayHome]) -> list[int]:

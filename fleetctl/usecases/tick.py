@@ -44,6 +44,7 @@ from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store
 from fleetctl.ports.traffic import Checks, EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
 from fleetctl.rollout.deadlines import with_deadlines
 from fleetctl.rollout.decide import PROVIDER, STALE, decide
+from fleetctl.rollout.lift import is_lifted
 from fleetctl.rollout.looks import FINISHED
 from fleetctl.rollout.lost import needs_proof
 from fleetctl.rollout.notices import LOOK, TARGET, leaving
@@ -273,7 +274,9 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
     pairs: tuple[Pair, ...] = ()
     evidence, calm, mark, source, target = None, None, None, None, None
     identity = odd.ask("who tells what the arms serve", lambda: _arms(r, ports))
-    if r.settled_at is None:
+    if is_lifted(r, split.target_bp):
+        evidence = read_of(r, ports.evidence, odd)  # for people: no verdict is possible without a baseline
+    elif r.settled_at is None:
         judged, mark = start_step(r.judge), mark_of(r, ports.evidence, odd)
     elif r.ended:
         pass  # an order after the end judges nothing: all that was logged since would be read, for longer than the lease lasts
@@ -343,8 +346,8 @@ def _of_late(r: Rollout, ports: TickPorts) -> timedelta:
 
 
 def _kept(r: Rollout, seen: Observation) -> Seen | None:
-    if seen.evidence is None:
-        return None
+    if seen.evidence is None or is_lifted(r, seen.split.target_bp):
+        return None  # nothing was judged by it
     return seen_of(r.judge, seen.evidence, r.step, r.spec.phases[r.step].guardrails, compared=_comparable(seen.identity))
 
 
@@ -412,7 +415,9 @@ def _apply(r: Rollout, d: Decision, lease: Lease, ports: TickPorts, settings: Ti
             case StopShadow() | Drain():
                 _after_care(r, effect, lease, ports, events)
             case Notify():
-                ports.notifier.send(event_of(r, now, f"notify.{effect.level}", effect.text, cause=d.why.code, ended=d.next.ended))
+                ports.notifier.send(
+                    event_of(r, now, f"notify.{effect.level}", effect.text, cause=effect.cause or d.why.code, ended=d.next.ended)
+                )
             case _:
                 assert_never(effect)
     return None

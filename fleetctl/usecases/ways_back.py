@@ -87,6 +87,6 @@ def refuse_released(ways: Sequence[WayHome], fleet: Fleet | None, store: Store |
             except FleetctlError:
                 details = ()
         text = f"the source {way.source} of {way.cell} was given back, so there is nothing to go home to; nothing was moved."
-        hint = "Choose one, say it in the fleet file (count, or the cell's source), then run: fleetctl plan"
+        hint = f"Run: fleetctl fallback {way.cell} --rebuild (or say another one in the fleet file, and: fleetctl plan)"
         out.append(Failure(cell=way.cell, error=UnsafeFallback("fallback.released", text, hint=hint, details=details)))
     return tuple(out)

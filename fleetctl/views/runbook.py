@@ -24,6 +24,12 @@ def command_lines(words: Sequence[str], width: int, indent: str) -> list[str]:
     return [*lines, line]
 
 
+def folded(text: str, width: int, indent: str = "") -> list[str]:
+    """Return a text in lines of at most `width` columns, each after the first a little further in."""
+    first, *more = wrapped(text, width - len(indent) - 2) or [""]
+    return [f"{indent}{first}", *(f"{indent}  {line}" for line in more)]
+
+
 def live_lines(live: Mapping[LiveName, LiveValue], width: int = WIDTH) -> list[str]:
     """Return the live values, one a line, a word that a value cannot hold on to its name."""
     out = []

@@ -95,6 +95,13 @@ class Capacity(See, Traffic):
             user=owner_of(self._private()),
         )
 
+    def ticker_job(self) -> TimerJob:
+        """Return what ticks without anybody logged in: each minute, where nobody ticks, this very program in this workspace."""
+        from dataclasses import replace
+
+        argv = (sys.executable, "-m", "fleetctl.cli.main", "-C", str(self.workspace), "migrate", "--tick")
+        return replace(self.timer_job("minutely"), name=f"fleetctl-ticker-{self.fleet.name}", argv=argv)
+
     def guard_unit(self, every_s: float) -> str:
         """Return the systemd unit of a guard of this workspace. Raises FleetctlError (timer.owner, timer.text)."""
         from fleetctl.adapters.timer import guard_unit, owner_of

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fleetctl.domain.ids import CellId, PoolId
     from fleetctl.domain.split import Served
     from fleetctl.domain.units import Instant
-    from fleetctl.ports.traffic import Prober, Router
+    from fleetctl.ports.traffic import Prober, Router, Together
 
 KINDS = ("alb", "envoy", "haproxy", "httproute", "queue", "sqs")
 """Kinds of routers that there is an adapter for."""
@@ -44,6 +44,15 @@ def make_router(connection: Connection, sources: Sources, backends: Names) -> Ro
 
 
 def _haproxy(connection: Connection, sources: Sources, backends: Names) -> Router:
+    from fleetctl.adapters.routers.haproxy.router import HaproxyRouter
+
+    return HaproxyRouter(connection, sources=sources, backends=backends)
+
+
+def make_together(connection: Connection, sources: Sources, backends: Names) -> Together | None:
+    """Return the adapter of a router that takes words for many cells at a time, None for the other kinds."""
+    if connection.kind != "haproxy":
+        return None
     from fleetctl.adapters.routers.haproxy.router import HaproxyRouter
 
     return HaproxyRouter(connection, sources=sources, backends=backends)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fleetctl.domain.records import Attempt, Scrape
     from fleetctl.domain.workload import Cell
     from fleetctl.ports.state import Notifier
-    from fleetctl.ports.traffic import EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
+    from fleetctl.ports.traffic import EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow, Together
     from fleetctl.usecases.budget import BudgetGate
     from fleetctl.usecases.home import HomePorts
     from fleetctl.usecases.lift import LiftPorts
@@ -396,12 +396,12 @@ class Traffic(Base):
             if way.source == pool and not way.released:
                 self.ways_home.write(replace(way, released=True))
 
-    def note_made(self) -> None:
-        """Say in the ways home whose source was made again since it was given back that there is one."""
+    def note_made(self, pool: PoolId | None = None) -> None:
+        """Say in the ways home whose source was made again since it was given back that there is one; of this pool, or of any."""
         from fleetctl.usecases.home_choice import readable
 
         for way in readable(self.ways_home)[0]:
-            if way.released and not self._is_released(way):
+            if way.released and pool in (None, way.source) and not self._is_released(way):
                 self.ways_home.write(replace(way, released=False))
 
     def _is_released(self, way: WayHome) -> bool:
@@ -486,7 +486,7 @@ class Traffic(Base):
         """Return all that a return home touches; reads neither the store nor the fleet file."""
         from fleetctl.adapters.routers.route import Backends, backends_of
         from fleetctl.usecases.home import HomePorts
-        from fleetctl.wiring.routers import cut_streams, make_prober, make_router
+        from fleetctl.wiring.routers import cut_streams, make_prober, make_router, make_together
 
         def backends(way: WayHome) -> dict[CellId, Backends]:
             usual = backends_of({}, way.cell)
@@ -494,6 +494,10 @@ class Traffic(Base):
 
         def router(way: WayHome) -> Router:
             return make_router(way.router, {way.cell: way.source}, backends(way))
+
+        def together(ways: Sequence[WayHome]) -> Together | None:
+            names = {c: found for way in ways for c, found in backends(way).items()}
+            return make_together(ways[0].router, {way.cell: way.source for way in ways}, names)
 
         def prober(way: WayHome) -> Prober:
             return make_prober(
@@ -507,4 +511,12 @@ class Traffic(Base):
         def cut(way: WayHome) -> int:
             return cut_streams(way.router, way.cell, backends(way))
 
-        return HomePorts(router=router, prober=prober, ways=self.ways_home, clock=self.clock, store=lambda: self.store, cut=cut)
+        return HomePorts(
+            router=router,
+            prober=prober,
+            ways=self.ways_home,
+            clock=self.clock,
+            store=lambda: self.store,
+            cut=cut,
+            together=together,
+        )

@@ -21,14 +21,15 @@ from fleetctl.adapters.routers.haproxy.process import HaproxyProcess, find_binar
 from fleetctl.adapters.routers.haproxy.router import HaproxyRouter
 from fleetctl.adapters.routers.route import CellRoute
 from fleetctl.domain.fleet import Connection
-from fleetctl.domain.home import Returned, WayHome
-from fleetctl.domain.ids import CellId, WorkloadId
+from fleetctl.domain.home import Returned
+from fleetctl.domain.ids import CellId
 from fleetctl.domain.people import Actor
 from fleetctl.ports.traffic import Prober
 from fleetctl.usecases.home import HomePorts, fallback
 from fleetctl.usecases.home_choice import readable
-from fleetctl.wiring.routers import make_prober, make_router
+from fleetctl.wiring.routers import make_prober, make_router, make_together
 from tests.bench.traffic.world import Side
+from tests.bench.ways import way_home
 from tests.fakes.store import MemoryStore
 from tests.lab.haproxy_lab import PIN_KEY, SOURCE, free_port, until
 
@@ -116,7 +117,7 @@ def fallback_haproxy(routers: int = ROUTERS, each: int = CELLS_EACH) -> dict[str
         files, clock = WayHomeFiles(folder / "home", folder / "key"), SystemClock()
         by_cell = {c: edge for edge in made for c in edge.cells}
         for c, edge in by_cell.items():
-            files.write(_way(c, edge.connection))
+            files.write(way_home(c, edge.connection, SOURCE, clock.now()))
         store = MemoryStore(clock.now)
         ports = HomePorts(
             router=lambda way: make_router(way.router, {way.cell: way.source}, {}),
@@ -124,6 +125,7 @@ def fallback_haproxy(routers: int = ROUTERS, each: int = CELLS_EACH) -> dict[str
             ways=files,
             clock=clock,
             store=lambda: store,
+            together=lambda group: make_together(group[0].router, {way.cell: way.source for way in group}, {}),
         )
         began = time.monotonic()
         ways, refused = readable(files)
@@ -140,19 +142,3 @@ def fallback_haproxy(routers: int = ROUTERS, each: int = CELLS_EACH) -> dict[str
             "fallback_haproxy_files_late": sum("start-up" in r.reported for r in home),
             "fallback_haproxy_marks": len(files.marked()),
         }
-
-
-def _way(c: CellId, connection: Connection) -> WayHome:
-    return WayHome(
-        fleet="bench",
-        cell=c,
-        workload=WorkloadId(c),
-        region="lab",
-        tenant="",
-        klass="online",
-        router=connection,
-        source=SOURCE,
-        cap_bp=10_000,
-        paper=(),
-        made_at=SystemClock().now(),
-    )

@@ -20,13 +20,14 @@ from dataclasses import replace
 from datetime import timedelta
 
 from fleetctl.domain.fleet import Connection, PhaseSpec
-from fleetctl.domain.home import Returned, WayHome
-from fleetctl.domain.ids import CellId, PoolId, Token, WorkloadId
+from fleetctl.domain.home import Returned
+from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.people import Actor
 from fleetctl.domain.rollout import RolloutSpec
 from fleetctl.domain.split import Readiness, Split
 from fleetctl.ports.home import Mark
 from fleetctl.usecases.home import HomePorts, fallback
+from tests.bench.ways import way_home
 from tests.fakes.clock import FakeClock
 from tests.fakes.router import FakeRouter
 from tests.fakes.store import MemoryStore
@@ -187,22 +188,7 @@ def fallback_row(_: int) -> Row:
     for c in cells:
         router.target.splits[c] = Split(cell=c, target_bp=5_000, cap_bp=10_000, token=Token(7), lease_until=clock.now())
     here = Connection(name="r", kind="fake")
-    ways = [
-        WayHome(
-            fleet="bench",
-            cell=c,
-            workload=WorkloadId(c),
-            region="lab",
-            tenant="",
-            klass="online",
-            router=here,
-            source=SOURCE,
-            cap_bp=10_000,
-            paper=(),
-            made_at=clock.now(),
-        )
-        for c in cells
-    ]
+    ways = [way_home(c, here, SOURCE, clock.now()) for c in cells]
     store = MemoryStore(clock.now)
     ports = HomePorts(router=lambda _: router, prober=lambda _: _Proven(), ways=_Ways(), clock=clock, store=lambda: store)  # type: ignore[arg-type]
     began = time.monotonic()

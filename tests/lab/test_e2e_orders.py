@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -86,6 +87,34 @@ def test_ctrl_c_without_a_ticker_takes_the_cells_home_first(whole_lab: Lab) -> N
         r = lab.rollout(c)
         assert r is not None
         assert r.ended == "aborted"
+
+
+def test_a_detached_migration_needs_nobody_logged_in_and_outlives_a_reboot(whole_lab: Lab, tmp_path: Path) -> None:
+    """With a stand-in for crontab; a reboot is a ticker killed at once, and the command of its line run again."""
+    lab = whole_lab.fresh(HALF)
+    table, program = tmp_path / "table", tmp_path / "bin" / "crontab"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nif [ "$1" = "-l" ]; then cat "$TABLE" 2>/dev/null || true; else cat > "$TABLE"; fi\n')
+    program.chmod(0o755)
+    env = {"PATH": f"{program.parent}:{os.environ['PATH']}", "TABLE": str(table)}
+    done = lab.run("migrate", CHAT, "--phase", "canary", "--detach", "cron", code=8, env=env)
+    assert "the timer ticks" in done.err
+    (line,) = table.read_text().splitlines()
+    assert line.startswith("* * * * * cd ")
+    assert "migrate --tick" in line
+    first = lab.start("migrate", "--tick")
+    lab.wait_phase(CHAT, "canary", 90.0)
+    first.kill(signal.SIGKILL)
+    first.end(None)
+    since = lab.seq(CHAT)
+    assert lab.weight(CHAT) == 5_000
+    second = lab.start("migrate", "--tick")
+    assert "aborted" in lab.run("abort", "chat").out, "whoever ticks now obeys"
+    assert lab.weight(CHAT) == 0
+    assert [e.kind for e in lab.events(CHAT, since) if e.kind == "order.abort"] == ["order.abort"]
+    second.end(0, within_s=60)
+    assert "removed" in lab.run("migrate", "--detach", "off", env=env).out
+    assert table.read_text() == ""
 
 
 def test_home_while_the_store_is_gone_then_reconciled(whole_lab: Lab, tmp_path: Path) -> None:

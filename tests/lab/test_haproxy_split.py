@@ -6,6 +6,7 @@ import http.client
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,11 +14,12 @@ import pytest
 
 from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.haproxy.maps import Standing, read_standing, write_standing
-from fleetctl.adapters.routers.haproxy.wire import AdminSocket
+from fleetctl.adapters.routers.haproxy.wire import AdminSocket, value_of
 from fleetctl.adapters.routers.served import last_new_request_ms
 from fleetctl.domain.evidence import Cursor
-from fleetctl.domain.ids import Token
+from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.split import Applied, Drained, Split, Stale
+from fleetctl.errors import TrafficNotApplied
 from tests.lab.haproxy_lab import CELL, SOURCE, STREAM, TARGET, Rig, in_an_hour, put, rig, until
 
 pytestmark = pytest.mark.lab
@@ -163,6 +165,68 @@ def test_a_file_that_fails_or_is_slow_never_holds_up_going_home(shared: Rig, mon
     standing = read_standing(shared.folder, CELL)
     assert standing is not None
     assert standing.bp == 0
+
+
+def test_words_for_many_cells_do_what_the_same_words_alone_do(own: Rig) -> None:
+    router, nobody = own.router(), CellId("nobody")
+    for c in (CELL, STREAM):
+        put(router, 3_000, token=7, cell=c)
+    assert router.fence(STREAM, Token(50)) == replace(router.read(STREAM), token=Token(50))
+    found = router.read_many((CELL, nobody, STREAM))
+    assert (found[CELL], found[STREAM]) == (router.read(CELL), router.read(STREAM))
+    refused = found[nobody]
+    assert isinstance(refused, TrafficNotApplied)
+    assert refused.code == "traffic.unknown_cell"
+
+    fenced = router.fence_many({CELL: Token(20), STREAM: Token(20), nobody: Token(20)})
+    assert fenced[CELL] == router.read(CELL)
+    assert fenced[STREAM] == Stale(cell=STREAM, seen=Token(50))
+    assert router.read(CELL).token == 20
+    standing = read_standing(own.folder, CELL)
+    assert standing is not None
+    assert (standing.bp, standing.token) == (3_000, 20)
+    assert isinstance(own.router().fence(CELL, Token(20)), Stale), "another writer with the same token is refused"
+
+    def wanted(c: CellId, bp: int, token: int) -> Split:
+        return Split(cell=c, target_bp=bp, cap_bp=10_000, token=Token(token), lease_until=in_an_hour())
+
+    done = router.set_many([wanted(CELL, 0, 20), wanted(STREAM, 0, 20), wanted(nobody, 0, 20)])
+    assert done[CELL] == Applied(split=router.read(CELL))
+    assert done[STREAM] == Stale(cell=STREAM, seen=Token(50))
+    assert (router.read(CELL).target_bp, router.read(STREAM).target_bp) == (0, 3_000)
+    both = router.set_many([wanted(CELL, 500, 20), wanted(STREAM, 0, 50)])
+    assert all(isinstance(a, Applied) and a.reported == "" for a in both.values())
+    own.process.restart()
+    assert (router.read(CELL).target_bp, router.read(STREAM).target_bp) == (500, 0), "the start-up files hold both"
+    assert (router.read(CELL).token, router.read(STREAM).token) == (20, 50)
+
+
+def test_many_words_without_our_lua_do_what_they_do_alone() -> None:
+    with rig(lua=False) as bare:
+        router = bare.router()
+        for c in (CELL, STREAM):
+            put(router, 3_000, token=7, cell=c)
+        assert router.read_many((CELL, STREAM)) == {c: router.read(c) for c in (CELL, STREAM)}
+        assert all(isinstance(s, Split) for s in router.fence_many({CELL: Token(9), STREAM: Token(9)}).values())
+        zero = [Split(cell=c, target_bp=0, cap_bp=10_000, token=Token(9), lease_until=in_an_hour()) for c in (CELL, STREAM)]
+        assert all(isinstance(a, Applied) for a in router.set_many(zero).values())
+        assert {router.read(c).target_bp for c in (CELL, STREAM)} == {0}
+
+
+def test_more_commands_than_a_line_holds_are_told_apart_and_none_can_hide_a_second(shared: Rig) -> None:
+    admin, path = AdminSocket(shared.process.socket), shared.folder / "weight.map"
+    put(shared.router(), 700, token=_floor(shared) + 1)
+    many = [command for _ in range(300) for command in (f"fleetctl read {CELL}", f"get map {path} {CELL}", "fleetctl read nobody")]
+    found = admin.ask_many(many, Deadline())
+    assert len(found) == 900
+    assert {a.split(" ")[1] for a in found[::3]} == {"700"}
+    assert {value_of(a) for a in found[1::3]} == {"700"}
+    assert set(found[2::3]) == {"unknown"}
+    assert admin.ask_many((), Deadline()) == ()
+    with pytest.raises(TrafficNotApplied) as refused:
+        admin.ask_many([f"fleetctl read {CELL}", f"fleetctl read {CELL};fleetctl home {CELL}"], Deadline())
+    assert refused.value.code == "traffic.unsafe_command"
+    assert shared.router().read(CELL).target_bp == 700
 
 
 def test_a_file_with_a_higher_token_is_left_alone(tmp_path: Path) -> None:

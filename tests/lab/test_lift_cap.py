@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,6 +25,7 @@ from tests.cases.planning_fleet import cell, lab_fleet, lab_policy, pool, worklo
 from tests.lab.haproxy_lab import CELL as EDGE
 from tests.lab.haproxy_lab import PIN_KEY, put, rig, until
 from tests.lab.haproxy_lab import SOURCE as EDGE_SOURCE
+from tests.lab.people import allowed_line, make_keys
 from tests.rollouts import CELL, PERSON
 from tests.simulator import SOURCE, TARGET, Simulation, quick
 from tests.unit.test_tick import SETTINGS
@@ -37,11 +37,8 @@ PEOPLE = ("ada", "bob", "eve", "zed")
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("keys")
-    for name in PEOPLE:
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", folder / name], check=True)
-    lines = [f"{name} {(folder / f'{name}.pub').read_text()}" for name in PEOPLE[:3]]
-    (folder / ALLOWED).write_text("".join(lines))
+    folder = make_keys(tmp_path_factory.mktemp("keys"), PEOPLE)
+    (folder / ALLOWED).write_text("".join(allowed_line(folder, name) for name in PEOPLE[:3]))
     return folder
 
 

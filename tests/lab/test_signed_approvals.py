@@ -33,6 +33,7 @@ from tests.cases.planning_fleet import ANA, cell, lab_fleet, lab_policy, pool, w
 from tests.fakes.clock import FakeClock
 from tests.fakes.small import KnownCapacity
 from tests.fakes.store import MemoryStore
+from tests.lab.people import allowed_line, make_keys
 from tests.unit.test_release import OURS
 from tests.unit.test_release import World as ReleaseWorld
 
@@ -44,15 +45,7 @@ PEOPLE = ("ada", "bob", "eve", "zed")
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a key per person."""
-    folder = tmp_path_factory.mktemp("keys")
-    for name in PEOPLE:
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", folder / name], check=True)
-    return folder
-
-
-def line(keys: Path, name: str, options: str = "", of: str = "") -> str:
-    kind, key, *_ = (keys / f"{of or name}.pub").read_text().split()
-    return f"{name} {options} {kind} {key}\n".replace("  ", " ")
+    return make_keys(tmp_path_factory.mktemp("keys"), PEOPLE)
 
 
 class World:
@@ -60,7 +53,7 @@ class World:
 
     def __init__(self, folder: Path, keys: Path, *, author: str = "ada", approvals: int = 1) -> None:
         self.folder, self.keys = folder, keys
-        (folder / ALLOWED).write_text("# who may sign\n" + "".join(line(keys, n) for n in PEOPLE[:3]))
+        (folder / ALLOWED).write_text("# who may sign\n" + "".join(allowed_line(keys, n) for n in PEOPLE[:3]))
         self.clock = FakeClock()
         self.store = MemoryStore(self.clock.now)
         self.fleet = lab_fleet(
@@ -143,7 +136,7 @@ def test_an_author_who_proves_nothing_costs_one_more_person(tmp_path: Path, keys
 
 def test_a_person_with_two_keys_is_one_person(tmp_path: Path, keys: Path) -> None:
     w = World(tmp_path, keys, approvals=2)
-    (w.folder / ALLOWED).write_text("".join(line(keys, n) for n in PEOPLE[:2]) + line(keys, "bob", of="eve"))
+    (w.folder / ALLOWED).write_text("".join(allowed_line(keys, n) for n in PEOPLE[:2]) + allowed_line(keys, "bob", of="eve"))
     assert w.approve("bob") == 1
     assert w.approve("eve") == 1
     w.why()
@@ -314,7 +307,7 @@ def test_the_command_line_says_how_the_name_is_known(tmp_path: Path, keys: Path,
     assert run("ada", "init", "site")[0] == 0
     file = tmp_path / "inventory" / "site" / "fleet.yaml"
     file.write_text(re.sub(r"\n  # require_signatures: true.*", "\n  require_signatures: true", file.read_text()))
-    (file.parent / ALLOWED).write_text("".join(line(keys, n) for n in PEOPLE[:2]))
+    (file.parent / ALLOWED).write_text("".join(allowed_line(keys, n) for n in PEOPLE[:2]))
     os.chmod(keys / "ada", 0o600)
     _, said = run("ada", "plan")
     assert "Signed as its author: ada" in said, said

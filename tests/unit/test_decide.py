@@ -337,6 +337,29 @@ def test_a_guard_that_took_the_weight_home_restarts_the_step() -> None:
     d = decide(w.r, lapsed, w.now)
     assert [e for e in d.effects if isinstance(e, SetSplit)] == [SetSplit(target_bp=5000)]
     assert d.next.settled_at is None
+    pages = [e for e in d.effects if isinstance(e, Notify)]
+    assert [(p.level, p.cause) for p in pages] == [("page", "guard.home")]
+    assert "took 50 % home" in pages[0].text
+    assert not [e for e in decide(d.next, lapsed, w.now).effects if isinstance(e, Notify)], "once"
+
+
+@pytest.mark.parametrize("hindered", ["source", "freeze", "foreign", "blind"])
+def test_what_a_guard_did_is_told_once_whatever_else_holds_the_cell(hindered: str) -> None:
+    w = World(rollout()).until("ramp")
+    seen = replace(seeing(w.now, 0), split=replace(split(0, w.now), lease_until=w.now), evidence=evidence(w.now))
+    r = replace(w.r, foreign="kubectl set 0 %") if hindered == "foreign" else w.r
+    seen = {
+        "source": replace(seen, source_ready=0.5),
+        "freeze": replace(seen, window=Freeze(active=True, name="sales")),
+        "foreign": seen,
+        "blind": replace(seen, mark=None),
+    }[hindered]
+    told = 0
+    for _ in range(5):
+        d = decide(r, seen, w.now)
+        told += sum(isinstance(e, Notify) and e.cause == "guard.home" for e in d.effects)
+        r = d.next
+    assert told == 1
 
 
 def test_a_weight_that_somebody_else_lowered_is_held_paged_once_and_raised_only_by_order() -> None:

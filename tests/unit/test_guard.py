@@ -25,7 +25,7 @@ from fleetctl.domain.people import Actor
 from fleetctl.domain.split import Applied, Readiness, Split
 from fleetctl.errors import FleetctlError, TrafficNotApplied
 from fleetctl.ports.traffic import Prober, Router
-from fleetctl.usecases.guard import guard, notices
+from fleetctl.usecases.guard import Shown, guard, notices
 from fleetctl.usecases.home import HomePorts, fallback
 from fleetctl.usecases.home_choice import readable
 from tests.fakes.clock import FakeClock
@@ -187,8 +187,10 @@ def test_a_source_with_a_backend_of_its_own_name_is_unknown_to_our_lua_and_so_th
     w.ways.write(replace(w.ways.read(CHAT), baseline_backend="chat_nvidia"))
     w.ways.write(replace(w.ways.read(SUMMARY), baseline_backend="summary_baseline"))
     w.put(CHAT, 1_000)
+    w.put(SUMMARY, 1_000)
     w.clock.advance(timedelta(seconds=200))
-    assert w.look() == {CHAT: "home"}
+    assert w.look() == {CHAT: "home", SUMMARY: "held"}
+    assert w.target.splits[SUMMARY].target_bp == 1_000, "its own guard's business"
 
 
 def test_one_router_that_is_down_or_one_way_home_that_is_forged_keeps_no_other_cell_from_home(tmp_path: Path) -> None:
@@ -242,12 +244,40 @@ def test_one_router_that_breaks_in_a_way_nobody_expected_keeps_no_other_cell_fro
     assert [type(r).__name__ for r in results] == ["Failure", "Returned"]
 
 
-def test_a_router_with_its_own_guard_is_none_of_its_business(tmp_path: Path) -> None:
-    w = World(tmp_path, "haproxy")
+def test_what_a_routers_own_guard_holds_or_took_home_is_told_and_nothing_is_written(tmp_path: Path) -> None:
+    w, shown, told = World(tmp_path, "haproxy"), Shown(), dict[CellId, str]()
+
+    def look() -> list[tuple[str, str]]:
+        events = notices(guard(w.ports(), shown), told, w.clock.now())
+        return [(e.kind, str(e.data["cause"])) for e in events]
+
     w.put(CHAT, 1_000)
+    assert look() == []
+    w.clock.advance(timedelta(seconds=182))
+    assert look() == [], "its own guard may still be at it"
+    w.clock.advance(timedelta(seconds=10))
+    assert look() == [("notify.page", "guard.held")]
+    assert look() == []
+    before = w.target.splits[CHAT]
+    assert before.target_bp == 1_000
+    w.target.splits[CHAT] = replace(before, target_bp=500)
+    assert look() == [], "the same matter"
+    w.target.splits[CHAT] = replace(before, target_bp=0)
+    (home,) = [x for x in guard(w.ports(), dict(shown)) if x.cell == CHAT]
+    assert (home.kind, home.text) == ("home", "of its router took 5 % home: its lease has lapsed 12 s ago")
+    assert look() == [("notify.warning", "guard.home")]
+    assert look() == []
+    assert w.prober.asked == 0
+    assert w.target.applied[-1].target_bp == 1_000, "nothing was written"
+
+
+def test_a_person_or_a_controller_that_goes_home_is_no_guard(tmp_path: Path) -> None:
+    w, shown = World(tmp_path, "haproxy"), Shown()
+    w.put(CHAT, 1_000)
+    guard(w.ports(), shown)
     w.clock.advance(timedelta(seconds=200))
-    assert w.look() == {}
-    assert w.target.splits[CHAT].target_bp == 1_000
+    w.put(CHAT, 0)
+    assert {x.kind for x in guard(w.ports(), shown)} == {"quiet"}
 
 
 def test_a_dead_router_is_lost_never_home(tmp_path: Path) -> None:

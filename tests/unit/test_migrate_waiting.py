@@ -108,6 +108,8 @@ def test_a_store_that_fails_for_long_costs_no_thread_and_no_notifier_each_time(t
     resident.run(lambda: rounds[0] >= 20)
     assert said == ["error[store.full]: the disk is full."]
     assert threads == {1}
+    kept = [p.read_text() for p in (tmp_path / ".fleetctl/notify/team").glob("*.json")]
+    assert [("nothing is judged" in text, "store.full" in text) for text in kept] == [(True, True)], "people are told, once"
     fleet.write_text(fleet.read_text().replace("  team: {", "  other: {"))
     resident.run(lambda: rounds[0] >= 25)
     until = time.monotonic() + 10

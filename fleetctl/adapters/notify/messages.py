@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 
 from fleetctl.domain.event import Event
+from fleetctl.domain.runbook import runbook_for
 from fleetctl.views.columns import clean, counted
 from fleetctl.views.redact import Redactor
 
@@ -33,14 +34,22 @@ def cause_of(e: Event) -> str:
 
 
 def text_of(notices: Sequence[Event]) -> str:
-    """Return one sentence for notices of one cause; what could be a secret or drive a terminal is hidden."""
+    """Return one sentence for notices of one cause, with the runbook of a page; what could be a secret or drive a terminal is hidden."""
     first = notices[0]
     text = first.text
     cells = list(dict.fromkeys(str(e.cell) for e in notices if e.cell is not None))
     if len(cells) > 1:
         shown = ", ".join(cells[:MOST_CELLS]) + (f" and {len(cells) - MOST_CELLS} more" if len(cells) > MOST_CELLS else "")
         text = f"{counted(len(cells), 'cell')}: {text} ({shown})"
-    return clean(_HIDDEN.text(text))[:LONGEST]
+    book = runbook_line(first)
+    return clean(_HIDDEN.text(text))[: LONGEST - len(book)] + book
+
+
+def runbook_line(e: Event) -> str:
+    """Return where a person who is paged finds what to do, "" where nobody is."""
+    if level_of(e) != "page" or e.cell is None:
+        return ""
+    return f" Runbook: fleetctl runbook show {e.cell} {runbook_for(str(e.data.get('cause', '')), e.text)}"
 
 
 def id_of(notices: Sequence[Event]) -> str:

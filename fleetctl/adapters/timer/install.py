@@ -1,4 +1,4 @@
-"""Rebalance, adapters layer: writes and enables systemd units, or one marked crontab line. Installing again replaces, never adds."""
+"""Rebalance and migrate, adapters layer: writes and enables systemd units, or one marked crontab line. Again replaces, never adds."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Literal
 
 from fleetctl.errors import FleetctlError, ToolMissing
 
-Every = Literal["hourly", "daily", "weekly"]
-CALENDAR: dict[Every, str] = {"hourly": "hourly", "daily": "*-*-* 03:00:00 UTC", "weekly": "Mon *-*-* 03:00:00 UTC"}
-CRON: dict[Every, str] = {"hourly": "0 * * * *", "daily": "0 3 * * *", "weekly": "0 3 * * 1"}
+Every = Literal["minutely", "hourly", "daily", "weekly"]
+CALENDAR: dict[Every, str] = {"minutely": "minutely", "hourly": "hourly", "daily": "*-*-* 03:00:00 UTC", "weekly": "Mon *-*-* 03:00:00 UTC"}
+CRON: dict[Every, str] = {"minutely": "* * * * *", "hourly": "0 * * * *", "daily": "0 3 * * *", "weekly": "0 3 * * 1"}
 SYSTEM_UNITS = Path("/etc/systemd/system")
 LONGEST_S = 60
 
@@ -98,7 +98,7 @@ def unit_texts(job: TimerJob, *, system: bool) -> dict[str, str]:
         "[Timer]",
         f"OnCalendar={CALENDAR[job.every]}",
         "Persistent=true",
-        "RandomizedDelaySec=300",
+        "AccuracySec=1s" if job.every == "minutely" else "RandomizedDelaySec=300",
         "",
         "[Install]",
         "WantedBy=timers.target",
@@ -193,7 +193,7 @@ def remove_systemd(job: TimerJob, *, units: Path | None = None) -> tuple[str, ..
 def _systemctl() -> list[str]:
     program = shutil.which("systemctl")
     if program is None:
-        raise ToolMissing("timer.no_systemd", "there is no systemctl here.", hint="Use: fleetctl rebalance --install-timer cron")
+        raise ToolMissing("timer.no_systemd", "there is no systemctl here.", hint="Install it with cron")
     return [program] if is_system() else [program, "--user"]
 
 

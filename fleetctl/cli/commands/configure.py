@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fleetctl.domain.plan import Plan
     from fleetctl.domain.pool import Host
     from fleetctl.domain.provision import HostResult
+    from fleetctl.lab.units import Side
 
 
 @click.command("configure")
@@ -78,10 +79,11 @@ class _How:
     resume: bool = False
     timeout_s: int = 3600
     output: str = "table"
+    side: Side = "target"
+    next_: str = ""
 
 
 def _plan(app: App, plan_id: str | None, how: _How, dry_run: bool) -> None:
-    from fleetctl.usecases.capacity import known_hosts
     from fleetctl.usecases.migrate import approved_plan
 
     w = app.wiring
@@ -89,6 +91,13 @@ def _plan(app: App, plan_id: str | None, how: _How, dry_run: bool) -> None:
     if not plan.pools:
         app.out("Nothing to prepare: every target exists already.")
         return
+    _pools(app, plan, how, dry_run)
+
+
+def _pools(app: App, plan: Plan, how: _How, dry_run: bool) -> None:
+    from fleetctl.usecases.capacity import known_hosts
+
+    w = app.wiring
     files = _nodes_files(app, plan)
     for pool, path in files.items():
         hosts = known_hosts(w.store, [pool])
@@ -125,7 +134,12 @@ def _serve(app: App, plan: Plan, how: _How, dry_run: bool) -> None:
     ports = w.capacity_ports(run, w.configurator(run, check=how.check, diff=how.diff, tags=how.tags))
     with ProgressView(live=app.live and how.output != "json", title="configure", many=True) as on:
         results = configure(
-            plan, ports, lambda hosts: _variables(app, plan, hosts), "serving", on, choose=lambda hosts: chosen_hosts(hosts, how.limit)
+            plan,
+            ports,
+            lambda hosts: _variables(app, plan, hosts, how.side),
+            "serving",
+            on,
+            choose=lambda hosts: chosen_hosts(hosts, how.limit),
         )
     _show(app, results, how, run, next_="fleetctl migrate --phase canary")
 
@@ -133,6 +147,11 @@ def _serve(app: App, plan: Plan, how: _How, dry_run: bool) -> None:
 def prepare(app: App, plan: Plan) -> None:
     """Prepare every host of an approved plan. Raises ConfigureFailed (configure.*)."""
     _plan(app, plan.id, _How(), dry_run=False)
+
+
+def prepare_source(app: App, plan: Plan, output: str) -> None:
+    """Prepare every host of pools that become a source again by a person's order to go home. Raises ConfigureFailed (configure.*)."""
+    _pools(app, plan, _How(output=output, side="source", next_="traffic goes home"), dry_run=False)
 
 
 def _nodes(app: App, path: Path, how: _How, provisioned: Sequence[Host] = ()) -> None:
@@ -198,11 +217,11 @@ def _show(app: App, results: Sequence[HostResult], how: _How, run: Path, next_: 
             app.out(f"host/{r.host} {r.state}: {r.ok} ok, {changed}, {r.failed} failed, {r.skipped} skipped")
     if how.diff:
         app.note(f"What differs: {app.shown(run)}/ansible-1/output.log")
-    app.note("Nothing was changed." if how.check else f"Next: {next_}")
+    app.note("Nothing was changed." if how.check else f"Next: {how.next_ or next_}")
 
 
-def _variables(app: App, plan: Plan, hosts: Sequence[Host]) -> Mapping[str, object]:
+def _variables(app: App, plan: Plan, hosts: Sequence[Host], side: Side) -> Mapping[str, object]:
     """Return what the lab's serving role needs per host. The only stack of this release is the lab."""
     from fleetctl.lab.configure import serving_variables
 
-    return serving_variables(app.wiring.fleet, plan, hosts)
+    return serving_variables(app.wiring.fleet, plan, hosts, side)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,9 @@ import click
 
 from fleetctl.cli.app import App
 from fleetctl.cli.options import can_ask, confirm_option, dry_run_option, output_option, pass_app, require_confirmation
-from fleetctl.errors import EXIT_DONE, EXIT_FAILED, EXIT_PENDING, FleetctlError, UsageError
+from fleetctl.cli.rebuild import WAIT as REBUILT_WAIT
+from fleetctl.cli.rebuild import gone_sources
+from fleetctl.errors import EXIT_DONE, EXIT_FAILED, EXIT_PENDING, FleetctlError, Interrupted, UsageError
 
 if TYPE_CHECKING:
     from fleetctl.domain.home import WayHome
@@ -33,6 +36,7 @@ _LOOK = timedelta(seconds=1)
 @click.option("--unproven", is_flag=True, help="Go home all the way though some or all replicas of the source answer nothing.")
 @click.option("--wait", "wait", metavar="TIME", default=None, help="How long to wait for a source that is warming up.  [default: 60s]")
 @click.option("--kill-streams", is_flag=True, help="Once home, end what the target still answers; its clients see broken answers.")
+@click.option("--rebuild", is_flag=True, help="Where the source was given back: make it anew, prepare its hosts, then go home.")
 @click.option("--reconcile", "only_reconcile", is_flag=True, help="Only tell the store of returns made while it was down.")
 @click.option("--paper", is_flag=True, help="Print the raw commands for when fleetctl itself is gone; with -o html a page to print.")
 @confirm_option
@@ -50,6 +54,7 @@ def command(
     unproven: bool,
     wait: str | None,
     kill_streams: bool,
+    rebuild: bool,
     only_reconcile: bool,
     paper: bool,
     confirm: str | None,
@@ -59,13 +64,16 @@ def command(
     """Bring workloads back to the source now: the router first; no plan, Terraform, approval, target or store is needed.
 
     Cells must fit all that is asked for: --region eu --class online is online work in eu. A cell goes as far as the replicas of its source
-    that answer real completions can take it, and on as more of them do.
+    that answer real completions can take it, and on as more of them do. A source that was given back is not there to go home to: then
+    nothing moves, and what is left is ranked. --rebuild takes of that what ends at home without a plan: provision and configure make the
+    pool anew (store and fleet file are needed for it), and its cells go home as its replicas answer; it waits for them 30 min.
 
     \b
     Examples:
       fleetctl fallback chat                         one workload
       fleetctl fallback --region eastus2 --dry-run   list what would go, no more
       fleetctl fallback --all                        everything
+      fleetctl fallback chat --rebuild               after its source was released
     """
     from fleetctl.domain.home import Wanted
     from fleetctl.usecases.home_choice import choose, readable
@@ -84,33 +92,70 @@ def command(
     good, bad = readable(w.ways_home)
     choice = choose(good, wanted, bad)
     if paper or dry_run:
+        if rebuild and not paper:
+            from fleetctl.cli.rebuild import would_rebuild
+
+            would_rebuild(app, gone_sources(choice.ways, w.home_ports()))
         _say(app, choice, output, paper=paper)
         return
-    sys.exit(_bring_home(app, choice, output, unproven=unproven, until=until, patient=wait is not None, cut=kill_streams, confirm=confirm))
+    how = _How(unproven=unproven, wait=until if wait is not None else None, cut=kill_streams, rebuild=rebuild, confirm=confirm)
+    sys.exit(_bring_home(app, choice, output, how))
 
 
-def _bring_home(
-    app: App, choice: Choice, output: str, *, unproven: bool, until: timedelta, patient: bool, cut: bool, confirm: str | None
-) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _How:
+    """What the flags say; see the command's options. `wait`: None where nothing was said."""
+
+    unproven: bool
+    wait: timedelta | None
+    cut: bool
+    rebuild: bool
+    confirm: str | None
+
+
+def _bring_home(app: App, choice: Choice, output: str, how: _How) -> int:
     """Move, tell, reconcile and, where asked, cut streams; return the exit code."""
     from fleetctl.usecases.home import fallback, reconcile
 
     w = app.wiring
     ports = w.home_ports()
-    gone = _released(app, choice.ways, ports)
-    ways = tuple(x for x in choice.ways if x.cell not in {f.cell for f in gone})
-    if cut and (confirm is not None or not can_ask()):
-        _confirm_cut(ways, confirm)
+    silent = gone_sources(choice.ways, ports) if how.rebuild else ()
+    gone: tuple[Failure, ...] = () if how.rebuild else _released(app, choice.ways, ports)
+    ways = tuple(x for x in choice.ways if x.cell not in {f.cell for f in gone} | {y.cell for y in silent})
+    if how.cut and (how.confirm is not None or not can_ask()):
+        _confirm_cut(ways, how.confirm)
     _unknown(app, choice)
     if ways:
         app.note(f"Going home: {_some([x.cell for x in ways])}")
-    results = (*fallback(ways, ports, w.actor, unproven=unproven), *choice.refused, *gone)
+    results: Results = fallback(ways, ports, w.actor, unproven=how.unproven)
+    until, patient = WAIT if how.wait is None else how.wait, how.wait is not None
+    if how.rebuild:  # whoever has a source is home by now
+        made, gone = _rebuilt(app, silent, output)
+        ways, results = (*ways, *made), (*results, *fallback(made, ports, w.actor))
+        until, patient = (REBUILT_WAIT if made and how.wait is None else until), patient or bool(made)
+    results = (*results, *choice.refused, *gone)
     results = _warming(app, ways, results, ports, until, patient=patient)
     _told(app, results, output)
     _reconciled(reconcile(ports))
     _rehearsed(app, results)
-    streams = _kill(app, ways, results, ports, confirm) if cut else EXIT_DONE
+    streams = _kill(app, ways, results, ports, how.confirm) if how.cut else EXIT_DONE
     return _code(results) or streams
+
+
+def _rebuilt(app: App, gone: Sequence[WayHome], output: str) -> tuple[tuple[WayHome, ...], tuple[Failure, ...]]:
+    """Have sources made anew that were given back; return their cells, and those that have none with the cause."""
+    from fleetctl.cli.rebuild import rebuild_sources
+    from fleetctl.usecases.home_choice import Failure
+
+    if not gone:
+        app.note("No source of these cells was given back: nothing is made anew.")
+        return (), ()
+    try:
+        return rebuild_sources(app, gone, output)
+    except Interrupted:
+        raise
+    except FleetctlError as e:
+        return (), tuple(Failure(cell=way.cell, error=e) for way in gone)
 
 
 def _unknown(app: App, choice: Choice) -> None:

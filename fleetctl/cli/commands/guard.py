@@ -24,8 +24,9 @@ def command(app: App, once: bool, every_s: float, print_unit: bool, output: str)
     """Watch the leases of weights on routers that keep none themselves (Envoy, ALB, Gateway API, an HAProxy without our Lua).
 
     A lease that has lapsed means that nobody judges that cell any more. Its weight goes to 0 if a replica of its source answers a real
-    completion, as far as those that do can take it; the rest is held, and the fleet file's channels are told once. It needs the ways home
-    and the routers; no store, plan or approval.
+    completion, as far as those that do can take it; the rest is held, and the fleet file's channels are told once. What the guard
+    inside an HAProxy with our Lua took home or holds is told too; nothing is written there. It needs the ways home and the routers; no
+    store, plan or approval.
 
     \b
     Examples:
@@ -35,19 +36,20 @@ def command(app: App, once: bool, every_s: float, print_unit: bool, output: str)
     if print_unit:
         app.out(app.wiring.guard_unit(every_s).rstrip("\n"))
         return
-    from fleetctl.usecases.guard import guard, notices
+    from fleetctl.usecases.guard import Shown, guard, notices
 
     stopping: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda n, _: stopping.append(n))
     said: dict[str, str] = {}
     told: dict[CellId, str] = {}
+    shown: Shown = {}
     notifier = app.wiring.guard_notifier()
     if not once:
         app.note("guarding")
     while True:
         ports = app.wiring.home_ports()
-        looks = guard(ports)
+        looks = guard(ports, shown)
         for look in looks:
             if look.text and (said.get(look.cell) != look.kind or look.kind == "part"):
                 if output == "json":

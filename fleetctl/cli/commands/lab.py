@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -176,18 +175,9 @@ def load(app: App, trace: Path | None, scale: float, off: bool) -> None:
 @pass_app
 def ticker(app: App, folder: str) -> None:
     """Tick whatever is due until told to stop: the lab's resident ticker."""
+    from fleetctl.cli.resident import run_ticker
+
     run_ticker(App(workspace=folder or str(app.workspace)))
-
-
-def run_ticker(app: App) -> None:
-    """Judge due cells and renew their weights' leases until SIGTERM or SIGINT."""
-    from fleetctl.cli.resident import Resident
-
-    stopping: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda n, _: stopping.append(n))
-    app.note("ticking")
-    Resident(lambda: App(workspace=str(app.workspace)), app.note).run(lambda: bool(stopping))
 
 
 def _table(states: Sequence[ProcessRow]) -> str:

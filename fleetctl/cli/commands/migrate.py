@@ -29,11 +29,28 @@ PHASES = ("preflight", "shadow", "canary", "ramp", "full", "soak")
 @click.option("--plan", "plan_id", metavar="ID", help="The approved plan; the newest where it is left out.")
 @click.option("--wait", is_flag=True, help="Stay until soak is over and everything is on the target.")
 @click.option("--no-hold", is_flag=True, help="Without a resident ticker: take the cells home again before exit.")
+@click.option(
+    "--detach",
+    type=click.Choice(("systemd", "cron", "off")),
+    is_flag=False,
+    flag_value="systemd",
+    help="Begin, and leave the ticking to a timer, which a reboot starts again (systemd where none is named); off takes it away.",
+)
+@click.option("--tick", "only_tick", is_flag=True, hidden=True, help="Tick until nothing is under way: what that timer runs.")
 @dry_run_option
 @output_option("table", "json")
 @pass_app
 def command(
-    app: App, cells: tuple[str, ...], phase: str | None, plan_id: str | None, wait: bool, no_hold: bool, dry_run: bool, output: str
+    app: App,
+    cells: tuple[str, ...],
+    phase: str | None,
+    plan_id: str | None,
+    wait: bool,
+    no_hold: bool,
+    detach: str | None,
+    only_tick: bool,
+    dry_run: bool,
+    output: str,
 ) -> None:
     """Move the current wave of the approved plan, step by step, on evidence.
 
@@ -42,11 +59,20 @@ def command(
       fleetctl migrate --phase canary     up to and through the canary phase
       fleetctl migrate                    on to soak (exit 8 while soak runs)
       fleetctl migrate chat-lab --wait    one cell, to its end
+      fleetctl migrate --detach           nobody stays logged in
     """
     from fleetctl.usecases.budget import ask_budget, starting
     from fleetctl.usecases.migrate import approved_plan, arrived, begin, chosen_cells
     from fleetctl.usecases.router_promises import ask_routers
 
+    if only_tick:
+        from fleetctl.cli.resident import run_ticker
+
+        run_ticker(app, to_the_end=True)
+        return
+    if detach == "off":
+        _attach(app, dry_run)
+        return
     w = app.wiring
     fleet = w.fleet
     plan = approved_plan(w.store, fleet, plan_id, w.proof)
@@ -60,8 +86,41 @@ def command(
         return
     until = phase or "complete"
     ask_budget(plan.id, chosen, w.store, w.budget)
+    if detach:
+        _install(app, detach)  # before anything begins: no weight without somebody to judge it
     begin(plan, fleet, chosen, until, w.store, w.clock, w.actor)  # type: ignore[arg-type]
+    if detach:
+        click.echo("Begun; the timer ticks. Look: fleetctl status --watch", err=True)
+        sys.exit(EXIT_PENDING)
     sys.exit(run_cells(app, chosen, phase, until, wait=wait, no_hold=no_hold, output=output))
+
+
+def _install(app: App, kind: str) -> None:
+    """Have a timer tick from now on, also after a reboot."""
+    done = app.wiring.install_timer(kind, app.wiring.ticker_job())
+    for text in (
+        *done.notes,
+        f"Ticks by a timer: {', '.join(done.files)}",
+        f"Look: {done.look}. Take it away: fleetctl migrate --detach off",
+    ):
+        click.echo(text, err=True)
+
+
+def _attach(app: App, dry_run: bool) -> None:
+    """Take the timer away, of whichever kind it is; what it has begun goes on to its end."""
+    from fleetctl.errors import ToolMissing
+
+    job = app.wiring.ticker_job()
+    if dry_run:
+        app.out(f"Would take the timer {job.name} away\nNothing was changed.")
+        return
+    gone: list[str] = []
+    for kind in ("systemd", "cron"):
+        try:
+            gone += app.wiring.remove_timer(kind, job)
+        except ToolMissing:
+            continue
+    app.out("\n".join(f"removed {text}" for text in gone) or f"There is no timer {job.name}; nothing was changed.")
 
 
 def _announce(app: App, plan: Plan, cells: Sequence[str], phase: str | None, output: str, *, approvals: int) -> None:

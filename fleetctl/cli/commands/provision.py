@@ -74,7 +74,14 @@ def _unfinished(app: App, plan: Plan, output: str) -> bool:
     return bool(found)
 
 
-def _run(app: App, plan: Plan, pools: tuple[str, ...], *, check: bool, dry_run: bool, output: str) -> bool:
+def make_source(app: App, plan: Plan, output: str) -> None:
+    """Make the pools of a plan that become a source again by a person's order to go home. Raises as usecases.provision."""
+    _run(app, plan, (), check=False, dry_run=False, output=output, next_="")
+
+
+def _run(
+    app: App, plan: Plan, pools: tuple[str, ...], *, check: bool, dry_run: bool, output: str, next_: str = "Next: fleetctl configure"
+) -> bool:
     """Provision and say what came of it; return whether anything differs from the plan. Pools that were done are told even if one fails."""
     from fleetctl.domain.ids import PoolId
     from fleetctl.usecases.provision import provision
@@ -95,7 +102,7 @@ def _run(app: App, plan: Plan, pools: tuple[str, ...], *, check: bool, dry_run: 
 
         def done(o: ProvisionOutcome) -> None:
             nonlocal differs
-            if applies:
+            if applies and next_:
                 w.note_made()
             by = w.price_of(o.spec)[1]
             drift = w.provisioner(o.spec).drift(o.spec.pool) if check else ()
@@ -117,5 +124,6 @@ def _run(app: App, plan: Plan, pools: tuple[str, ...], *, check: bool, dry_run: 
         finally:
             if output == "json":
                 app.line("provision", rows)
-    app.note("Next: fleetctl configure" if applies else "Nothing was changed.")
+    if next_:
+        app.note(next_ if applies else "Nothing was changed.")
     return differs

@@ -187,25 +187,29 @@ def _run_ports(app: App, bound: Bound, ask: Callable[[Step, str], Answer]) -> Ru
 
 def _tell(app: App, step: Step, ended: Ended | None, how: str) -> None:
     from fleetctl.views.columns import clean
+    from fleetctl.views.runbook import folded
 
     for line in (ended.output.splitlines()[-40:]) if ended is not None else ():
-        app.note(f"    {clean(line)}")
+        app.note(f"    {clean(line)}")  # as the command printed it
     took = f" in {ended.seconds:.1f} s" if ended is not None else ""
-    app.note(f"  {step.id}: {how}{took}")
+    for line in folded(f"{step.id}: {how}{took}", app.width, "  "):
+        app.note(line)
 
 
 def _asker(app: App, bound: Bound, *, yes: bool, confirm: str | None) -> Callable[[Step, str], Answer]:
     """Return what asks for each step; a dangerous one needs the cell's name, whatever --yes says."""
     from fleetctl.views.columns import clean
-    from fleetctl.views.runbook import command_lines, expected_text
+    from fleetctl.views.runbook import command_lines, expected_text, folded
 
     def ask(step: Step, note: str) -> Answer:
-        app.note(f"{step.id}: {clean(step.text)}")
-        if note:
-            app.note(f"  look first: {note}")
-        for line in command_lines(step.command, 80, "  ") if step.command else [f"  By hand: {clean(step.by_hand)}"]:
+        by_hand = folded(f"By hand: {clean(step.by_hand)}", app.width, "  ")
+        for line in (
+            *folded(f"{step.id}: {clean(step.text)}", app.width),
+            *(folded(f"look first: {note}", app.width, "  ") if note else ()),
+            *(command_lines(step.command, app.width, "  ") if step.command else by_hand),
+            *folded(f"expect: {clean(expected_text(step))}; undo: {clean(step.undo)}", app.width, "  "),
+        ):
             app.note(line)
-        app.note(f"  expect: {clean(expected_text(step))}; undo: {clean(step.undo)}")
         if step.danger and yes:
             app.note("  left out: --yes never runs a dangerous step")
             return "skip"

@@ -42,14 +42,19 @@ def _standing(weights: Mapping[str, str], fences: Mapping[str, str], cell: str) 
 
 
 def write_standing(folder: Path, cell: CellId, new: Standing) -> None:
-    """Write a cell's split and fence, each file by an atomic rename, unless a higher token stands there.
+    """Write a cell's split and fence, as `write_standings`."""
+    write_standings(folder, ((cell, new),))
+
+
+def write_standings(folder: Path, items: Sequence[tuple[CellId, Standing]]) -> None:
+    """Write splits and fences of cells, each file by one atomic rename for all, but for cells where a higher token stands there.
 
     The file that keeps the target lower is written first, so that a stop between the two never shows more on the target.
 
     Raises:
         OSError: a file could not be written, or its lock was held for over 150 ms.
     """
-    write_together(folder / LOCK_FILE, (cell, new), lambda items: _write_all(folder, items))
+    write_together(folder / LOCK_FILE, items, lambda groups: _write_all(folder, [item for group in groups for item in group]))
 
 
 def _write_all(folder: Path, items: Sequence[tuple[CellId, Standing]]) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.haproxy.config import WEIGHT_MAP
-from fleetctl.adapters.routers.haproxy.maps import Standing, read_standing, write_standing
-from fleetctl.adapters.routers.haproxy.wire import AdminSocket
+from fleetctl.adapters.routers.haproxy.maps import Standing, read_standing, write_standing, write_standings
+from fleetctl.adapters.routers.haproxy.wire import AdminSocket, map_command, value_of
 from fleetctl.adapters.routers.late import FILE_LIMIT_S, LateWriter
 from fleetctl.adapters.routers.odd import understood
 from fleetctl.adapters.routers.prober import Replica, Replicas
@@ -24,7 +24,9 @@ from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.split import Applied, Drained, RouterCapabilities, Served, Split, Stale
 from fleetctl.domain.units import FULL_BP
-from fleetctl.errors import ConfigInvalid, TrafficNotApplied
+from fleetctl.errors import ConfigInvalid, FleetctlError, TrafficNotApplied
+
+T = TypeVar("T")
 
 
 class HaproxyRouter:
@@ -132,6 +134,56 @@ class HaproxyRouter:
         return Applied(split=shown, reported=reported)
 
     @understood
+    def read_many(self, cells: Sequence[CellId]) -> Mapping[CellId, Split | FleetctlError]:
+        """Return what HAProxy routes many cells by, as `read`, in a few exchanges."""
+        deadline = Deadline()
+        if self._single_writer(deadline):
+            return {c: _or_error(lambda c=c: self.read(c)) for c in cells}  # type: ignore[misc]
+        found = self._ask_many({checked_cell(c): f"fleetctl read {c}" for c in cells}, deadline)
+        return {c: self._no_write(c) if isinstance(answer, Stale) else answer for c, answer in found.items()}
+
+    @understood
+    def fence_many(self, tokens: Mapping[CellId, Token]) -> Mapping[CellId, Split | Stale | FleetctlError]:
+        """Raise the floors of many cells, each as `fence` does, in a few exchanges; their start-up files are written once."""
+        deadline = Deadline()
+        if self._single_writer(deadline):
+            return {c: _or_error(lambda c=c, t=t: self.fence(c, t)) for c, t in tokens.items()}  # type: ignore[misc]
+        self._fencing |= tokens
+        found = self._ask_many({checked_cell(c): f"fleetctl fence {c} {natural('token', t)}" for c, t in tokens.items()}, deadline)
+        for c, answer in found.items():
+            if isinstance(answer, Stale):
+                self._fencing.pop(c, None)
+        self._file_many([s for s in found.values() if isinstance(s, Split)], FILE_LIMIT_S)
+        return found
+
+    @understood
+    def set_many(self, splits: Sequence[Split]) -> Mapping[CellId, Applied | Stale | FleetctlError]:
+        """Set many cells, each as `set` does: compared in HAProxy, read back; their start-up files are written once, lowered ones first."""
+        started, deadline = time.monotonic(), Deadline()
+        if self._single_writer(deadline):
+            return {s.cell: _or_error(lambda s=s: self.set(s)) for s in splits}  # type: ignore[misc]
+        wanted = {checked_cell(s.cell): s for s in splits}
+        found: dict[CellId, Applied | Stale | FleetctlError] = {}
+        stood: dict[CellId, Split] = {}
+        for c, standing in self.read_many(list(wanted)).items():
+            if isinstance(standing, FleetctlError):
+                found[c] = standing
+            elif standing.token != wanted[c].token:
+                found[c] = Stale(cell=c, seen=standing.token)
+            else:
+                stood[c] = standing
+        down = {c for c, standing in stood.items() if wanted[c].target_bp < standing.target_bp}
+        said = self._file_many([wanted[c] for c in stood if c in down], FILE_LIMIT_S)
+        for c, answer in self._ask_many({c: self._set_command(wanted[c]) for c in stood}, deadline).items():
+            if not isinstance(answer, Split):
+                found[c] = answer
+        shown = self._shown_many([wanted[c] for c in stood if c not in found], deadline)
+        self._took_ms.append((time.monotonic() - started) * 1_000)
+        rest = [s for c, s in shown.items() if isinstance(s, Split) and c not in down]
+        later = self._file_many(rest, min(2.0, deadline.left_s()))
+        return found | {c: Applied(split=s, reported=said if c in down else later) if isinstance(s, Split) else s for c, s in shown.items()}
+
+    @understood
     def drain(self, c: CellId, pool: PoolId, token: Token) -> Drained | Stale:
         """Count requests open on that side of the cell; cuts nothing.
 
@@ -197,7 +249,18 @@ class HaproxyRouter:
         return backends_of(self._backends, cell)
 
     def _ask(self, cell: CellId, command: str, deadline: Deadline) -> Split | Stale:
-        words = self._socket.ask(command, deadline).split(" ")
+        return self._answered(cell, command, self._socket.ask(command, deadline))
+
+    def _ask_many(self, commands: Mapping[CellId, str], deadline: Deadline) -> dict[CellId, Split | Stale | FleetctlError]:
+        """Ask one thing of each cell. Raises TrafficNotApplied where the router as a whole does not answer."""
+        answers = self._socket.ask_many(list(commands.values()), deadline)
+        return {
+            c: _or_error(lambda c=c, command=command, answer=answer: self._answered(c, command, answer))  # type: ignore[misc]
+            for (c, command), answer in zip(commands.items(), answers, strict=True)
+        }
+
+    def _answered(self, cell: CellId, command: str, answer: str) -> Split | Stale:
+        words = answer.split(" ")
         if words[0] == "unknown":
             raise self._unknown(cell)
         if words[0] == "stale" and len(words) == 2 and words[1].isdigit():
@@ -216,8 +279,11 @@ class HaproxyRouter:
             return as_split(cell, whole(shown), files.cap_bp, files.token, files.lease_ms)
         answer = self._ask(cell, f"fleetctl read {cell}", deadline)
         if isinstance(answer, Stale):
-            raise TrafficNotApplied("traffic.not_shown", f"router {self.name} answered a read of cell {cell} as if it were a write.")
+            raise self._no_write(cell)
         return answer
+
+    def _no_write(self, cell: CellId) -> TrafficNotApplied:
+        return TrafficNotApplied("traffic.not_shown", f"router {self.name} answered a read of cell {cell} as if it were a write.")
 
     def _fence_file(self, cell: CellId, token: int, deadline: Deadline) -> Split | Stale:
         standing = self._read(cell, deadline)
@@ -243,13 +309,32 @@ class HaproxyRouter:
                     "traffic.not_shown", f"router {self.name} refused the weight of cell {s.cell}: {first_line(answer)}."
                 )
             return s
-        token = natural("token", s.token)
-        return self._ask(s.cell, f"fleetctl set {s.cell} {s.target_bp} {s.cap_bp} {token} {epoch_ms(s.lease_until)}", deadline)
+        return self._ask(s.cell, self._set_command(s), deadline)
+
+    def _set_command(self, s: Split) -> str:
+        return f"fleetctl set {s.cell} {s.target_bp} {s.cap_bp} {natural('token', s.token)} {epoch_ms(s.lease_until)}"
+
+    def _shown_many(self, splits: Sequence[Split], deadline: Deadline) -> dict[CellId, Split | Stale | FleetctlError]:
+        """Read many back, as `_shown`."""
+        commands = [word for s in splits for word in (map_command(self._maps / WEIGHT_MAP, s.cell), f"fleetctl read {s.cell}")]
+        answers = self._socket.ask_many(commands, deadline)
+
+        def one(s: Split, routed: str, read: str) -> Split | Stale:
+            standing = self._answered(s.cell, f"fleetctl read {s.cell}", read)
+            if isinstance(standing, Stale):
+                raise self._no_write(s.cell)
+            return self._judged(s, value_of(routed), standing, deadline)
+
+        told = zip(splits, answers[::2], answers[1::2], strict=True)
+        return {s.cell: _or_error(lambda s=s, a=a, b=b: one(s, a, b)) for s, a, b in told}  # type: ignore[misc]
 
     def _shown(self, s: Split, deadline: Deadline) -> Split | Stale:
         """Read back from the map that routes and from the fence."""
         routed = self._socket.map_value(self._maps / WEIGHT_MAP, s.cell, deadline)
-        standing = self._read(s.cell, deadline)
+        return self._judged(s, routed, self._read(s.cell, deadline), deadline)
+
+    def _judged(self, s: Split, routed: str | None, standing: Split, deadline: Deadline) -> Split | Stale:
+        """Tell what the map that routes and the fence say after a set."""
         if standing.token > s.token:
             if self._single and routed == str(s.target_bp) != "0":  # somebody fenced us off in between, and our word came last: it is home
                 self._apply(replace(s, target_bp=0), deadline)
@@ -264,11 +349,31 @@ class HaproxyRouter:
 
     def _file(self, s: Split, limit_s: float) -> str:
         """Write the start-up files beside the caller's path; return what failed or was late, "" where nothing was."""
-        standing = Standing(bp=s.target_bp, cap_bp=s.cap_bp, token=s.token, lease_ms=epoch_ms(s.lease_until))
-        return self._late.write(s.cell, lambda: write_standing(self._maps, s.cell, standing), limit_s)
+        return self._late.write(s.cell, lambda: write_standing(self._maps, s.cell, _standing(s)), limit_s)
+
+    def _file_many(self, splits: Sequence[Split], limit_s: float) -> str:
+        """Write the start-up files of many cells at once, as `_file`."""
+        by_cell = {s.cell: s for s in splits}
+
+        def write(newest: Collection[CellId]) -> None:
+            write_standings(self._maps, [(c, _standing(by_cell[c])) for c in newest])
+
+        return self._late.write_many(tuple(by_cell), write, limit_s) if by_cell else ""
 
     def _unknown(self, cell: CellId) -> TrafficNotApplied:
         return TrafficNotApplied("traffic.unknown_cell", f"router {self.name} does not route cell {cell}.", hint="Run: fleetctl inventory")
+
+
+def _standing(s: Split) -> Standing:
+    return Standing(bp=s.target_bp, cap_bp=s.cap_bp, token=s.token, lease_ms=epoch_ms(s.lease_until))
+
+
+def _or_error(action: Callable[[], T]) -> T | FleetctlError:
+    """Return what it raises of ours, so that one cell of many stands in the way of no other."""
+    try:
+        return action()
+    except FleetctlError as e:
+        return e
 
 
 def replicas_of(connection: Connection, backends: Mapping[CellId, Backends]) -> Replicas:

@@ -1,0 +1,71 @@
+"""`migrate --detach`: what the timer runs, that it ends by itself, and that nothing begins where no timer can be had."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from fleetctl.adapters.timer.install import cron_line, unit_texts
+from fleetctl.analysis.judge import fresh
+from fleetctl.cli import resident
+from fleetctl.cli.app import App
+from fleetctl.domain.ids import CellId, PlanId
+from fleetctl.domain.rollout import Rollout
+from fleetctl.formats.example import EXAMPLE_LINEAGE, fleet_text
+from fleetctl.usecases.migrate import TICKER
+from fleetctl.wiring import Wiring
+from tests.rollouts import spec
+from tests.unit.test_rebalance_command import run
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "inventory" / "example"
+    folder.mkdir(parents=True)
+    (folder / "fleet.yaml").write_text(fleet_text("example", EXAMPLE_LINEAGE))
+    return tmp_path
+
+
+def wiring_of(workspace: Path) -> Wiring:
+    return App(workspace=str(workspace)).wiring
+
+
+def test_the_timer_ticks_each_minute_of_this_workspace_and_a_reboot_starts_it(workspace: Path) -> None:
+    job = wiring_of(workspace).ticker_job()
+    assert job.argv[-4:] == ("-C", str(workspace), "migrate", "--tick")
+    texts = unit_texts(job, system=True)
+    timer, service = texts[f"{job.name}.timer"], texts[f"{job.name}.service"]
+    assert "OnCalendar=minutely" in timer
+    assert "AccuracySec=1s" in timer
+    assert "RandomizedDelaySec" not in timer, "a weight's lease waits for nobody"
+    assert "WantedBy=timers.target" in timer
+    assert "TimeoutStartSec=infinity" in service, "it may tick for days"
+    assert cron_line(job).startswith("* * * * * cd ")
+    assert wiring_of(workspace).timer_job("weekly").name != job.name
+
+
+def test_it_ends_where_nothing_is_under_way(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wiring_of(workspace).store.close()
+    assert run(workspace, "migrate", "--tick") == 0
+    assert "ticking" in capsys.readouterr().err
+
+
+def test_it_ends_where_another_ticks_though_a_cell_is_under_way(
+    workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resident, "STANDBY_S", 0.1)
+    store = wiring_of(workspace).store
+    cell = Rollout(cell=CellId("chat-lab"), plan=PlanId("p1"), spec=replace(spec()), judge=fresh(), until="complete")
+    store.start(cell, ())
+    store.acquire(TICKER, "bob@elsewhere:1", timedelta(minutes=5))
+    store.close()
+    assert run(workspace, "migrate", "--tick") == 0
+    assert "another process ticks" in capsys.readouterr().err
+
+
+def test_taking_away_what_is_not_there_changes_nothing(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(workspace, "migrate", "--detach", "off", "--dry-run") == 0
+    assert "Nothing was changed." in capsys.readouterr().out
