@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from fleetctl.adapters.deadline import Deadline
-from fleetctl.adapters.routers.haproxy.config import WEIGHT_MAP
+from fleetctl.adapters.routers.haproxy.config import TURNS, TURNS_OFF, WEIGHT_MAP
 from fleetctl.adapters.routers.haproxy.maps import Standing, read_standing, write_standing
 from fleetctl.adapters.routers.haproxy.wire import AdminSocket
 from fleetctl.adapters.routers.late import FILE_LIMIT_S, LateWriter
@@ -53,6 +54,7 @@ class HaproxyRouter:
         self._sources = dict(sources or {})
         self._backends = dict(backends or {})
         self._single: bool | None = True if settings.get("fence") == "single_writer" else None
+        self._turns: bool | None = None
         self._took_ms: deque[float] = deque(maxlen=20)
         self._fencing: dict[CellId, Token] = {}
         self._late = LateWriter(connection.name)
@@ -63,7 +65,8 @@ class HaproxyRouter:
         Raises:
             TrafficNotApplied: traffic.router_down.
         """
-        single = self._single_writer(Deadline())
+        deadline = Deadline()
+        single = self._single_writer(deadline)
         fence: Literal["target", "single_writer"] = "single_writer" if single else "target"
         return RouterCapabilities(
             switch_ms=max(self._took_ms, default=None),
@@ -71,6 +74,7 @@ class HaproxyRouter:
             mirror=not single,
             fence=fence,
             weight_lease="none" if single else "router",
+            keyless_off=TURNS_OFF if self._counts_turns(deadline) else None,
         )
 
     @understood
@@ -192,6 +196,13 @@ class HaproxyRouter:
         if self._single is None:
             self._single = self._socket.ask("fleetctl tee", deadline).startswith("Unknown command")
         return self._single
+
+    def _counts_turns(self, deadline: Deadline) -> bool:
+        """Tell whether requests without a key take turns here; asked once. Where nobody can tell, they do not."""
+        if self._turns is None:
+            with suppress(TrafficNotApplied):
+                self._turns = self._socket.ask(f"show table {TURNS}", deadline).startswith(f"# table: {TURNS},")
+        return bool(self._turns)
 
     def _names(self, cell: CellId) -> Backends:
         return backends_of(self._backends, cell)
