@@ -43,12 +43,17 @@ def _cuts_nothing(way: WayHome) -> int:
     raise TrafficNotApplied("traffic.cannot_cut", text, hint="To end them all the same, stop the target's servers")
 
 
+def _copies_nothing(_: WayHome) -> None:
+    return
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomePorts:
     """All that a return touches.
 
     Args:
         cut: ends the target's open streams of a cell at its router, and returns how many there were; raises TrafficNotApplied.
+        hush: stops the copies of a cell's requests for its shadow at its router, idempotent; raises TrafficNotApplied.
     """
 
     router: Callable[[WayHome], Router]
@@ -57,10 +62,13 @@ class HomePorts:
     clock: Clock
     store: Callable[[], Store]
     cut: Callable[[WayHome], int] = _cuts_nothing
+    hush: Callable[[WayHome], None] = _copies_nothing
 
 
 def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool = False, first: Returned | None = None) -> Returned:
     """Bring one cell home without the store, as far as the replicas of its source that answer real completions can take it.
+
+    Then the copies for its shadow stop too: whoever orders this wants nothing of the cell on the target, and no tick may come to stop them.
 
     Args:
         way: its verified way home.
@@ -77,7 +85,8 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
     if shown.target_bp == 0:
         if first is not None:
             return replace(first, left_bp=0)
-        return Returned(cell=way.cell, ms_to_zero=0.0, was_bp=0, token=shown.token, source_proven=True, reported="was home already")
+        said = "; ".join(filter(None, ("was home already", _hush(way, ports))))
+        return Returned(cell=way.cell, ms_to_zero=0.0, was_bp=0, token=shown.token, source_proven=True, reported=said)
     ready, total = _prove(way, ports)
     if not ready and not unproven:
         raise UnsafeFallback(
@@ -91,7 +100,7 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
     done, reported = _lower(router, way, shown, may_stay, ports.clock, first.token if first is not None else None)
     ended = ports.clock.now()
     took = (ended - began) / timedelta(milliseconds=1) + (first.ms_to_zero if first is not None else 0.0)
-    reported = "; ".join(filter(None, (reported, _mark(way, done.token, ports, actor))))
+    reported = "; ".join(filter(None, (reported, _mark(way, done.token, ports, actor), _hush(way, ports))))
     return Returned(
         cell=way.cell,
         ms_to_zero=took,
@@ -113,6 +122,15 @@ def _mark(way: WayHome, token: Token, ports: HomePorts, actor: Actor) -> str:
         ports.ways.mark(way.cell, token, ports.clock.now(), actor)
     except FleetctlError as e:
         return f"home, but not noted for the store: {e.message} Then run: fleetctl fallback --reconcile"
+    return ""
+
+
+def _hush(way: WayHome, ports: HomePorts) -> str:
+    """Stop the copies for the shadow, once customers are home; return why they go on, "" where they do not."""
+    try:
+        ports.hush(way)
+    except FleetctlError as e:
+        return f"copies for the shadow of {way.cell} may go on: {e.message}"
     return ""
 
 
@@ -147,10 +165,13 @@ def _lower(router: Router, way: WayHome, shown: Split, may_stay_bp: int, clock: 
     Returns:
         What stands now, and what the router reported.
     """
+    unfenced = ""
     for _ in range(TRIES):
         if token is None:
             token = Token(shown.token + HOME_TOKEN_STEP)
-            stands = router.fence(way.cell, token)
+            stands, unfenced = _fenced(router, shown, token)
+            if unfenced:
+                token = shown.token
             if isinstance(stands, Stale):
                 token, shown = None, router.read(way.cell)
                 continue
@@ -162,9 +183,23 @@ def _lower(router: Router, way: WayHome, shown: Split, may_stay_bp: int, clock: 
         done = router.set(wanted)
         if not isinstance(done, Stale):
             _require_shown(router, way, stays)
-            return done.split, done.reported
+            return done.split, "; ".join(filter(None, (unfenced, done.reported)))
         token, shown = None, router.read(way.cell)
     raise TrafficNotApplied("traffic.contended", f"another writer keeps moving {way.cell}", hint="Stop it, then run the same command again")
+
+
+def _fenced(router: Router, shown: Split, token: Token) -> tuple[Split | Stale, str]:
+    """Raise the router's floor; where it cannot (its file cannot be written) customers go home all the same, by the token that stands.
+
+    Returns:
+        What stands, and what people must know, "" where it was fenced.
+    """
+    try:
+        return router.fence(shown.cell, token), ""
+    except TrafficNotApplied as e:
+        if e.code != "traffic.not_shown":
+            raise
+        return shown, f"not fenced, so a controller that still runs may raise it again: {e.message}"
 
 
 def _require_shown(router: Router, way: WayHome, most_bp: int) -> None:
@@ -273,7 +308,7 @@ def _keep_home(way: WayHome, found: Returned, ports: HomePorts, actor: Actor) ->
         done, reported = _lower(router, way, router.read(way.cell), 0, ports.clock)
     except FleetctlError as e:
         return Failure(cell=way.cell, error=e)
-    reported = "; ".join(filter(None, (reported, _mark(way, done.token, ports, actor))))
+    reported = "; ".join(filter(None, (reported, _mark(way, done.token, ports, actor), _hush(way, ports))))
     return replace(found, token=done.token, reported=reported or "was home already; its rollout ends")
 
 

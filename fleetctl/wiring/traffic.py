@@ -467,7 +467,7 @@ class Traffic(Base):
         """Return all that a return home touches; reads neither the store nor the fleet file."""
         from fleetctl.adapters.routers.route import Backends, backends_of
         from fleetctl.usecases.home import HomePorts
-        from fleetctl.wiring.routers import cut_streams, make_prober, make_router
+        from fleetctl.wiring.routers import cut_streams, make_prober, make_router, set_shadow_rate
 
         def backends(way: WayHome) -> dict[CellId, Backends]:
             usual = backends_of({}, way.cell)
@@ -488,4 +488,8 @@ class Traffic(Base):
         def cut(way: WayHome) -> int:
             return cut_streams(way.router, way.cell, backends(way))
 
-        return HomePorts(router=router, prober=prober, ways=self.ways_home, clock=self.clock, store=lambda: self.store, cut=cut)
+        def hush(way: WayHome) -> None:
+            if way.router.mirrors:
+                set_shadow_rate(router(way), way.cell, 0.0, 0.0, 0.0)
+
+        return HomePorts(router=router, prober=prober, ways=self.ways_home, clock=self.clock, store=lambda: self.store, cut=cut, hush=hush)

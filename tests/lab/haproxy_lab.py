@@ -238,6 +238,7 @@ def rig(
     *,
     lua: bool = True,
     retries: int = 0,
+    copies_s: int = 180,
     canaries: tuple[str, ...] = ("c1",),
     adapters: tuple[str, ...] = (),
     cohort: AffinityKey | None = None,
@@ -273,7 +274,14 @@ def rig(
     )
     port = free_port()
     config = RouterConfig(
-        cells=routes, port=port, socket=folder / "haproxy.sock", map_folder=folder, collector_port=collector.port, lua=lua, retries=retries
+        cells=routes,
+        port=port,
+        socket=folder / "haproxy.sock",
+        map_folder=folder,
+        collector_port=collector.port,
+        lua=lua,
+        retries=retries,
+        copies_s=copies_s,
     )
     write_files(config, folder)
     process = HaproxyProcess(folder=folder, socket=config.socket, binary=find_binary(), pin_key=PIN_KEY)

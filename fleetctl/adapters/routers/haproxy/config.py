@@ -45,6 +45,7 @@ class RouterConfig:
         lua: False renders a plain router without fence, guard and tee (single writer).
         retries: 0 is ours; above 0 a failed try is made again on another server of the same side, as other people's routers do. A try
             that was made again is an error of its side all the same.
+        copies_s: seconds after which copies for the shadow end that no tick asks for any more; as a weight's lease.
     """
 
     cells: tuple[CellRoute, ...]
@@ -56,6 +57,7 @@ class RouterConfig:
     address: str = "127.0.0.1"
     max_connections: int = 2_000
     retries: int = 0
+    copies_s: int = 180
 
 
 def render(config: RouterConfig) -> str:
@@ -127,7 +129,9 @@ def _check(config: RouterConfig) -> None:
 
 
 def _global(config: RouterConfig) -> str:
-    lua = f"\n    lua-load {config.map_folder}/{LUA_FILE} {config.map_folder} {config.collector_port}" if config.lua else ""
+    lua = (
+        f"\n    lua-load {config.map_folder}/{LUA_FILE} {config.map_folder} {config.collector_port} {config.copies_s}" if config.lua else ""
+    )
     if config.lua and config.collector_port:
         lua += "\n    httpclient.retries 0\n    httpclient.timeout.connect 1s"
     return f"""\

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from fleetctl.adapters.deadline import Deadline
+from fleetctl.adapters.deadline import Deadline, within
 from fleetctl.adapters.routers.haproxy.config import TURNS, TURNS_OFF, WEIGHT_MAP
 from fleetctl.adapters.routers.haproxy.maps import Standing, read_standing, write_standing
 from fleetctl.adapters.routers.haproxy.wire import AdminSocket
@@ -26,6 +26,10 @@ from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.split import Applied, Drained, RouterCapabilities, Served, Split, Stale
 from fleetctl.domain.units import FULL_BP
 from fleetctl.errors import ConfigInvalid, TrafficNotApplied
+
+FENCE_LIMIT_S = 1.0
+"""How long a single writer waits until its token is on the disk: more than a start-up file, since the token stands nowhere else, and less
+than going home may take."""
 
 
 class HaproxyRouter:
@@ -57,6 +61,7 @@ class HaproxyRouter:
         self._turns: bool | None = None
         self._took_ms: deque[float] = deque(maxlen=20)
         self._fencing: dict[CellId, Token] = {}
+        self._unwritten: dict[CellId, int] = {}
         self._late = LateWriter(connection.name)
 
     def capabilities(self) -> RouterCapabilities:
@@ -223,27 +228,30 @@ class HaproxyRouter:
             shown = self._socket.map_value(self._maps / WEIGHT_MAP, cell, deadline)
             if shown is None:
                 raise self._unknown(cell)
-            files = read_standing(self._maps, cell) or Standing(bp=0, cap_bp=0, token=0, lease_ms=0)
+            files = self._standing(cell, deadline) or Standing(bp=0, cap_bp=0, token=0, lease_ms=0)
             return as_split(cell, whole(shown), files.cap_bp, files.token, files.lease_ms)
         answer = self._ask(cell, f"fleetctl read {cell}", deadline)
         if isinstance(answer, Stale):
             raise TrafficNotApplied("traffic.not_shown", f"router {self.name} answered a read of cell {cell} as if it were a write.")
         return answer
 
+    def _standing(self, cell: CellId, deadline: Deadline) -> Standing | None:
+        """Return what the files say; a disk that hangs holds nobody up."""
+        try:
+            return within(deadline, lambda: read_standing(self._maps, cell), f"maps of {self.name}")
+        except (OSError, UnicodeError) as e:  # TimeoutError is one
+            raise TrafficNotApplied(
+                "traffic.not_shown", f"router {self.name}: {self._maps} cannot be read: {e}.", hint="Run: fleetctl doctor"
+            ) from e
+
     def _fence_file(self, cell: CellId, token: int, deadline: Deadline) -> Split | Stale:
         standing = self._read(cell, deadline)
         if token <= standing.token:
             return Stale(cell=cell, seen=standing.token)
-        try:
-            write_standing(
-                self._maps,
-                cell,
-                Standing(bp=standing.target_bp, cap_bp=standing.cap_bp, token=token, lease_ms=epoch_ms(standing.lease_until)),
-            )
-        except OSError as failed:
-            raise TrafficNotApplied(
-                "traffic.not_shown", f"cell {cell} cannot be fenced: {self._maps}: {failed}.", hint="Run: fleetctl doctor"
-            ) from failed
+        failed = self._file(replace(standing, token=Token(token)), min(FENCE_LIMIT_S, deadline.left_s()))
+        if failed:  # a disk that hangs holds nobody up; the write may still come
+            self._unwritten[cell] = token
+            raise TrafficNotApplied("traffic.not_shown", f"cell {cell} cannot be fenced: {failed}.", hint="Run: fleetctl doctor")
         return self._read(cell, deadline)
 
     def _apply(self, s: Split, deadline: Deadline) -> Split | Stale:
@@ -275,7 +283,8 @@ class HaproxyRouter:
 
     def _file(self, s: Split, limit_s: float) -> str:
         """Write the start-up files beside the caller's path; return what failed or was late, "" where nothing was."""
-        standing = Standing(bp=s.target_bp, cap_bp=s.cap_bp, token=s.token, lease_ms=epoch_ms(s.lease_until))
+        token = max(s.token, self._unwritten.get(s.cell, 0))  # else the files would keep what a fence that comes late brings along
+        standing = Standing(bp=s.target_bp, cap_bp=s.cap_bp, token=token, lease_ms=epoch_ms(s.lease_until))
         return self._late.write(s.cell, lambda: write_standing(self._maps, s.cell, standing), limit_s)
 
     def _unknown(self, cell: CellId) -> TrafficNotApplied:
