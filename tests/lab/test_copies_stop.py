@@ -20,8 +20,10 @@ from fleetctl.domain.ids import WorkloadId
 from fleetctl.domain.people import Actor
 from fleetctl.usecases.home import fallback
 from fleetctl.wiring import Wiring
+from tests.fakes.paper import on_paper
 from tests.lab.envoy_lab import EnvoyRig, envoy_rig
 from tests.lab.haproxy_lab import CELL, PIN_KEY, SOURCE, STREAM, Rig, put, rig, until
+from tests.lab.test_paper_home import needs
 
 pytestmark = pytest.mark.lab
 PERSON = Actor(kind="person", name="ada", via="cli")
@@ -97,13 +99,15 @@ def test_a_fallback_without_a_store_stops_the_copies_before_and_after_the_first_
     assert _copying(router) == 0
 
 
-def test_the_way_home_on_paper_stops_them_too() -> None:
-    with rig() as own:
-        own.healthy()
-        own.router().set_shadow(CELL, 1_000)
-        assert _copying(own) > 0
-        assert AdminSocket(own.process.socket).ask(f"fleetctl home {CELL}", Deadline()).startswith("ok 0 ")
-        assert _copying(own) == 0
+def test_the_way_home_on_paper_stops_them_too(router: Rig | EnvoyRig) -> None:
+    _copy_all(router.router(), CELL)
+    assert _copying(router) > 0
+    if isinstance(router, Rig):  # as its paper does by socat, which need not be here
+        assert AdminSocket(router.process.socket).ask(f"fleetctl home {CELL}", Deadline()).startswith("ok 0 ")
+    else:
+        needs("curl", "sed", "grep")
+        on_paper(router.connection, CELL)
+    assert _copying(router) == 0
 
 
 def test_copies_that_no_tick_asks_for_any_more_end_by_themselves_and_those_asked_for_go_on() -> None:
