@@ -33,6 +33,10 @@ FENCING_ROUTERS = frozenset({"haproxy", "httproute", "queue"})
 """Kinds of routers that compare tokens themselves: by our Lua, by the object's version, in a queue's transaction."""
 GUARDED_ROUTERS = frozenset({"haproxy"})
 """Kinds of routers with a guard of ours inside."""
+DRAWING_ROUTERS = frozenset({"alb", "httproute"})
+"""Kinds of routers that draw the side of each request without a key by chance, so that its share is right only in the long run."""
+WORK_ROUTERS = frozenset({"queue", "sqs"})
+"""Kinds that split jobs: there are no requests, so no header and no key."""
 MIRRORING_ROUTERS = frozenset({"envoy", "haproxy"})
 """Kinds of routers that can copy requests for a shadow."""
 

@@ -75,6 +75,8 @@ class RouterCapabilities:
         switch_ms: measured time from set to the last new request, None until measured.
         fence: "target" compares tokens inside the router; "single_writer" cannot.
         served_s: how far back served counts must reach to hold anything: some are told by the minute, and late.
+        keyless_off: by how many requests the target's part of any run of requests without a key may be off its share; None where each is
+            drawn by chance.
     """
 
     switch_ms: float | None
@@ -83,6 +85,7 @@ class RouterCapabilities:
     fence: Literal["target", "single_writer"]
     weight_lease: Literal["router", "none"] = "none"
     served_s: float = 60.0
+    keyless_off: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from fleetctl.domain.fleet import WORK_ROUTERS
 from fleetctl.formats.fleet_schema import CellShape, CohortShape, RouterShape, WorkloadShape
 
 Finding = tuple[tuple[str | int, ...], str]
@@ -12,8 +13,6 @@ Finding = tuple[tuple[str | int, ...], str]
 COOKIES = ("haproxy", "envoy")
 """Kinds of routers that tell a cookie's value exactly. An ALB compares the whole Cookie header, by wildcards; the
 Gateway API knows no cookie."""
-WITHOUT = ("queue", "sqs")
-"""Kinds without requests: a job has no header."""
 
 
 def check_cohorts(
@@ -43,7 +42,7 @@ def _key(here: tuple[str | int, ...], c: CohortShape, router: str, routers: Mapp
     kind = routers[router].kind if router in routers else ""
     if (c.header is None) == (c.cookie is None):
         yield here, "name a header or a cookie, one of the two"
-    elif kind in WITHOUT:
+    elif kind in WORK_ROUTERS:
         yield here, f"router {router!r} ({kind}) gives out jobs, which have no {'header' if c.header else 'cookie'}: use a queue of its own"
     elif c.cookie is not None and kind and kind not in COOKIES:
         yield (*here, "cookie"), f"router {router!r} ({kind}) cannot tell a cookie's value: let your gateway set a header, and name it"

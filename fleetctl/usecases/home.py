@@ -12,15 +12,13 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TypeVar
 
-from fleetctl.domain.event import Event
 from fleetctl.domain.home import HOME_TOKEN_STEP, Returned, WayHome
 from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.people import Actor
-from fleetctl.domain.rollout import Order, OrderKind
 from fleetctl.domain.split import Split, Stale, stays_bp
 from fleetctl.domain.units import FULL_BP, Instant
-from fleetctl.errors import FleetctlError, StoreUnavailable, TrafficNotApplied, UnsafeFallback
-from fleetctl.ports.home import Mark, WaysHome
+from fleetctl.errors import FleetctlError, TrafficNotApplied, UnsafeFallback
+from fleetctl.ports.home import WaysHome
 from fleetctl.ports.state import Clock, Store
 from fleetctl.ports.traffic import Prober, Router, Together
 from fleetctl.usecases.home_choice import Failure, readable_marks
@@ -44,6 +42,10 @@ def _cuts_nothing(way: WayHome) -> int:
     raise TrafficNotApplied("traffic.cannot_cut", text, hint="To end them all the same, stop the target's servers")
 
 
+def _copies_nothing(_: WayHome) -> None:
+    return
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomePorts:
     """All that a return touches.
@@ -51,6 +53,7 @@ class HomePorts:
     Args:
         together: the router of several cells as one that takes words for many at a time, None where it does not.
         cut: ends the target's open streams of a cell at its router, and returns how many there were; raises TrafficNotApplied.
+        hush: stops the copies of a cell's requests for its shadow at its router, idempotent; raises TrafficNotApplied.
     """
 
     router: Callable[[WayHome], Router]
@@ -60,10 +63,13 @@ class HomePorts:
     store: Callable[[], Store]
     cut: Callable[[WayHome], int] = _cuts_nothing
     together: Callable[[Sequence[WayHome]], Together | None] = lambda _: None
+    hush: Callable[[WayHome], None] = _copies_nothing
 
 
 def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool = False, first: Returned | None = None) -> Returned:
     """Bring one cell home without the store, as far as the replicas of its source that answer real completions can take it.
+
+    Then the copies for its shadow stop too: whoever orders this wants nothing of the cell on the target, and no tick may come to stop them.
 
     Args:
         way: its verified way home.
@@ -78,7 +84,7 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
     router = ports.router(way)
     shown = router.read(way.cell)
     if shown.target_bp == 0:
-        return _at_home(shown) if first is None else replace(first, left_bp=0)
+        return _at_home(way, shown, ports) if first is None else replace(first, left_bp=0)
     proof = _proven(way, shown, ports, unproven=unproven)
     asked = ports.clock.now()
     done, reported = _lower(router, way, shown, proof.may_stay_bp, ports.clock, first.token if first is not None else None)
@@ -133,7 +139,7 @@ def _ended(way: WayHome, proof: _Proof, done: Done, began: Instant, ports: HomeP
         was_bp=proof.was_bp,
         token=done.split.token,
         source_proven=proof.is_proven,
-        reported="; ".join(filter(None, (done.reported, _mark(way, done.split.token, ports, actor)))),
+        reported="; ".join(filter(None, (done.reported, _mark(way, done.split.token, ports, actor), _hush(way, ports)))),
         left_bp=done.split.target_bp,
         ready=proof.ready,
         total=proof.total,
@@ -142,8 +148,9 @@ def _ended(way: WayHome, proof: _Proof, done: Done, began: Instant, ports: HomeP
     )
 
 
-def _at_home(shown: Split) -> Returned:
-    return Returned(cell=shown.cell, ms_to_zero=0.0, was_bp=0, token=shown.token, source_proven=True, reported="was home already")
+def _at_home(way: WayHome, shown: Split, ports: HomePorts) -> Returned:
+    said = "; ".join(filter(None, ("was home already", _hush(way, ports))))
+    return Returned(cell=way.cell, ms_to_zero=0.0, was_bp=0, token=shown.token, source_proven=True, reported=said)
 
 
 def _mark(way: WayHome, token: Token, ports: HomePorts, actor: Actor) -> str:
@@ -152,6 +159,15 @@ def _mark(way: WayHome, token: Token, ports: HomePorts, actor: Actor) -> str:
         ports.ways.mark(way.cell, token, ports.clock.now(), actor)
     except FleetctlError as e:
         return f"home, but not noted for the store: {e.message} Then run: fleetctl fallback --reconcile"
+    return ""
+
+
+def _hush(way: WayHome, ports: HomePorts) -> str:
+    """Stop the copies for the shadow, once customers are home; return why they go on, "" where they do not."""
+    try:
+        ports.hush(way)
+    except FleetctlError as e:
+        return f"copies for the shadow of {way.cell} may go on: {e.message}"
     return ""
 
 
@@ -186,10 +202,13 @@ def _lower(router: Router, way: WayHome, shown: Split, may_stay_bp: int, clock: 
     Returns:
         What stands now, and what the router reported.
     """
+    unfenced = ""
     for _ in range(TRIES):
         if token is None:
             token = Token(shown.token + HOME_TOKEN_STEP)
-            stands = router.fence(way.cell, token)
+            stands, unfenced = _fenced(router, shown, token)
+            if unfenced:
+                token = shown.token
             if isinstance(stands, Stale):
                 token, shown = None, router.read(way.cell)
                 continue
@@ -198,7 +217,7 @@ def _lower(router: Router, way: WayHome, shown: Split, may_stay_bp: int, clock: 
         done = router.set(_lowered(stands, may_stay_bp, token, clock))
         if not isinstance(done, Stale):
             require_shown(way, router.read(way.cell).target_bp, min(stands.target_bp, may_stay_bp))
-            return done.split, done.reported
+            return done.split, "; ".join(filter(None, (unfenced, done.reported)))
         token, shown = None, router.read(way.cell)
     raise TrafficNotApplied("traffic.contended", f"another writer keeps moving {way.cell}", hint="Stop it, then run the same command again")
 
@@ -208,6 +227,20 @@ def _lowered(stands: Split, may_stay_bp: int, token: Token, clock: Clock) -> Spl
     stays = min(stands.target_bp, may_stay_bp)
     lease = clock.now() + WEIGHT_LEASE if stays else stands.lease_until
     return Split(cell=stands.cell, target_bp=stays, cap_bp=max(stands.cap_bp, stays), token=token, lease_until=lease)
+
+
+def _fenced(router: Router, shown: Split, token: Token) -> tuple[Split | Stale, str]:
+    """Raise the router's floor; where it cannot (its file cannot be written) customers go home all the same, by the token that stands.
+
+    Returns:
+        What stands, and what people must know, "" where it was fenced.
+    """
+    try:
+        return router.fence(shown.cell, token), ""
+    except TrafficNotApplied as e:
+        if e.code != "traffic.not_shown":
+            raise
+        return shown, f"not fenced, so a controller that still runs may raise it again: {e.message}"
 
 
 Results = tuple[Returned | Failure, ...]
@@ -263,7 +296,7 @@ def _hand_over(desk: Desk, way: WayHome, ports: HomePorts, actor: Actor, *, unpr
         if shown is None:
             return _over(return_home(way, ports, actor, unproven=unproven))
         if shown.target_bp == 0:
-            return _over(_at_home(shown))
+            return _over(_at_home(way, shown, ports))
         proof = _proven(way, shown, ports, unproven=unproven)
         is_handed = True
         return desk.lower(
@@ -368,7 +401,7 @@ def _keep_home(way: WayHome, found: Returned, ports: HomePorts, actor: Actor) ->
         done, reported = _lower(router, way, router.read(way.cell), 0, ports.clock)
     except FleetctlError as e:
         return Failure(cell=way.cell, error=e)
-    reported = "; ".join(filter(None, (reported, _mark(way, done.token, ports, actor))))
+    reported = "; ".join(filter(None, (reported, _mark(way, done.token, ports, actor), _hush(way, ports))))
     return replace(found, token=done.token, reported=reported or "was home already; its rollout ends")
 
 
@@ -383,82 +416,3 @@ def cut_streams(ways: Sequence[WayHome], results: Results, ports: HomePorts) -> 
             except FleetctlError as e:
                 found[way.cell] = e
     return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reconciled:
-    """What the store was told.
-
-    Args:
-        cells: whose returns it knows now; why_not: why it does not answer, "" where it does.
-        failed: cells whose mark cannot be read, taken or forgotten; they hold up no other.
-    """
-
-    cells: tuple[CellId, ...] = ()
-    why_not: str = ""
-    failed: tuple[Failure, ...] = ()
-
-
-def reconcile(ports: HomePorts) -> Reconciled:
-    """Tell the store what marks say: raise its tokens, end the rollouts, write the events. Raises nothing of ours."""
-    done: list[CellId] = []
-    failed: tuple[Failure, ...] = ()
-    try:
-        marks, failed = readable_marks(ports.ways)
-        if not marks:
-            return Reconciled(failed=failed)
-        store = ports.store()
-    except FleetctlError as e:
-        return Reconciled(why_not=e.message, failed=failed)
-    for mark in marks:
-        try:
-            _reconcile_one(store, mark)
-            ports.ways.clear_mark(mark.cell)
-        except StoreUnavailable as e:
-            return Reconciled(cells=tuple(done), why_not=e.message, failed=failed)
-        except FleetctlError as e:
-            failed = (*failed, Failure(cell=mark.cell, error=e))
-        else:
-            done.append(mark.cell)
-    return Reconciled(cells=tuple(done), failed=failed)
-
-
-def _reconcile_one(store: Store, mark: Mark) -> None:
-    store.raise_token(mark.cell, mark.token)
-    event = Event(
-        at=mark.at,
-        kind="fallback.returned",
-        actor=mark.actor,
-        text=f"{mark.cell} was brought home without the store",
-        cell=mark.cell,
-        data={"token": mark.token},
-    )
-    store.append((event,))
-    rollout = store.load(mark.cell)
-    if rollout is not None and rollout.ended in ("", "complete"):
-        store.order(mark.cell, Order(kind="fallback", actor=mark.actor, at=mark.at, note="reconciled"))
-
-
-def catch_up(ways: Sequence[WayHome], ports: HomePorts, actor: Actor) -> tuple[CellId, ...]:
-    """Raise the store's token of every rollout that found the router ahead of it, though no mark tells why (a store from a backup).
-
-    One whose cell is home on the router ends as fallen back; any other goes on.
-
-    Raises:
-        StoreUnavailable: the store is not back yet; TrafficNotApplied: the router does not answer.
-    """
-    store = ports.store()
-    done: list[CellId] = []
-    for way in ways:
-        r = store.load(way.cell)
-        if r is None or r.ended or r.hold_reason != "stale":
-            continue
-        shown = ports.router(way).read(way.cell)
-        store.raise_token(way.cell, shown.token)
-        text = f"{way.cell}: the store takes over the router's token {shown.token}"
-        event = Event(at=ports.clock.now(), kind="fallback.reconciled", actor=actor, text=text, cell=way.cell, data={"token": shown.token})
-        store.append((event,))
-        kind: OrderKind = "fallback" if shown.target_bp == 0 else "resume"
-        store.order(way.cell, Order(kind=kind, actor=actor, at=ports.clock.now(), note="reconciled"))
-        done.append(way.cell)
-    return tuple(done)

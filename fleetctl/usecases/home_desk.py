@@ -149,7 +149,8 @@ class Desk:
             if isinstance(stands, Split):
                 wanted.append(by_cell[c].lowered(stands, tokens[c]))
             else:
-                found[c] = stands if isinstance(stands, FleetctlError) else None
+                is_down = isinstance(stands, FleetctlError) and stands.code != "traffic.not_shown"  # else its fence's file alone, maybe
+                found[c] = stands if is_down and isinstance(stands, FleetctlError) else None
         applied: dict[CellId, Applied] = {}
         for c, said in self._router.set_many(wanted).items():
             if isinstance(said, Applied):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fleetctl.domain.calendar import Calendar
-from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.fleet import DRAWING_ROUTERS, Fleet
 from fleetctl.domain.plan import Plan, StepNeed, Wave
 from fleetctl.domain.units import Instant, Money
 from fleetctl.views.columns import clean, columns, counted, duration, percent, wrapped
@@ -207,4 +207,7 @@ def fault_lines(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[str
     unfenced = sorted({c.router.name for c in fleet.cells if c.id in moved and not fleet.router(c.router.name).fences})
     if unfenced:
         yield from wrapped(f"no stale writer is refused by router {', '.join(unfenced)}: let one process write there", width, "  ")
+    drawn = tuple(c.id for c in fleet.cells if c.id in moved and c.affinity is None and fleet.router(c.router.name).kind in DRAWING_ROUTERS)
+    if drawn:
+        yield from wrapped(f"no affinity key, so the router draws each request's side by chance: {_names(drawn, 6)}", width, "  ")
     yield from wrapped("by hand at any time: fleetctl fallback WORKLOAD", width, "  ")

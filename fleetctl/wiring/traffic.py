@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from fleetctl.domain.pool import Host
     from fleetctl.domain.records import Attempt, Scrape
     from fleetctl.domain.workload import Cell
-    from fleetctl.ports.state import Notifier
     from fleetctl.ports.traffic import EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow, Together
     from fleetctl.usecases.budget import BudgetGate
     from fleetctl.usecases.home import HomePorts
@@ -28,10 +27,11 @@ if TYPE_CHECKING:
     from fleetctl.usecases.tick import TickPorts, TickSettings
     from fleetctl.wiring.evidence import EvidenceMaker
 
-from fleetctl.wiring.base import STACKS, STATE, Base, shipped  # noqa: F401
+from fleetctl.wiring.base import STACKS, STATE, shipped  # noqa: F401
+from fleetctl.wiring.people import People
 
 
-class Traffic(Base):
+class Traffic(People):
     """Routers, evidence, shadow, probers and the ways home of one workspace."""
 
     def router_of(self, c: CellId) -> Router:
@@ -257,66 +257,6 @@ class Traffic(Base):
             note_home_time(self.store, self._connection_of(c).name, took_ms, self.clock.now())
 
     @cached_property
-    def notifier(self) -> Notifier:
-        """Return what tells people: the log, and the channels that the fleet file names; what waits is sent at the end of the process."""
-        return self._notifier("notify")
-
-    def guard_notifier(self) -> Notifier:
-        """Return what tells people for a guard: it has to speak where the fleet file cannot be read, and where a ticker hangs.
-
-        Its notices wait in a folder of its own: whoever sends holds that folder's lock, and a process that hangs does so for ever.
-        """
-        from fleetctl.adapters.notify.log import LogNotifier
-        from fleetctl.errors import FleetctlError
-
-        try:
-            return self._notifier("notify-guard")
-        except FleetctlError:
-            return LogNotifier()
-
-    def take_notifier(self, old: Traffic | None) -> None:
-        """Go on with an earlier wiring's notifier where its channels are the same; else its threads and locks are given up.
-
-        Raises:
-            ConfigInvalid: the fleet file cannot be read; the earlier one is kept.
-        """
-        made = None if old is None else old.__dict__.get("notifier")
-        if old is None or made is None or "notifier" in self.__dict__:
-            return
-        if (old.fleet.notify, old.fleet.name, old.state_folder) == (self.fleet.notify, self.fleet.name, self.state_folder):
-            self.__dict__["notifier"] = made
-            return
-        import atexit
-        from threading import Thread
-
-        close = getattr(made, "close", lambda: None)
-        atexit.unregister(close)
-        Thread(target=close, name="notify-close", daemon=True).start()  # what it is about to send may take its time
-
-    def _notifier(self, folder: str) -> Notifier:
-        import atexit
-
-        from fleetctl.adapters.notify.channels import Channel
-        from fleetctl.adapters.notify.log import LogNotifier
-        from fleetctl.adapters.notify.spool import SpooledNotifier
-        from fleetctl.adapters.secrets.files import FileSecrets
-        from fleetctl.adapters.store.sqlite import SqliteStore
-        from fleetctl.domain.event import Event
-
-        if not self.fleet.notify:
-            return LogNotifier()
-        secrets, store = FileSecrets(self.workspace), self._store
-
-        def record(e: Event) -> None:
-            SqliteStore(store, create=False).append((e,))  # a connection of the thread's own
-
-        channels = [Channel(c, self.fleet.name, secrets.resolve) for c in self.fleet.notify]
-        made = SpooledNotifier(channels, self.state_folder / folder, LogNotifier(), self.clock, record)
-        made.start()
-        atexit.register(made.close)
-        return made
-
-    @cached_property
     def budget(self) -> BudgetGate | None:
         """Return what is asked of the SLO budget before a cell starts; None where the fleet file names nothing. Raises ConfigInvalid."""
         from fleetctl.wiring.budget import budget_gate
@@ -486,7 +426,7 @@ class Traffic(Base):
         """Return all that a return home touches; reads neither the store nor the fleet file."""
         from fleetctl.adapters.routers.route import Backends, backends_of
         from fleetctl.usecases.home import HomePorts
-        from fleetctl.wiring.routers import cut_streams, make_prober, make_router, make_together
+        from fleetctl.wiring.routers import cut_streams, make_prober, make_router, make_together, set_shadow_rate
 
         def backends(way: WayHome) -> dict[CellId, Backends]:
             usual = backends_of({}, way.cell)
@@ -511,6 +451,10 @@ class Traffic(Base):
         def cut(way: WayHome) -> int:
             return cut_streams(way.router, way.cell, backends(way))
 
+        def hush(way: WayHome) -> None:
+            if way.router.mirrors:
+                set_shadow_rate(router(way), way.cell, 0.0, 0.0, 0.0)
+
         return HomePorts(
             router=router,
             prober=prober,
@@ -518,5 +462,6 @@ class Traffic(Base):
             clock=self.clock,
             store=lambda: self.store,
             cut=cut,
+            hush=hush,
             together=together,
         )

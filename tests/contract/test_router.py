@@ -188,6 +188,9 @@ _CASES: dict[str, Callable[[], Iterator[Case]]] = {
 _ON_MOTO: dict[str, Callable[[str], Iterator[Case]]] = {"alb-single-writer": _alb, "work-sqs-single-writer": _sqs}
 NO_MIRROR, NO_LEASE = ("haproxy-single-writer", "alb-single-writer", "httproute", "work"), ("single-writer", "httproute", "work")
 
+KEYLESS_OFF = {"haproxy": 3, "envoy": 5}
+"""By how many requests of a run the share of those without a key may be off; the others draw them, or have jobs."""
+
 
 @pytest.fixture(scope="module")
 def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -312,6 +315,7 @@ def test_capabilities_tell_who_compares(case: Case, request: pytest.FixtureReque
     assert found.fence == ("single_writer" if "single-writer" in name else "target")
     assert found.weight_lease == ("none" if any(word in name for word in NO_LEASE) else "router")
     assert found.mirror is not any(word in name for word in NO_MIRROR)
+    assert found.keyless_off == next((off for word, off in KEYLESS_OFF.items() if word in name), None)
 
 
 def test_switch_time_is_measured_once_there_was_a_set(case: Case) -> None:

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -238,6 +238,7 @@ def rig(
     *,
     lua: bool = True,
     retries: int = 0,
+    copies_s: int = 180,
     canaries: tuple[str, ...] = ("c1",),
     adapters: tuple[str, ...] = (),
     cohort: AffinityKey | None = None,
@@ -272,9 +273,8 @@ def rig(
         for cell, servers in backends.items()
     )
     port = free_port()
-    config = RouterConfig(
-        cells=routes, port=port, socket=folder / "haproxy.sock", map_folder=folder, collector_port=collector.port, lua=lua, retries=retries
-    )
+    config = RouterConfig(cells=routes, port=port, socket=folder / "haproxy.sock", map_folder=folder, collector_port=collector.port)
+    config = replace(config, lua=lua, retries=retries, copies_s=copies_s)
     write_files(config, folder)
     process = HaproxyProcess(folder=folder, socket=config.socket, binary=find_binary(), pin_key=PIN_KEY)
     settings = {

@@ -64,15 +64,6 @@ def test_ten_percent_is_ten_percent_and_growth_moves_new_buckets_only(shared: Ri
     assert {key for key, side in shared.split(again).items() if side == "c"} == on_10 & set(again)
 
 
-def test_without_a_key_the_split_is_random_at_its_weight(shared: Rig) -> None:
-    put(shared.router(), 5_000, token=_floor(shared) + 1)
-    for backend in shared.backends[CELL].values():
-        backend.seen.clear()
-    for _ in range(200):
-        assert shared.ask().status == 200
-    assert 60 <= len(shared.backends[CELL]["c1"].seen) <= 140
-
-
 def test_of_four_racing_writers_the_highest_token_stands(shared: Rig) -> None:
     first = _floor(shared) + 1
     tokens = range(first, first + 400)

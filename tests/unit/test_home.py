@@ -12,8 +12,9 @@ from fleetctl.domain.home import HOME_TOKEN_STEP, Returned, WayHome
 from fleetctl.domain.ids import CellId, PoolId, Token, WorkloadId
 from fleetctl.domain.split import Applied, Readiness, Split, Stale
 from fleetctl.errors import TrafficNotApplied, UnsafeFallback
-from fleetctl.usecases.home import HomePorts, Reconciled, catch_up, cut_streams, fallback, go_on, reconcile, return_home, silent
+from fleetctl.usecases.home import HomePorts, cut_streams, fallback, go_on, return_home, silent
 from fleetctl.usecases.home_choice import Failure, readable
+from fleetctl.usecases.home_reconcile import Reconciled, catch_up, reconcile
 from tests.fakes.clock import FakeClock
 from tests.fakes.home import MemoryWaysHome
 from tests.fakes.router import FakeRouter, Target
@@ -98,6 +99,28 @@ def test_a_source_that_does_not_answer_is_refused_unless_a_person_says_so() -> N
     assert home.target.splits[CELLS[0]].target_bp == 5000
     done = return_home(way(CELLS[0]), home.ports, PERSON, unproven=True)
     assert (home.target.splits[CELLS[0]].target_bp, done.source_proven) == (0, False)
+
+
+@pytest.mark.parametrize("bp", [0, 5_000])
+def test_copies_for_the_shadow_stop_once_customers_are_home_and_a_router_that_keeps_them_is_said(bp: int) -> None:
+    home, shown = Home(), list[int]()
+    home.store.down = True
+    home.writer.set(Split(cell=CELLS[0], target_bp=bp, cap_bp=9000, token=Token(7), lease_until=T0))
+
+    def hush(w: WayHome) -> None:
+        shown.append(home.target.splits[w.cell].target_bp)
+
+    def refuses(w: WayHome) -> None:
+        raise TrafficNotApplied("traffic.not_shown", "it has no tee.")
+
+    (found,) = fallback((way(CELLS[0]),), replace(home.ports, hush=hush), PERSON)
+    assert isinstance(found, Returned)
+    assert shown, "asked"
+    assert set(shown) == {0}, "never before they are home"
+    assert "copies" not in found.reported
+    (found,) = fallback((way(CELLS[0]),), replace(home.ports, hush=refuses), PERSON)
+    assert isinstance(found, Returned)
+    assert "copies for the shadow of chat-lab may go on: it has no tee." in found.reported
 
 
 def test_it_works_with_the_store_down_and_is_reconciled_after() -> None:

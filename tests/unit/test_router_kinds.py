@@ -195,6 +195,23 @@ def test_an_haproxy_without_our_lua_is_named_a_single_writer_by_plan_and_doctor(
     assert "fleetctl.lua" in found.mend
 
 
+@pytest.mark.parametrize(("kind", "off", "named"), [("haproxy", 3, "off by at most 3 requests"), ("alb", None, "drawn by chance")])
+def test_whether_a_share_without_a_key_is_a_draw_is_said_by_plan_and_doctor(kind: str, off: int | None, named: str) -> None:
+    fleet = lab_fleet()
+    fleet = replace(
+        fleet,
+        routers=tuple(replace(r, kind=kind) for r in fleet.routers),
+        cells=tuple(replace(c, affinity=None) for c in fleet.cells),
+    )
+    made = plan_of(fleet)
+    lines = " ".join(fault_lines(replace(made, outcomes=timed(made)), fleet, 100, 40))
+    assert ("no affinity key, so the router draws each request's side by chance: " in lines) is (off is None)
+    can = RouterCapabilities(switch_ms=None, streaming=True, mirror=False, fence="target", keyless_off=off)
+    port = SimpleNamespace(capabilities=lambda: can, read=lambda _: SimpleNamespace(target_bp=0))
+    app: Any = SimpleNamespace(wiring=SimpleNamespace(router_of=lambda _: port), fleet=lambda: fleet)
+    assert named in _router_found(app, list(fleet.cells)).detail
+
+
 def timed(plan: Plan) -> tuple[Outcome, ...]:
     return tuple(replace(o, fault_to_zero_s=2.0) if o.kind == "move" else o for o in plan.outcomes)
 

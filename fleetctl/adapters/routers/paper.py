@@ -13,6 +13,7 @@ from pathlib import Path
 from shlex import quote
 from urllib.parse import urlsplit
 
+from fleetctl.adapters.routers.envoy.runtime import shadow_key
 from fleetctl.adapters.routers.route import Backends
 from fleetctl.adapters.routers.splits import checked_cell
 from fleetctl.domain.fleet import Connection
@@ -65,7 +66,7 @@ def _envoy(connection: Connection, cell: CellId, names: Backends, endpoints: Seq
     look = f"curl -sS {quote(admin + '/runtime')} | grep -A 8 -F {quote(f'{cell}')}"
     number = quote(f"/{token}/,/final_value/s/.*final_value.*: *.\\([0-9]*\\).*/\\1/p")
     seen = f"T=$(curl -sS {quote(admin + '/runtime')} | sed -n {number})"
-    change = f"{admin}/runtime_modify?{canary}=0&{baseline}={FULL_BP}&{token}="
+    change = f"{admin}/runtime_modify?{canary}=0&{baseline}={FULL_BP}&{shadow_key(cell)}=0&{token}="
     lines = [
         "# Does the source answer? Its replicas must say healthy.",
         f"curl -sS {quote(admin + '/clusters')} | grep -F {quote(names.baseline + '::')} | grep health_flags",

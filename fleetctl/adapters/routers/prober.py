@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -106,6 +107,8 @@ class CompletionProber:
         """Ask as many at a time as are missing; a server that the router holds for down is asked for in the first round only."""
         answers: queue.SimpleQueue[_Proof] = queue.SimpleQueue()
         headers = {PIN_HEADER: f"{self._pin_key()}:{arm}", "content-type": "application/json"}
+        # found out once: with a second request for each try, a router that takes its two servers in turn would show the same one for ever
+        model = self._models.get(c, "") or _listed((self._host, self._port), f"/{c}", headers, deadline)
         proven: dict[str, float] = {}
         why = ""
         asked = in_flight = 0
@@ -113,7 +116,7 @@ class CompletionProber:
         hoped = set(wanted)
         while hoped - set(proven) and deadline.left_s() > 0:
             while in_flight < min(len(hoped - set(proven)), _MAX_ASKED) and asked < limit:
-                threading.Thread(target=self._ask, args=(c, headers, deadline, answers), daemon=True).start()
+                threading.Thread(target=self._ask, args=(c, model, headers, deadline, answers), daemon=True).start()
                 asked, in_flight = asked + 1, in_flight + 1
             if not in_flight:
                 break
@@ -131,8 +134,8 @@ class CompletionProber:
                 hoped = open_now
         return proven, why
 
-    def _ask(self, c: CellId, headers: Mapping[str, str], deadline: Deadline, answers: queue.SimpleQueue[_Proof]) -> None:
-        answers.put(_prove((self._host, self._port), f"/{c}", headers, self._models.get(c, ""), deadline))
+    def _ask(self, c: CellId, model: str, headers: Mapping[str, str], deadline: Deadline, answers: queue.SimpleQueue[_Proof]) -> None:
+        answers.put(_prove((self._host, self._port), f"/{c}", headers, model, deadline))
 
 
 class EndpointProber:
@@ -200,6 +203,14 @@ def _complete(place: tuple[str, int], prefix: str, headers: Mapping[str, str], m
         return _Proof(server=server if complete else "", why="" if complete else f"status {status}", at=at)
     except (OSError, http.client.HTTPException, ValueError) as failed:
         return _Proof(server="", why=type(failed).__name__, at=at)
+
+
+def _listed(place: tuple[str, int], prefix: str, headers: Mapping[str, str], deadline: Deadline) -> str:
+    """Return the model's name as `_listed_model` finds it, "" where it does not within a share of the time; then each try asks again."""
+    with suppress(OSError, http.client.HTTPException, ValueError):
+        share = Deadline(min(_LIST_SHARE_S, deadline.left_s()))
+        return within(share, lambda: _listed_model(place, prefix, headers, share), f"models at {place[0]}:{place[1]}{prefix}")
+    return ""
 
 
 def _listed_model(place: tuple[str, int], prefix: str, headers: Mapping[str, str], deadline: Deadline) -> str:

@@ -158,6 +158,7 @@ _ROUTER_HINTS = {
 
 def _router_found(app: App, cells: list[Cell]) -> Found:
     from fleetctl.adapters.needs import Found
+    from fleetctl.domain.fleet import WORK_ROUTERS
 
     if not cells:
         return Found("not configured", "no cell of this fleet uses it")
@@ -169,8 +170,12 @@ def _router_found(app: App, cells: list[Cell]) -> Found:
     detail = (
         f"{len(shown)} of {len(cells)} cells read back, {moving} with traffic on the target; fence: {can.fence}; lease: {can.weight_lease}"
     )
+    kind = app.fleet().router(cells[0].router.name).kind
+    if kind not in WORK_ROUTERS:
+        off = can.keyless_off
+        detail += "; without a key: " + ("drawn by chance" if off is None else f"share off by at most {off} requests")
     if can.fence != "target" or can.weight_lease == "none":
-        return Found("warn", detail, _ROUTER_HINTS.get(app.fleet().router(cells[0].router.name).kind, ""))
+        return Found("warn", detail, _ROUTER_HINTS.get(kind, ""))
     return Found("ok", detail)
 
 

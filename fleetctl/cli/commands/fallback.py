@@ -18,8 +18,9 @@ from fleetctl.errors import EXIT_DONE, EXIT_FAILED, EXIT_PENDING, FleetctlError,
 
 if TYPE_CHECKING:
     from fleetctl.domain.home import WayHome
-    from fleetctl.usecases.home import HomePorts, Reconciled, Results
+    from fleetctl.usecases.home import HomePorts, Results
     from fleetctl.usecases.home_choice import Choice, Failure
+    from fleetctl.usecases.home_reconcile import Reconciled
 
 WAIT = timedelta(seconds=60)
 """How long cells that are home in part wait for their source to warm up, where nothing else is said."""
@@ -115,7 +116,8 @@ class _How:
 
 def _bring_home(app: App, choice: Choice, output: str, how: _How) -> int:
     """Move, tell, reconcile and, where asked, cut streams; return the exit code."""
-    from fleetctl.usecases.home import fallback, reconcile
+    from fleetctl.usecases.home import fallback
+    from fleetctl.usecases.home_reconcile import reconcile
 
     w = app.wiring
     ports = w.home_ports()
@@ -181,8 +183,8 @@ def _released(app: App, ways: Sequence[WayHome], ports: HomePorts) -> tuple[Fail
 
 
 def _only_reconcile(app: App) -> None:
-    from fleetctl.usecases.home import Reconciled, catch_up, reconcile
     from fleetctl.usecases.home_choice import readable
+    from fleetctl.usecases.home_reconcile import Reconciled, catch_up, reconcile
 
     w = app.wiring
     ports = w.home_ports()

@@ -19,6 +19,7 @@ from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.alb.wire import Elb
 from fleetctl.adapters.routers.marks import LONGEST_ANSWER_S, Mark, read_mark, read_token, still_open
 from fleetctl.adapters.routers.odd import understood
+from fleetctl.adapters.routers.open_writes import ended
 from fleetctl.adapters.routers.route import Backends
 from fleetctl.adapters.routers.splits import as_split, checked_cell, epoch_ms, natural, rounded
 from fleetctl.domain.evidence import Cursor
@@ -36,8 +37,6 @@ WEIGHT_MOST = 999
 MINUTE = timedelta(minutes=1)
 RAISE_S = 2.0
 """A raise is not begun with less time than that: it would come when nobody looks any more. Going home always is."""
-READ_BACK_S = 1.0
-"""What is kept of a call's time to read back what was set."""
 COUNTED_S = 300.0
 """CloudWatch tells whole minutes, and some minutes late. Source: AWS, CloudWatch metrics for your Application Load Balancer."""
 
@@ -172,9 +171,7 @@ class AlbRouter:
         Raises:
             TrafficNotApplied: traffic.not_shown, one may still come; what was asked for now stands until then.
         """
-        if not all(ended.wait(max(0.0, deadline.left_s() - READ_BACK_S)) for ended in before):
-            text = f"router {self.name}: a change of cell {cell} that was asked for before has no answer yet and may still come."
-            raise TrafficNotApplied("traffic.not_shown", text, hint="It is looked at again by itself")
+        ended(before, deadline, f"router {self.name}: a change of cell {cell}")
         standing = self._standing(cell, deadline)
         if standing.bp != s.target_bp and standing.mark.token == s.token:
             self._elb.forward(self._arn(cell), self._actions(standing, s.target_bp), deadline, lambda: self._late(cell, s.token))
@@ -247,7 +244,8 @@ class AlbRouter:
         odd = odd or ("" if total else "both weights are 0")
         bp = round(groups[canary] * FULL_BP / total) if total else 0
         tags = self._elb.tags(arn, deadline)
-        mark = replace(read_mark(tags.get(TAG, "")), token=read_token(tags.get(TOKEN_TAG, "")))
+        mark = read_mark(tags.get(TAG, ""))
+        mark = replace(mark, token=max(mark.token, read_token(tags.get(TOKEN_TAG, ""))))  # a fence that came late lowers no floor
         return _Standing(actions=actions, baseline=baseline, canary=canary, bp=bp, mark=mark, odd=odd)
 
     def _actions(self, standing: _Standing, bp: int) -> list[dict[str, Any]]:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from fleetctl.adapters.deadline import Deadline, within
+from fleetctl.adapters.routers.open_writes import OpenWrites
 from fleetctl.domain.units import Instant
 from fleetctl.errors import FleetctlError, TrafficNotApplied
 
 _GONE = frozenset({"RuleNotFound", "ListenerNotFound", "RuleNotFoundException", "ListenerNotFoundException"})
-
-OPEN_S = 30.0
-"""How long a change without an answer may still come; far beyond a client's own time-outs."""
 
 
 class Elb:
@@ -29,7 +26,7 @@ class Elb:
         self._client = client
         self._clients: dict[str, Any] = {}
         self._router = router
-        self._open: list[tuple[str, float, threading.Event]] = []
+        self._open = OpenWrites()
 
     def actions(self, arn: str, deadline: Deadline) -> tuple[dict[str, Any], ...]:
         """Return a rule's or listener's actions. Raises TrafficNotApplied."""
@@ -45,27 +42,18 @@ class Elb:
         Args:
             late: done after it where the answer came when nobody waited for it any more.
         """
-        ended = threading.Event()
 
         def write() -> None:
-            self._open.append((arn, time.monotonic() + OPEN_S, ended))
-            try:
-                if _is_rule(arn):
-                    self._of("elbv2").modify_rule(RuleArn=arn, Actions=actions)
-                else:
-                    self._of("elbv2").modify_listener(ListenerArn=arn, DefaultActions=actions)
-                if deadline.left_s() <= 0:
-                    late()
-            finally:
-                ended.set()
+            if _is_rule(arn):
+                self._of("elbv2").modify_rule(RuleArn=arn, Actions=actions)
+            else:
+                self._of("elbv2").modify_listener(ListenerArn=arn, DefaultActions=actions)
 
-        self._ask(deadline, write)
+        self._ask(deadline, lambda: self._open.write(arn, deadline, write, late))
 
     def open_writes(self, arn: str) -> tuple[threading.Event, ...]:
         """Return what is set when a change that nobody waits for any more has ended, for each that may still come."""
-        now = time.monotonic()
-        self._open = [w for w in self._open if w[1] > now and not w[2].is_set()]
-        return tuple(ended for where, _, ended in self._open if where == arn)
+        return self._open.of(arn)
 
     def tags(self, arn: str, deadline: Deadline) -> dict[str, str]:
         """Return the tags of a rule or listener. Raises TrafficNotApplied."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fleetctl.adapters.routers.envoy import told_apart
+from fleetctl.adapters.routers.envoy import told_apart, turns
 from fleetctl.adapters.routers.envoy.runtime import (
     RUNTIME_FILE,
     Standing,
@@ -34,7 +34,7 @@ SHADOW_HEADER = "x-fleetctl-shadow"
 PIN_KEY_LEAST = 16
 TYPE = "type.googleapis.com/envoy.extensions."
 _COLLECTOR = "fleetctl_collector"
-_STRIPPED = (PIN_HEADER, SHADOW_HEADER, "x-fleetctl-check")
+_STRIPPED = (PIN_HEADER, SHADOW_HEADER, turns.TURN_HEADER, "x-fleetctl-check")
 _SECRET = {
     "contains": [
         "authoriz",
@@ -265,6 +265,7 @@ def _listener(config: EnvoyConfig) -> dict[str, Any]:
         },
         "http_filters": [
             *told_apart.filters(config.cells),
+            *turns.filters(),
             {"name": "router", "typed_config": {"@type": TYPE + "filters.http.router.v3.Router"}},
         ],
     }
@@ -305,9 +306,14 @@ def _routes(config: EnvoyConfig, route: CellRoute) -> list[dict[str, Any]]:
     if config.collector_port:
         twice = {key: value for key, value in split.items() if key != "prefix_rewrite"} | _mirror(route.cell)
         twice["regex_rewrite"] = {"pattern": {"regex": f"^/{route.cell}/"}, "substitution": "/"}
-        found.append({"name": route.cell, "match": _completions(route.cell), "metadata": _pin_mark("-"), "route": twice})
-    found.append({"name": route.cell, "match": {"prefix": f"/{route.cell}/"}, "metadata": _pin_mark("-"), "route": split})
-    return found
+        found += _split_routes(route, _completions(route.cell), twice)
+    return found + _split_routes(route, {"prefix": f"/{route.cell}/"}, split)
+
+
+def _split_routes(route: CellRoute, match: dict[str, Any], action: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a weighted route: by turns for requests without a key, by bucket for those with one."""
+    keyed = {"name": route.cell, "match": match, "metadata": _pin_mark("-"), "route": action}
+    return [turns.taken_by_turns(keyed, route), *([keyed] if route.affinity is not None else [])]
 
 
 def _part_routes(config: EnvoyConfig, route: CellRoute) -> list[dict[str, Any]]:

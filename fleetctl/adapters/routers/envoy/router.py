@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from fleetctl.adapters.routers.envoy.runtime import (
     weight_key,
     write_standing,
 )
+from fleetctl.adapters.routers.envoy.turns import TURN_HEADER, TURNS_OFF
 from fleetctl.adapters.routers.late import FILE_LIMIT_S, LateWriter
 from fleetctl.adapters.routers.odd import understood
 from fleetctl.adapters.routers.prober import Replica, Replicas
@@ -61,6 +63,7 @@ class EnvoyRouter:
         self._logs = Path(settings["log_folder"]) if settings.get("log_folder") else None
         self._sources = dict(sources or {})
         self._backends = dict(backends or {})
+        self._turns: bool | None = None
         self._took_ms: deque[float] = deque(maxlen=20)
         self._fencing: dict[CellId, Token] = {}
         self._late = LateWriter(connection.name)
@@ -71,8 +74,15 @@ class EnvoyRouter:
         Raises:
             TrafficNotApplied: traffic.router_down, traffic.not_shown.
         """
-        self._admin.runtime(Deadline())
-        return RouterCapabilities(switch_ms=max(self._took_ms, default=None), streaming=True, mirror=True, fence="single_writer")
+        deadline = Deadline()
+        self._admin.runtime(deadline)
+        return RouterCapabilities(
+            switch_ms=max(self._took_ms, default=None),
+            streaming=True,
+            mirror=True,
+            fence="single_writer",
+            keyless_off=TURNS_OFF if self._counts_turns(deadline) else None,
+        )
 
     @understood
     def read(self, c: CellId) -> Split:
@@ -177,6 +187,13 @@ class EnvoyRouter:
             raise TrafficNotApplied("traffic.not_shown", f"cell {cell}: a mirrored share of {share} is not within 0 to 1.")
         self._standing(cell, deadline)
         self._admin.modify({shadow_key(cell): str(round(share * _MILLION))}, deadline)
+
+    def _counts_turns(self, deadline: Deadline) -> bool:
+        """Tell whether requests without a key take turns here; asked once. Where nobody can tell, they do not."""
+        if self._turns is None:
+            with suppress(TrafficNotApplied):
+                self._turns = self._admin.is_configured(TURN_HEADER, deadline)
+        return bool(self._turns)
 
     def _standing(self, cell: CellId, deadline: Deadline) -> Standing:
         names = self._backends.get(cell)

@@ -159,6 +159,11 @@ class Admin:
                 found += [_host(str(cluster["name"]), host) for host in cluster.get("host_statuses") or () if isinstance(host, dict)]
         return tuple(found)
 
+    def is_configured(self, text: str, deadline: Deadline) -> bool:
+        """Tell whether a text stands in Envoy's configuration. Raises TrafficNotApplied (traffic.router_down)."""
+        status, body = self._ask("GET", "/config_dump", deadline)
+        return status == 200 and text.encode() in body
+
     def _json(self, method: str, path: str, deadline: Deadline) -> object:
         status, body = self._ask(method, path, deadline)
         try:

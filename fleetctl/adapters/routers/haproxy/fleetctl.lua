@@ -1,9 +1,10 @@
 -- Traffic, inside HAProxy: fencing, the weight's lease and the shadow tee. Never decides a weight; the guard only takes one home.
 -- Loaded by `lua-load` into one thread, so a command runs whole before the next one starts: that is the compare-and-set.
--- Arguments: map folder, port of the shadow collector (0: no tee).
+-- Arguments: map folder, port of the shadow collector (0: no tee), seconds that copies go on unasked (180, as a weight's lease).
 
-local folder, collector = ...
+local folder, collector, copies_s = ...
 collector = tonumber(collector) or 0
+local COPIES_MS = (tonumber(copies_s) or 180) * 1000 -- copies that nobody asks for any more end
 
 local WEIGHTS, FENCES = folder .. "/weight.map", folder .. "/fence.map"
 local SHADOWS, GUARDED = folder .. "/shadow.map", folder .. "/guard.map"
@@ -113,12 +114,20 @@ local function keep_home(cell, lease, bp)
   end
 end
 
+local samples = {} -- for the shadow tee, see below
+
+local function hush(cell)
+  samples[cell] = nil
+  core.set_map(SHADOWS, cell, "0")
+end
+
 command("home", function(cell)
-  -- for a person without fleetctl: weight 0 by a token so high that every live controller finds itself stale
+  -- for a person without fleetctl: weight 0 by a token so high that every live controller finds itself stale, and no copies either
   local s = state[cell]
   if not s then return "unknown" end
   s.token = s.token + HOME_STEP
   core.set_map(WEIGHTS, cell, "0")
+  hush(cell)
   keep_home(cell, s.lease, 0)
   return shown(cell)
 end)
@@ -175,7 +184,7 @@ end)
 
 -- the shadow tee: copies beside the client's path, bounded, drops and counts --------------------------------------------------------
 
-local samples = {} -- cell -> {rate per ms, credit, at; share, part in bp}: both credits must hold a whole copy
+-- samples: cell -> {rate per ms, credit, at, ends; share, part in bp}: both credits must hold a whole copy
 local tee = { sent = 0, dropped = 0, failed = 0, refused = 0 }
 local waiting = core.queue()
 
@@ -188,12 +197,12 @@ command("shadow", function(cell, rate, share)
   if per_s > 0 and most > 0 then
     -- told again and again while the phase lasts: what was copied already still counts
     local sample = old or { credit = 1, at = now_ms(), part = 0 }
-    sample.rate, sample.share = per_s / 1000000, most
+    sample.rate, sample.share, sample.ends = per_s / 1000000, most, now_ms() + COPIES_MS
     samples[cell] = sample
+    core.set_map(SHADOWS, cell, collector > 0 and tostring(per_s) or "0")
   else
-    samples[cell] = nil
+    hush(cell)
   end
-  core.set_map(SHADOWS, cell, collector > 0 and tostring(per_s) or "0")
   return "ok"
 end)
 
@@ -205,6 +214,7 @@ core.register_action("fleetctl_sample", { "http-req" }, function(txn)
   local sample = samples[txn:get_var("txn.c")]
   if not sample then return end
   local now = now_ms()
+  if now > sample.ends then return hush(txn:get_var("txn.c")) end
   sample.credit = math.min(1, sample.credit + (now - sample.at) * sample.rate)
   sample.at = now
   sample.part = math.min(FULL_BP, sample.part + sample.share)

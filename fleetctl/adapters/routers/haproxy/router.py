@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from fleetctl.adapters.deadline import Deadline
-from fleetctl.adapters.routers.haproxy.config import WEIGHT_MAP
+from fleetctl.adapters.deadline import Deadline, within
+from fleetctl.adapters.routers.haproxy.config import TURNS, TURNS_OFF, WEIGHT_MAP
 from fleetctl.adapters.routers.haproxy.maps import Standing, read_standing, write_standing, write_standings
 from fleetctl.adapters.routers.haproxy.wire import AdminSocket, map_command, value_of
 from fleetctl.adapters.routers.late import FILE_LIMIT_S, LateWriter
@@ -27,6 +28,10 @@ from fleetctl.domain.units import FULL_BP
 from fleetctl.errors import ConfigInvalid, FleetctlError, TrafficNotApplied
 
 T = TypeVar("T")
+
+FENCE_LIMIT_S = 1.0
+"""How long a single writer waits until its token is on the disk: more than a start-up file, since the token stands nowhere else, and less
+than going home may take."""
 
 
 class HaproxyRouter:
@@ -55,8 +60,10 @@ class HaproxyRouter:
         self._sources = dict(sources or {})
         self._backends = dict(backends or {})
         self._single: bool | None = True if settings.get("fence") == "single_writer" else None
+        self._turns: bool | None = None
         self._took_ms: deque[float] = deque(maxlen=20)
         self._fencing: dict[CellId, Token] = {}
+        self._unwritten: dict[CellId, int] = {}
         self._late = LateWriter(connection.name)
 
     def capabilities(self) -> RouterCapabilities:
@@ -65,7 +72,8 @@ class HaproxyRouter:
         Raises:
             TrafficNotApplied: traffic.router_down.
         """
-        single = self._single_writer(Deadline())
+        deadline = Deadline()
+        single = self._single_writer(deadline)
         fence: Literal["target", "single_writer"] = "single_writer" if single else "target"
         return RouterCapabilities(
             switch_ms=max(self._took_ms, default=None),
@@ -73,6 +81,7 @@ class HaproxyRouter:
             mirror=not single,
             fence=fence,
             weight_lease="none" if single else "router",
+            keyless_off=TURNS_OFF if self._counts_turns(deadline) else None,
         )
 
     @understood
@@ -245,6 +254,13 @@ class HaproxyRouter:
             self._single = self._socket.ask("fleetctl tee", deadline).startswith("Unknown command")
         return self._single
 
+    def _counts_turns(self, deadline: Deadline) -> bool:
+        """Tell whether requests without a key take turns here; asked once. Where nobody can tell, they do not."""
+        if self._turns is None:
+            with suppress(TrafficNotApplied):
+                self._turns = self._socket.ask(f"show table {TURNS}", deadline).startswith(f"# table: {TURNS},")
+        return bool(self._turns)
+
     def _names(self, cell: CellId) -> Backends:
         return backends_of(self._backends, cell)
 
@@ -275,7 +291,7 @@ class HaproxyRouter:
             shown = self._socket.map_value(self._maps / WEIGHT_MAP, cell, deadline)
             if shown is None:
                 raise self._unknown(cell)
-            files = read_standing(self._maps, cell) or Standing(bp=0, cap_bp=0, token=0, lease_ms=0)
+            files = self._standing(cell, deadline) or Standing(bp=0, cap_bp=0, token=0, lease_ms=0)
             return as_split(cell, whole(shown), files.cap_bp, files.token, files.lease_ms)
         answer = self._ask(cell, f"fleetctl read {cell}", deadline)
         if isinstance(answer, Stale):
@@ -285,20 +301,23 @@ class HaproxyRouter:
     def _no_write(self, cell: CellId) -> TrafficNotApplied:
         return TrafficNotApplied("traffic.not_shown", f"router {self.name} answered a read of cell {cell} as if it were a write.")
 
+    def _standing(self, cell: CellId, deadline: Deadline) -> Standing | None:
+        """Return what the files say; a disk that hangs holds nobody up."""
+        try:
+            return within(deadline, lambda: read_standing(self._maps, cell), f"maps of {self.name}")
+        except (OSError, UnicodeError) as e:  # TimeoutError is one
+            raise TrafficNotApplied(
+                "traffic.not_shown", f"router {self.name}: {self._maps} cannot be read: {e}.", hint="Run: fleetctl doctor"
+            ) from e
+
     def _fence_file(self, cell: CellId, token: int, deadline: Deadline) -> Split | Stale:
         standing = self._read(cell, deadline)
         if token <= standing.token:
             return Stale(cell=cell, seen=standing.token)
-        try:
-            write_standing(
-                self._maps,
-                cell,
-                Standing(bp=standing.target_bp, cap_bp=standing.cap_bp, token=token, lease_ms=epoch_ms(standing.lease_until)),
-            )
-        except OSError as failed:
-            raise TrafficNotApplied(
-                "traffic.not_shown", f"cell {cell} cannot be fenced: {self._maps}: {failed}.", hint="Run: fleetctl doctor"
-            ) from failed
+        failed = self._file(replace(standing, token=Token(token)), min(FENCE_LIMIT_S, deadline.left_s()))
+        if failed:  # a disk that hangs holds nobody up; the write may still come
+            self._unwritten[cell] = token
+            raise TrafficNotApplied("traffic.not_shown", f"cell {cell} cannot be fenced: {failed}.", hint="Run: fleetctl doctor")
         return self._read(cell, deadline)
 
     def _apply(self, s: Split, deadline: Deadline) -> Split | Stale:
@@ -349,23 +368,23 @@ class HaproxyRouter:
 
     def _file(self, s: Split, limit_s: float) -> str:
         """Write the start-up files beside the caller's path; return what failed or was late, "" where nothing was."""
-        return self._late.write(s.cell, lambda: write_standing(self._maps, s.cell, _standing(s)), limit_s)
+        return self._late.write(s.cell, lambda: write_standing(self._maps, s.cell, self._standing_of(s)), limit_s)
 
     def _file_many(self, splits: Sequence[Split], limit_s: float) -> str:
         """Write the start-up files of many cells at once, as `_file`."""
         by_cell = {s.cell: s for s in splits}
 
         def write(newest: Collection[CellId]) -> None:
-            write_standings(self._maps, [(c, _standing(by_cell[c])) for c in newest])
+            write_standings(self._maps, [(c, self._standing_of(by_cell[c])) for c in newest])
 
         return self._late.write_many(tuple(by_cell), write, limit_s) if by_cell else ""
 
+    def _standing_of(self, s: Split) -> Standing:
+        token = max(s.token, self._unwritten.get(s.cell, 0))  # else the files would keep what a fence that comes late brings along
+        return Standing(bp=s.target_bp, cap_bp=s.cap_bp, token=token, lease_ms=epoch_ms(s.lease_until))
+
     def _unknown(self, cell: CellId) -> TrafficNotApplied:
         return TrafficNotApplied("traffic.unknown_cell", f"router {self.name} does not route cell {cell}.", hint="Run: fleetctl inventory")
-
-
-def _standing(s: Split) -> Standing:
-    return Standing(bp=s.target_bp, cap_bp=s.cap_bp, token=s.token, lease_ms=epoch_ms(s.lease_until))
 
 
 def _or_error(action: Callable[[], T]) -> T | FleetctlError:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
-from fleetctl.adapters.deadline import Deadline
+from fleetctl.adapters.deadline import Deadline, within
 from fleetctl.adapters.routers.marks import Mark
 from fleetctl.adapters.routers.odd import understood
 from fleetctl.adapters.routers.splits import as_split, checked_cell, epoch_ms, natural, rounded
@@ -21,6 +21,8 @@ from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.split import Applied, Drained, RouterCapabilities, Served, Split, Stale
 from fleetctl.domain.units import Instant
 from fleetctl.errors import TrafficNotApplied
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,7 @@ class WorkSplit:
     def read(self, c: CellId) -> Split:
         """Return what consumers go by. Raises TrafficNotApplied (traffic.router_down, traffic.unknown_cell)."""
         cell = checked_cell(c)
-        return _shown(cell, self._board.read(cell, Deadline()))
+        return _shown(cell, self._read(cell, Deadline()))
 
     @understood
     def fence(self, c: CellId, token: Token) -> Split | Stale:
@@ -93,16 +95,16 @@ class WorkSplit:
             TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
         """
         cell, wanted, deadline = checked_cell(c), natural("token", token), Deadline()
-        posted = self._board.read(cell, deadline)
+        posted = self._read(cell, deadline)
         if wanted <= posted.mark.token:
             if wanted == posted.mark.token and self._fencing.get(cell) == wanted:
                 return _shown(cell, posted)
             self._fencing.pop(cell, None)
             return Stale(cell=cell, seen=Token(posted.mark.token))
-        if not self._board.fence(cell, posted.mark.token, wanted, deadline):
-            return Stale(cell=cell, seen=Token(self._board.read(cell, deadline).mark.token))
+        if not self._ask(deadline, lambda: self._board.fence(cell, posted.mark.token, wanted, deadline)):
+            return Stale(cell=cell, seen=Token(self._read(cell, deadline).mark.token))
         self._fencing[cell] = token
-        return _shown(cell, self._board.read(cell, deadline))
+        return _shown(cell, self._read(cell, deadline))
 
     @understood
     def set(self, s: Split) -> Applied | Stale:
@@ -112,16 +114,16 @@ class WorkSplit:
             TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
         """
         started, cell, deadline = time.monotonic(), checked_cell(s.cell), Deadline()
-        posted = self._board.read(cell, deadline)
+        posted = self._read(cell, deadline)
         if posted.mark.token != s.token:
             return Stale(cell=cell, seen=Token(posted.mark.token))
         new = Posted(bp=s.target_bp, mark=Mark(cap_bp=s.cap_bp, token=posted.mark.token, lease_ms=epoch_ms(s.lease_until), changed_ms=0))
-        if not self._board.post(cell, posted.mark.token, new, deadline):
-            return Stale(cell=cell, seen=Token(self._board.read(cell, deadline).mark.token))
-        shown = self._board.read(cell, deadline)
+        if not self._post(cell, posted.mark.token, new, deadline):
+            return Stale(cell=cell, seen=Token(self._read(cell, deadline).mark.token))
+        shown = self._read(cell, deadline)
         if shown.mark.token > s.token:
             if shown.bp == s.target_bp > 0:  # somebody fenced us off in between, and our word came last: then the last word is home
-                self._board.post(cell, shown.mark.token, replace(shown, bp=0), deadline)
+                self._post(cell, shown.mark.token, replace(shown, bp=0), deadline)
             return Stale(cell=cell, seen=Token(shown.mark.token))
         if shown != new:
             text = f"queue {self.name} shows {shown.bp} bp for cell {cell} after {s.target_bp} bp were set: somebody else writes there too."
@@ -137,19 +139,34 @@ class WorkSplit:
             TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.unknown_pool where the cell's source pool is not known.
         """
         cell, deadline = checked_cell(c), Deadline()
-        posted = self._board.read(cell, deadline)
+        posted = self._read(cell, deadline)
         if posted.mark.token != token:
             return Stale(cell=cell, seen=Token(posted.mark.token))
         if cell not in self._sources:
             raise TrafficNotApplied("traffic.unknown_pool", f"queue {self.name} was not told the source pool of cell {cell}.")
-        return Drained(open_streams=self._board.open_jobs(cell, deadline, on_target=self._sources[cell] != pool))
+        on_target = self._sources[cell] != pool
+        return Drained(open_streams=self._ask(deadline, lambda: self._board.open_jobs(cell, deadline, on_target=on_target)))
 
     @understood
     def served(self, c: CellId, since: Cursor) -> Served:
         """Count jobs begun since the cursor, by the side that took them. Raises TrafficNotApplied."""
         cell, deadline = checked_cell(c), Deadline()
-        self._board.read(cell, deadline)
-        return self._board.taken(cell, since.since, deadline)
+        self._read(cell, deadline)
+        return self._ask(deadline, lambda: self._board.taken(cell, since.since, deadline))
+
+    def _read(self, cell: CellId, deadline: Deadline) -> Posted:
+        return self._ask(deadline, lambda: self._board.read(cell, deadline))
+
+    def _post(self, cell: CellId, floor: int, new: Posted, deadline: Deadline) -> bool:
+        return self._ask(deadline, lambda: self._board.post(cell, floor, new, deadline))
+
+    def _ask(self, deadline: Deadline, action: Callable[[], T]) -> T:
+        """Do it and wait no longer than the call may take: neither for a queue nor for the disk that it lies on."""
+        try:
+            return within(deadline, action, f"queue {self.name}")
+        except TimeoutError as late:
+            text = f"the queue {self.name} cannot be asked: {late}."
+            raise TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor") from late
 
 
 def _shown(cell: CellId, posted: Posted) -> Split:

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from fleetctl.adapters.deadline import Deadline, within
 from fleetctl.adapters.routers.marks import read_mark, read_token
+from fleetctl.adapters.routers.open_writes import OpenWrites, ended
 from fleetctl.adapters.routers.work.board import Posted
 from fleetctl.adapters.routers.work.ledger import Ledger
 from fleetctl.domain.evidence import Arm
@@ -46,6 +47,7 @@ class SqsBoard:
     def __init__(self, client: Callable[[], Any], urls: dict[CellId, str], count: Callable[[CellId, Instant], Served]) -> None:
         self._client, self._urls, self._count = client, dict(urls), count
         self._seen: dict[CellId, frozenset[str]] = {}
+        self._open = OpenWrites()
 
     def read(self, c: CellId, deadline: Deadline | None = None) -> Posted:
         """Return what stands. Raises TrafficNotApplied (traffic.router_down, traffic.unknown_cell, traffic.not_shown)."""
@@ -54,11 +56,20 @@ class SqsBoard:
         bp, _, mark = str(found.get(TAG, "")).partition("/")
         self._check(c, url, found, read_mark(mark).token)
         share = int(bp) if bp.isascii() and bp.isdigit() and int(bp) <= FULL_BP else 0
-        return Posted(bp=share, mark=replace(read_mark(mark), token=read_token(str(found.get(TOKEN_TAG, "")))))
+        posted = read_mark(mark)
+        floor = max(posted.token, read_token(str(found.get(TOKEN_TAG, ""))))  # a fence that came late lowers no floor
+        return Posted(bp=share, mark=replace(posted, token=floor))
 
     def post(self, c: CellId, floor: int, new: Posted, deadline: Deadline) -> bool:
-        """Write it where the token that stands is `floor`, read right before."""
-        return self._write(c, floor, {TAG: f"{new.bp}/{new.mark}"}, deadline)
+        """Write it where the token that stands is `floor`, read right before; a change of before does not come after it."""
+        before = self._open.of(self._url(c))
+        if not self._write(c, floor, _tag(new), deadline, lambda: self._late(c, floor)):
+            return False
+        if before:
+            ended(before, deadline, f"queue {self._url(c)}: a change")
+            found = self.read(c, deadline)
+            return found.mark.token == floor and (found == new or self._write(c, floor, _tag(new), deadline, lambda: self._late(c, floor)))
+        return True
 
     def fence(self, c: CellId, floor: int, token: int, deadline: Deadline) -> bool:
         """Write the token alone where the one that stands is `floor`, read right before."""
@@ -78,7 +89,14 @@ class SqsBoard:
             url, deadline, lambda client: int(client.get_queue_attributes(QueueUrl=url, AttributeNames=[name])["Attributes"][name])
         )
 
-    def _write(self, c: CellId, floor: int, tags: dict[str, str], deadline: Deadline) -> bool:
+    def _late(self, c: CellId, token: int) -> None:
+        """Take a change back that came when nobody waited for it any more, where somebody had fenced us off: the last word is home."""
+        deadline = Deadline()
+        found = self.read(c, deadline)
+        if found.mark.token > token and found.bp > 0:
+            self._write(c, found.mark.token, _tag(replace(found, bp=0)), deadline)
+
+    def _write(self, c: CellId, floor: int, tags: dict[str, str], deadline: Deadline, late: Callable[[], None] = lambda: None) -> bool:
         if self.read(c, deadline).mark.token != floor:
             return False
         url = self._url(c)
@@ -86,7 +104,7 @@ class SqsBoard:
         def write(client: Any) -> None:
             if deadline.left_s() <= 0:  # its client took that long to make: nobody waits for the write any more
                 raise TimeoutError("no time is left")
-            client.tag_queue(QueueUrl=url, Tags=tags)
+            self._open.write(url, deadline, lambda: client.tag_queue(QueueUrl=url, Tags=tags), late)
 
         self._ask(url, deadline, write)
         return True
@@ -108,6 +126,10 @@ class SqsBoard:
         if c not in self._urls:
             raise TrafficNotApplied("traffic.unknown_cell", f"there is no queue of cell {c}.", hint="Run: fleetctl inventory")
         return self._urls[c]
+
+
+def _tag(posted: Posted) -> dict[str, str]:
+    return {TAG: f"{posted.bp}/{posted.mark}"}
 
 
 def may_take(posted: Posted, arm: Arm, index: int, of: int) -> bool:
