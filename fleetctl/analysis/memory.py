@@ -117,7 +117,7 @@ class BreakerMemory:
 
 @dataclass(slots=True, kw_only=True)
 class SuddenMemory:
-    """Errors that begin late: log capital per alternative (restarts folded in), restarts, canary requests since the last one."""
+    """What gets worse late: log capital per alternative (restarts folded in), restarts, canary requests since the last one."""
 
     capital: list[float] = field(default_factory=list)
     restarts: int = 0
@@ -137,6 +137,7 @@ class Memory:
         clusters_of: as `clusters`, of other shares whose events come in clusters, by name.
         quits_seen: requests and those given up that have been used, by arm; quits: how they cluster.
         cuts: of the source since the step's cursor, that have been taken in.
+        suddens: by guardrail, what gets worse late.
     """
 
     steps: int
@@ -150,7 +151,7 @@ class Memory:
     clusters: ClusterMemory = field(default_factory=ClusterMemory)
     breaker: BreakerMemory = field(default_factory=BreakerMemory)
     beside: BreakerMemory = field(default_factory=BreakerMemory)
-    sudden: SuddenMemory = field(default_factory=SuddenMemory)
+    suddens: dict[str, SuddenMemory] = field(default_factory=dict)
     clusters_of: dict[str, ClusterMemory] = field(default_factory=dict)
     guardrails: int = 0
     quits_seen: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -167,6 +168,10 @@ class Memory:
             zeros = [0.0] * alternatives
             self.fails[name] = FailBank(llr=list(zeros), marks=[list(zeros) for _ in range(self.started)])
         return self.fails[name]
+
+    def sudden(self, name: str) -> SuddenMemory:
+        """Return a guardrail's process for what gets worse late, made if it is new."""
+        return self.suddens.setdefault(name, SuddenMemory())
 
     def pass_bank(self, name: str, alternatives: int) -> PassBank:
         """Return a PASS process of this step, made if it is new."""
@@ -189,8 +194,9 @@ def pack(memory: Memory) -> JudgeState:
     }
     if memory.beside != BreakerMemory():
         data["beside"] = _breaker(memory.beside)
-    if memory.sudden.capital:
-        data["sudden"] = [memory.sudden.capital, memory.sudden.restarts, memory.sudden.waited]
+    suddens = {name: [s.capital, s.restarts, s.waited] for name, s in memory.suddens.items() if s.capital}
+    if suddens:
+        data["suddens"] = suddens
     if memory.guardrails:
         data["guardrails"] = memory.guardrails
     if memory.clusters_of:
@@ -225,9 +231,9 @@ def _breaker(b: BreakerMemory) -> list[Any]:
     return [b.capital, b.total, b.seen, b.peak, b.tripped, b.trip, b.baseline, stretches, *([True] if b.is_shared else [])]
 
 
-def _read_sudden(row: list[Any]) -> SuddenMemory:
-    capital, restarts, waited = row
-    return SuddenMemory(capital=[*capital], restarts=restarts, waited=waited)
+def _read_suddens(data: dict[str, Any]) -> dict[str, SuddenMemory]:
+    rows = data.get("suddens", {"errors": data["sudden"]} if "sudden" in data else {})  # an older release had it for errors alone
+    return {name: SuddenMemory(capital=[*capital], restarts=restarts, waited=waited) for name, (capital, restarts, waited) in rows.items()}
 
 
 def _read_breaker(row: list[Any]) -> BreakerMemory:
@@ -303,7 +309,7 @@ def _memory(data: Any) -> Memory:
         cuts=data.get("cuts", 0),
         breaker=_read_breaker(data["breaker"]),
         beside=_read_breaker(data["beside"]) if "beside" in data else BreakerMemory(),
-        sudden=_read_sudden(data["sudden"]) if "sudden" in data else SuddenMemory(),
+        suddens=_read_suddens(data),
         quits_seen={arm: (n, k) for arm, (n, k) in quits["seen"].items()} if quits else {},
         quits=_read_clusters(quits) if quits else ClusterMemory(),
     )
