@@ -185,15 +185,16 @@ class Staked:
 
     def stake(self, n1: Floats, ok: Mask) -> None:
         """Stake anew where it is time, before a block of n1 canary requests; an arm without attempts says nothing."""
-        again, horizon = ok & (self.waited >= self.stakes.every), self.stakes.horizon
+        again, j, level = ok & (self.waited >= self.stakes.every), self.restarts, self.stakes.level
         if again.any():
-            share = np.log(horizon / ((horizon + self.restarts) * (horizon + self.restarts + 1)) / self.alternatives)
-            self.capital = np.where(again, np.logaddexp(self.capital, share), self.capital)
+            share = np.where(j < level, 0.5 / level, 0.5 * level / np.maximum(j * (j + 1), 1)) / self.alternatives
+            self.capital = np.where(again, np.logaddexp(self.capital, np.log(share)), self.capital)
         self.restarts, self.waited = self.restarts + again, np.where(again, 0.0, self.waited) + np.where(ok, n1, 0.0)
 
     def beside(self, log_fail: Floats) -> Floats:
         """Return the log FAIL e-value of the guardrail with both processes, as `sudden.beside`."""
-        rest = np.log(self.stakes.horizon / (self.stakes.horizon + self.restarts))
+        j, level = self.restarts, self.stakes.level
+        rest = np.log(np.where(j <= level, 1 - 0.5 * j / level, 0.5 * level / np.maximum(j, 1)))
         own = np.logaddexp(np.logaddexp.reduce(self.capital, axis=tuple(range(self.capital.ndim - 1))), rest)
         return np.asarray(np.logaddexp(log_fail + log(1 - self.stakes.kept_back), own + log(self.stakes.kept_back)))
 

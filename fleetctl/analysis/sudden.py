@@ -2,10 +2,10 @@
 
 The processes of `guardrails` that begin with a step lose capital for as long as all is well: after half an hour a fault has to make up
 for that first, after a day it never does. So a part of every guardrail's capital is kept back, and some of it is staked anew after every
-so many canary requests on what is far above the baseline: rates for a share, odds for the rungs of a ladder. The shares of the restarts,
-H / ((H + j) (H + j + 1)), sum to 1, and what is not yet staked counts as it is: the whole is one e-process over the rollout, valid under
-continuous looking like those it is made of. Each block's log-likelihoods are divided by the design effect of clustered events as it is
-known with that block.
+so many canary requests on what is far above the baseline: rates for a share, odds for the rungs of a ladder. Half of it is for the first
+`level` restarts alike, and the others get shares that fall with the square of their number: all of them sum to 1, and what is not yet
+staked counts as it is. So the whole is one e-process over the rollout, valid under continuous looking like those it is made of. Each
+block's log-likelihoods are divided by the design effect of clustered events as it is known with that block.
 
 Source: mixtures of restarted e-processes, Shin, Ramdas, Rinaldo, "E-detectors" (2022); the figures are ours (docs/explanation/promises.md).
 """
@@ -26,26 +26,26 @@ class Stakes:
     """How capital is staked anew.
 
     Args:
-        every: canary requests between restarts, so few that a fault finds a process that has lost little; horizon: H, restarts;
-        kept_back: share of the guardrail's FAIL capital that this process has, 0 to 1.
+        every: canary requests between restarts, so few that a fault finds a process that has lost little; level: restarts that share half
+            of the capital alike, at least 1; kept_back: share of the guardrail's FAIL capital that this process has, 0 to 1.
     """
 
     every: int
-    horizon: float
+    level: int
     kept_back: float
 
     def stake(self, restart: int) -> float:
         """Return the share of the capital that a restart gets; 0 is the first."""
-        return self.horizon / ((self.horizon + restart) * (self.horizon + restart + 1))
+        return 0.5 / self.level if restart < self.level else 0.5 * self.level / (restart * (restart + 1))
 
     def cash(self, restarts: int) -> float:
         """Return the share of the capital that so many restarts have left."""
-        return self.horizon / (self.horizon + restarts)
+        return 1 - 0.5 * restarts / self.level if restarts <= self.level else 0.5 * self.level / restarts
 
 
-SHARES = Stakes(every=200, horizon=40.0, kept_back=0.7)
+SHARES = Stakes(every=200, level=50, kept_back=0.7)
 """Errors and other shares: a few per cent are told by hundreds of requests, so most of the capital is here."""
-LADDERS = Stakes(every=50, horizon=160.0, kept_back=0.2)
+LADDERS = Stakes(every=50, level=200, kept_back=0.2)
 """Every request tells of latency, so a process loses more in fewer of them, and a fault makes up for a small stake in some tens."""
 RATES = (0.02, 0.05)
 LEAST_ODDS = 3.0
