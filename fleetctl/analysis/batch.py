@@ -207,7 +207,7 @@ class Suddens(Staked):
     """Errors and other shares that begin late: `sudden.feed_share` for many runs."""
 
     def __init__(self, runs: int, *, fail_margin: float = 0.0) -> None:
-        super().__init__((len(su.RATES), runs), su.SHARES)
+        super().__init__((1, runs), su.SHARES)
         self.fail_margin = fail_margin
 
     def feed(self, block: Floats, baseline: Floats, effect: Floats | float = 1.0) -> None:
@@ -217,7 +217,7 @@ class Suddens(Staked):
         self.stake(n1, ok)
         n0, n1 = np.where(ok, n0, 1.0), np.where(ok, n1, 1.0)
         odds = _clip(baseline) / (1 - _clip(baseline)) * su.LEAST_ODDS
-        q1 = np.minimum(np.maximum(odds / (1 + odds), np.array(su.RATES)[:, None]) + self.fail_margin, 0.97)
+        q1 = np.minimum(np.maximum(odds / (1 + odds), su.RATE) + self.fail_margin, 0.97)
         self.capital = self.capital + np.where(ok, _log_e(n0, k0, n1, k1, baseline, q1, self.fail_margin, worse=True) / effect, 0.0)
 
 

@@ -2,7 +2,7 @@
 
 The processes of `guardrails` that begin with a step lose capital for as long as all is well: after half an hour a fault has to make up
 for that first, after a day it never does. So a part of every guardrail's capital is kept back, and some of it is staked anew after every
-so many canary requests on what is far above the baseline: rates for a share, odds for the rungs of a ladder. Half of it is for the first
+so many canary requests on what is far above the baseline: a rate for a share, odds for the rungs of a ladder. Half of it is for the first
 `level` restarts alike, and the others get shares that fall with the square of their number: all of them sum to 1, and what is not yet
 staked counts as it is. So the whole is one e-process over the rollout, valid under continuous looking like those it is made of. Each
 block's log-likelihoods are divided by the design effect of clustered events as it is known with that block.
@@ -43,21 +43,21 @@ class Stakes:
         return 1 - 0.5 * restarts / self.level if restarts <= self.level else 0.5 * self.level / restarts
 
 
-SHARES = Stakes(every=200, level=50, kept_back=0.7)
-"""Errors and other shares: a few per cent are told by hundreds of requests, so most of the capital is here."""
+SHARES = Stakes(every=120, level=80, kept_back=0.5)
+"""Errors and other shares: a few per cent are told by hundreds of requests, so half of the capital is here."""
 LADDERS = Stakes(every=50, level=200, kept_back=0.2)
 """Every request tells of latency, so a process loses more in fewer of them, and a fault makes up for a small stake in some tens."""
-RATES = (0.02, 0.05)
+RATE = 0.03
 LEAST_ODDS = 3.0
-"""The canary's rate under the two alternatives of a share; its odds are at least three times the baseline's."""
+"""The canary's rate under the alternative of a share, what 450 requests of which 5 % fail show in the unlucky case; its odds are at least
+three times the baseline's."""
 ODDS = (2.5, 8.0)
 """Odds of being slow under the two alternatives of each rung, as times the baseline's: those of all x1.5 and all x2 at a log-sd of 0.6."""
 
 
-def alternatives(baseline: float, fail_margin: float) -> list[float]:
-    """Return the canary's rates that are staked on."""
-    least = ep.by_odds(ep.clip(baseline), LEAST_ODDS)
-    return [min(max(least, rate) + fail_margin, 0.97) for rate in RATES]
+def alternative(baseline: float, fail_margin: float) -> float:
+    """Return the canary's rate that is staked on."""
+    return min(max(ep.by_odds(ep.clip(baseline), LEAST_ODDS), RATE) + fail_margin, 0.97)
 
 
 def feed_share(memory: SuddenMemory, block: Block, baseline: float, fail_margin: float, effect: float) -> None:
@@ -66,8 +66,8 @@ def feed_share(memory: SuddenMemory, block: Block, baseline: float, fail_margin:
     Args:
         baseline: its rate as estimated before the block; effect: design effect, at least 1.
     """
-    rates = alternatives(baseline, fail_margin)
-    feed(memory, SHARES, block.n1, [ep.log_e(block, baseline, rate, fail_margin, worse=True) / effect for rate in rates])
+    value = ep.log_e(block, baseline, alternative(baseline, fail_margin), fail_margin, worse=True)
+    feed(memory, SHARES, block.n1, [value / effect])
 
 
 def feed(memory: SuddenMemory, stakes: Stakes, canary: int, more: Sequence[float]) -> None:
