@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import ceil
 from typing import Any
 
+from fleetctl.analysis.eprocess import log_mean
 from fleetctl.domain.evidence import Counts, JudgeState
 
 JUDGE_FORMAT = 1
@@ -232,8 +234,16 @@ def _breaker(b: BreakerMemory) -> list[Any]:
 
 
 def _read_suddens(data: dict[str, Any]) -> dict[str, SuddenMemory]:
-    rows = data.get("suddens", {"errors": data["sudden"]} if "sudden" in data else {})  # an older release had it for errors alone
+    if "sudden" in data:
+        return {"errors": _older_sudden(*data["sudden"])}
+    rows = data.get("suddens", {})
     return {name: SuddenMemory(capital=[*capital], restarts=restarts, waited=waited) for name, (capital, restarts, waited) in rows.items()}
+
+
+def _older_sudden(capital: list[float], restarts: int, waited: int) -> SuddenMemory:
+    """Take over what an older release had, for errors alone: all that its two alternatives hold, and 40 / (40 + restarts) not yet staked."""
+    same = ceil(160 * restarts / (40 + restarts)) if restarts <= 40 else 40 + restarts
+    return SuddenMemory(capital=[log_mean(capital, [1.0] * len(capital))], restarts=same, waited=waited)
 
 
 def _read_breaker(row: list[Any]) -> BreakerMemory:

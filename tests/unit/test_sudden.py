@@ -55,13 +55,23 @@ def test_a_ladders_value_is_the_sum_over_restarts_and_alternatives_by_hand() -> 
     assert sudden.log_sudden(memory, stakes) == pytest.approx(log(by_hand))
 
 
-def test_what_an_older_release_kept_is_read_and_the_rest_has_not_begun() -> None:
-    whole = Memory(steps=STEPS, suddens={"errors": SuddenMemory(capital=[-1.0, -2.0], restarts=3, waited=40)})
+def test_what_is_kept_is_read_back() -> None:
+    whole = Memory(
+        steps=STEPS, suddens={"errors": SuddenMemory(capital=[-1.0], restarts=3, waited=40), "ttft": SuddenMemory(capital=[0.5])}
+    )
     assert unpack(pack(whole)) == whole
     assert b"sudden" not in fresh().numbers
-    data = json.loads(pack(whole).numbers)
-    data["sudden"] = data.pop("suddens")["errors"]
-    assert unpack(JudgeState(format_version=1, numbers=json.dumps(data).encode())) == whole
+
+
+@pytest.mark.parametrize("restarts", [1, 3, 40, 41, 500])
+def test_what_an_older_release_kept_is_worth_the_same_and_can_go_on(restarts: int) -> None:
+    data = json.loads(fresh().numbers)
+    data["sudden"] = [[-1.0, 2.0], restarts, 40]
+    memory = unpack(JudgeState(format_version=1, numbers=json.dumps(data).encode())).sudden("errors")
+    before = exp(-1.0) + exp(2.0) + 40 / (40 + restarts)
+    assert before - 0.01 <= exp(sudden.log_sudden(memory, sudden.SHARES)) <= before + 1e-9
+    sudden.feed_share(memory, BLOCK, 0.002, 0.0, 1.0)
+    assert memory.waited == 40 + BLOCK.n1
 
 
 def test_a_rate_that_is_high_already_is_staked_on_by_its_odds() -> None:
