@@ -241,7 +241,7 @@ def _read_suddens(data: dict[str, Any]) -> dict[str, SuddenMemory]:
 
 
 def _older_sudden(capital: list[float], restarts: int, waited: int) -> SuddenMemory:
-    """Take over what an older release had, for errors alone: all that its two alternatives hold, and 40 / (40 + restarts) not yet staked."""
+    """Take over what an older release had, for errors alone: what its two alternatives hold, and 40 / (40 + restarts) not yet staked."""
     same = ceil(160 * restarts / (40 + restarts)) if restarts <= 40 else 40 + restarts
     return SuddenMemory(capital=[log_mean(capital, [1.0] * len(capital))], restarts=same, waited=waited)
 

@@ -166,3 +166,14 @@ def test_a_canary_that_goes_on_failing_once_the_source_has_recovered_is_found_by
 def test_sides_that_fail_and_recover_together_are_no_fail() -> None:
     phases = (120, BOTH_FAIL, BOTH_FAIL), (600, HEALTHY, HEALTHY)
     assert failed_after("errors", (60, 60), *phases, breaker=True) == (0.0, "")
+
+
+@pytest.mark.parametrize(
+    ("share", "failures", "found_by"), [(0.005, 28, "errors"), (0.01, 21, "errors"), (0.05, 11, "errors"), (0.2, 7, "breaker")]
+)
+def test_how_many_failures_of_one_client_take_a_cell_home(share: float, failures: int, found_by: str) -> None:
+    """One client that keeps to the target, whose failures are this share of the target's requests: what evidence.md says of it."""
+    failing = Does(shares={"errors": 0.002 + share})
+    seconds, guardrail = failed_after("errors", (60, 10), (1_500, HEALTHY, failing), breaker=True)
+    assert guardrail == found_by
+    assert seconds * PER_S["canary"] * share == pytest.approx(failures, abs=2)
