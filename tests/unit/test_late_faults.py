@@ -169,7 +169,8 @@ def test_sides_that_fail_and_recover_together_are_no_fail() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "failures", "found_by"), [(0.005, 28, "errors"), (0.01, 21, "errors"), (0.05, 11, "errors"), (0.2, 7, "breaker")]
+    ("share", "failures", "found_by"),
+    [pytest.param(0.005, 28, "errors", marks=pytest.mark.slow), (0.01, 21, "errors"), (0.05, 11, "errors"), (0.2, 7, "breaker")],
 )
 def test_how_many_failures_of_one_client_take_a_cell_home(share: float, failures: int, found_by: str) -> None:
     """One client that keeps to the target, whose failures are this share of the target's requests: what evidence.md says of it."""

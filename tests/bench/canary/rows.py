@@ -83,39 +83,44 @@ def _false(ends: Ends, runs: int) -> tuple[float, float]:
 
 
 def detect_errors(n: Counts) -> Fields:
-    """Canary requests to a FAIL on errors, alone and by the whole rule."""
+    """Canary requests to a FAIL on errors: alone, with what is staked anew beside it (`_late`), and by the whole rule (`_shipped`)."""
     out: Fields = {}
     for name, s in ERRORS.items():
-        ends = fail_errors(s, n.worse, 21)
-        out |= _median(name, ends)
+        ends, late = fail_errors(s, n.worse, 21), fail_errors(s, n.worse, 21, until_whole=False, both=True)
+        out |= _median(name, ends, late)
         if name == "errors_05_10":
             out |= {f"{name}_by12000": ends.share(12_000), f"{name}_by12000_shipped": ends.share(12_000, whole=True)}
+            out[f"{name}_by12000_late"] = late.share(12_000)
         if name in BOUNDS:
-            out |= _ratio(BOUNDS[name], ends, s, errors_bound(s.errors0, s.errors1, s.share))
+            out |= _ratio(BOUNDS[name], ends, late, s, errors_bound(s.errors0, s.errors1, s.share))
     return out
 
 
 def detect_latency(n: Counts) -> Fields:
-    """Canary requests to a FAIL on latency, alone and by the whole rule; a pure tail by 12,000."""
+    """Canary requests to a FAIL on latency, as for errors; a pure tail by 12,000."""
     out: Fields = {}
     for name, (s, margin) in LATENCY.items():
         ends = fail_latency(s, n.worse, 31, fail_margin=margin)
-        out |= _median(name, ends)
+        late = fail_latency(s, n.worse, 31, fail_margin=margin, until_whole=False, late=True)
+        out |= _median(name, ends, late)
         if name in BOUNDS:
-            out |= _ratio(BOUNDS[name], ends, s, latency_bound(s.factor, s.log_sd, s.share))
+            out |= _ratio(BOUNDS[name], ends, late, s, latency_bound(s.factor, s.log_sd, s.share))
     tail = fail_latency(TAIL, n.worse, 32)
-    return out | {"tail_by12000": tail.share(12_000), "tail_by12000_shipped": tail.share(12_000, whole=True)}
+    late = fail_latency(TAIL, n.worse, 32, until_whole=False, late=True)
+    shares = {"": tail.share(12_000), "_late": late.share(12_000), "_shipped": tail.share(12_000, whole=True)}
+    return out | {f"tail_by12000{kind}": share for kind, share in shares.items()}
 
 
-def _median(name: str, ends: Ends) -> Fields:
-    return {f"{name}_median": _finite(np.median(ends.alone)), f"{name}_median_shipped": _finite(np.median(ends.whole))}
+def _median(name: str, ends: Ends, late: Ends) -> Fields:
+    kinds = {"": ends.alone, "_late": late.alone, "_shipped": ends.whole}
+    return {f"{name}_median{kind}": _finite(np.median(at)) for kind, at in kinds.items()}
 
 
-def _ratio(name: str, ends: Ends, s: Setting, bound: float) -> Fields:
+def _ratio(name: str, ends: Ends, late: Ends, s: Setting, bound: float) -> Fields:
     """Mean requests over the bound; a run that never failed counts with all its requests."""
     most = s.per_min * s.share * s.minutes
-    means = [float(np.minimum(at, most).mean()) / bound for at in (ends.alone, ends.whole)]
-    return {name: round(means[0], 3), f"{name}_shipped": round(means[1], 3)}
+    kinds = {"": ends.alone, "_late": late.alone, "_shipped": ends.whole}
+    return {f"{name}{kind}": round(float(np.minimum(at, most).mean()) / bound, 3) for kind, at in kinds.items()}
 
 
 def _finite(value: Any) -> float | None:
