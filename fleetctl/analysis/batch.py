@@ -9,7 +9,7 @@ is carried along instead (log-sum-exp of the restarted processes), which is the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log, log1p, sqrt
+from math import log, log1p, prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -170,43 +170,64 @@ class Shares:
         self.marks = [m[:, mask] for m in self.marks]
 
 
-class Suddens:
-    """Errors that begin late: `sudden.feed` for many runs."""
+class Staked:
+    """What gets worse late: `sudden.feed` for many runs.
 
-    def __init__(self, runs: int, *, fail_margin: float = 0.0) -> None:
-        self.fail_margin = fail_margin
-        self.capital = np.full((len(su.RATES), runs), -np.inf)
-        self.restarts, self.waited = np.zeros(runs), np.full(runs, float(su.RESTART_EVERY))
+    Args:
+        shape: alternatives first, runs last.
+    """
 
-    def feed(self, block: Floats, baseline: Floats, effect: Floats | float = 1.0) -> None:
-        """Feed blocks of shape (4, runs): n0, k0, n1, k1, with the baseline's rate before them; an arm without attempts says nothing."""
-        n0, k0, n1, k1 = block
-        ok = (n0 > 0) & (n1 > 0)
-        again = ok & (self.waited >= su.RESTART_EVERY)
-        share = np.log(su.HORIZON / ((su.HORIZON + self.restarts) * (su.HORIZON + self.restarts + 1)) / len(su.RATES))
-        self.capital = np.where(again, np.logaddexp(self.capital, share), self.capital)
+    def __init__(self, shape: tuple[int, ...], stakes: su.Stakes) -> None:
+        runs, self.stakes = shape[-1], stakes
+        self.capital = np.full(shape, -np.inf)
+        self.alternatives = prod(shape[:-1])
+        self.restarts, self.waited = np.zeros(runs), np.full(runs, float(stakes.every))
+
+    def stake(self, n1: Floats, ok: Mask) -> None:
+        """Stake anew where it is time, before a block of n1 canary requests; an arm without attempts says nothing."""
+        again, j, level = ok & (self.waited >= self.stakes.every), self.restarts, self.stakes.level
+        if again.any():
+            share = np.where(j < level, 0.5 / level, 0.5 * level / np.maximum(j * (j + 1), 1)) / self.alternatives
+            self.capital = np.where(again, np.logaddexp(self.capital, np.log(share)), self.capital)
         self.restarts, self.waited = self.restarts + again, np.where(again, 0.0, self.waited) + np.where(ok, n1, 0.0)
-        n0, n1 = np.where(ok, n0, 1.0), np.where(ok, n1, 1.0)
-        q1 = np.minimum(np.maximum(su.LEAST_RATIO * baseline, np.array(su.RATES)[:, None]) + self.fail_margin, 0.97)
-        self.capital = self.capital + np.where(ok, _log_e(n0, k0, n1, k1, baseline, q1, self.fail_margin, worse=True) / effect, 0.0)
 
     def beside(self, log_fail: Floats) -> Floats:
-        """Return the log FAIL e-value of errors with both processes, as `sudden.beside`."""
-        rest = np.log(su.HORIZON / (su.HORIZON + self.restarts))
-        own = np.logaddexp(np.logaddexp.reduce(self.capital, axis=0), rest)
-        return np.asarray(np.logaddexp(log_fail + log(1 - su.KEPT_BACK), own + log(su.KEPT_BACK)))
+        """Return the log FAIL e-value of the guardrail with both processes, as `sudden.beside`."""
+        j, level = self.restarts, self.stakes.level
+        rest = np.log(np.where(j <= level, 1 - 0.5 * j / level, 0.5 * level / np.maximum(j, 1)))
+        own = np.logaddexp(np.logaddexp.reduce(self.capital, axis=tuple(range(self.capital.ndim - 1))), rest)
+        return np.asarray(np.logaddexp(log_fail + log(1 - self.stakes.kept_back), own + log(self.stakes.kept_back)))
 
     def keep(self, mask: Mask) -> None:
         """Drop the runs that are not in the mask."""
-        self.capital, self.restarts, self.waited = self.capital[:, mask], self.restarts[mask], self.waited[mask]
+        self.capital, self.restarts, self.waited = self.capital[..., mask], self.restarts[mask], self.waited[mask]
+
+
+class Suddens(Staked):
+    """Errors and other shares that begin late: `sudden.feed_share` for many runs."""
+
+    def __init__(self, runs: int, *, fail_margin: float = 0.0) -> None:
+        super().__init__((1, runs), su.SHARES)
+        self.fail_margin = fail_margin
+
+    def feed(self, block: Floats, baseline: Floats, effect: Floats | float = 1.0) -> None:
+        """Feed blocks of shape (4, runs): n0, k0, n1, k1, with the baseline's rate before them."""
+        n0, k0, n1, k1 = block
+        ok = (n0 > 0) & (n1 > 0)
+        self.stake(n1, ok)
+        n0, n1 = np.where(ok, n0, 1.0), np.where(ok, n1, 1.0)
+        odds = _clip(baseline) / (1 - _clip(baseline)) * su.LEAST_ODDS
+        q1 = np.minimum(np.maximum(odds / (1 + odds), su.RATE) + self.fail_margin, 0.97)
+        self.capital = self.capital + np.where(ok, _log_e(n0, k0, n1, k1, baseline, q1, self.fail_margin, worse=True) / effect, 0.0)
 
 
 class LadderFails:
-    """Latency's FAIL processes of many runs, all rungs: `guardrails._feed_fail_rung` and the mean over rungs."""
+    """Latency's FAIL processes of many runs, all rungs: `guardrails._feed_fail_rung`, the mean over rungs, and `late`, staked anew."""
 
     def __init__(self, runs: int, *, steps: int = 1) -> None:
         self.seen_n, self.seen_k = np.zeros(runs), np.zeros((len(LADDER), runs))
         self.restarts = Restarts((len(g.ODDS), len(LADDER), runs), steps)
+        self.late = Staked((len(su.ODDS), len(LADDER), runs), su.LADDERS)
 
     def feed(self, n0: Floats, k0: Floats, n1: Floats, k1: Floats) -> None:
         """Feed blocks: n0, n1 of shape (runs,), k0 over the plain ladder and k1 over the scaled one of shape (rungs, runs)."""
@@ -217,12 +238,16 @@ class LadderFails:
         none = total - events
         log_q, log_not = np.log(q0), np.log1p(-q0)
         base = events * log_q + none * log_not
+        self.late.stake(n1, ok)
         for i, odds in enumerate(g.ODDS):
             spread = 1 + (odds - 1) * q0
             pooled = q0 * (n0 + n1 * odds / spread) / total
             pooled = np.where(ok, pooled, 0.5)
             step = base + k1 * log(odds) - n1 * np.log(spread) - events * np.log(pooled) - none * np.log1p(-pooled)
-            self.restarts.log_sums[i] += np.where(ok, step, 0.0)
+            step = np.where(ok, step, 0.0)
+            self.restarts.log_sums[i] += step
+            if i in g.SUDDEN_ODDS:
+                self.late.capital[g.SUDDEN_ODDS.index(i)] += step
 
     def log_fail(self) -> Floats:
         """Return the log FAIL e-value of each run: the mean over rungs."""
@@ -238,6 +263,7 @@ class LadderFails:
         """Drop the runs that are not in the mask."""
         self.seen_n, self.seen_k = self.seen_n[mask], self.seen_k[:, mask]
         self.restarts.log_sums = self.restarts.log_sums[..., mask]
+        self.late.keep(mask)
 
 
 class LadderPasses:

@@ -2,13 +2,14 @@
 
 Clients go away for reasons of their own on both arms alike; those of a target that does not answer in time go away there more often, and
 leave neither an error nor a latency. So the share of requests that were given up has a FAIL process of its own (the same e-process as a
-share guardrail, null: at most `MARGIN` more often than on the baseline), at 1,000 beside the guardrails' mean, as the breaker is: at most
-0.1 % false a rollout. One client that closes many requests at once is one event: log-likelihoods are divided by the design effect.
+share guardrail, from the step's beginning and staked anew within it; null: at most `MARGIN` more often than on the baseline), at 1,000
+beside the guardrails' mean, as the breaker is: at most 0.1 % false a rollout. One client that closes many requests at once is one event:
+log-likelihoods are divided by the design effect.
 """
 
 from __future__ import annotations
 
-from fleetctl.analysis import clusters, guardrails
+from fleetctl.analysis import clusters, guardrails, sudden
 from fleetctl.analysis import eprocess as ep
 from fleetctl.analysis.breaker import BREAKER_BOUND
 from fleetctl.analysis.guardrails import RATIOS, Rate
@@ -54,9 +55,11 @@ def feed_gave_up(memory: Memory, e: Evidence) -> None:
     bank = memory.fail_bank(GAVE_UP, len(RATIOS))
     for i, ratio in enumerate(RATIOS):
         bank.llr[i] += ep.log_e(block, baseline, min((baseline + MARGIN) * ratio, 0.97), MARGIN, worse=True)
+    sudden.feed_share(memory.sudden(GAVE_UP), block, baseline, MARGIN, clusters.design_effect(memory.quits))
     memory.quits_seen = {arm: (rate.n, rate.k) for arm, rate in now.items()}
 
 
 def gave_up_log(memory: Memory) -> float:
     """Return the log e-value that clients give up more often on the canary, 0 before it was fed."""
-    return guardrails.share_log_fail(memory, GAVE_UP, clusters.design_effect(memory.quits))
+    whole = guardrails.share_log_fail(memory, GAVE_UP, clusters.design_effect(memory.quits))
+    return sudden.beside(memory.sudden(GAVE_UP), sudden.SHARES, whole)

@@ -33,6 +33,7 @@ CACHE_BOUND = ("latency", "ttft")
 RATIOS = (1.5, 2.0, 3.0, 6.0, 20.0)
 _RATIO_WEIGHTS = (0.23, 0.35, 0.2, 0.12, 0.1)
 ODDS = (1.15, 1.35, 1.7, 2.5, 4.0, 8.0, 20.0)
+SUDDEN_ODDS = tuple(ODDS.index(odds) for odds in sudden.ODDS)
 _ODDS_WEIGHTS = (0.15, 0.2, 0.2, 0.15, 0.1, 0.1, 0.1)
 _PASS_WEIGHTS = (0.7, 0.15, 0.15)
 _PRIOR_BASELINE = 1000.0
@@ -100,8 +101,7 @@ def feed_share(memory: Memory, guardrail: str, e: Evidence, margin: float, fail_
     fail = memory.fail_bank(guardrail, len(RATIOS))
     for i, ratio in enumerate(RATIOS):
         fail.llr[i] += ep.log_e(block, baseline, min((baseline + fail_margin) * ratio, 0.97), fail_margin, worse=True)
-    if guardrail == "errors":
-        sudden.feed(memory.sudden, block, baseline, fail_margin, clusters.effect_on(memory, guardrail))
+    sudden.feed_share(memory.sudden(guardrail), block, baseline, fail_margin, clusters.effect_on(memory, guardrail))
     pooled = ep.estimate(base.k + canary.k, base.n + canary.n, prior, weight)
     own = ep.estimate(canary.k, canary.n, pooled, 100.0)
     options = ((pooled, pooled), (pooled, pooled + margin / 2), (baseline, own))
@@ -180,8 +180,9 @@ def feed_latency(memory: Memory, e: Evidence, spec: GuardrailSpec) -> None:
             continue
         key = usable_key(thresholds, e.arms["canary"], scale, worse=True, metric=metric)
         if key is not None:
-            for i, rung in enumerate(_rungs(memory, e, key, metric)):
-                _feed_fail_rung(memory.fail_bank(f"{name}/{i}", len(ODDS)), rung, 1 - LADDER[i])
+            rungs = _rungs(memory, e, key, metric)
+            more = [_feed_fail_rung(memory.fail_bank(f"{name}/{i}", len(ODDS)), rung, 1 - LADDER[i]) for i, rung in enumerate(rungs)]
+            sudden.feed(memory.sudden(name), sudden.LADDERS, rungs[0].block.n1, [row[i] for row in more for i in SUDDEN_ODDS])
     own = thresholds.quantiles(metric) if thresholds is not None else None
     if own is None or own.edges_only:
         return
@@ -198,9 +199,11 @@ def feed_latency(memory: Memory, e: Evidence, spec: GuardrailSpec) -> None:
         _feed_pass_rung(memory.pass_bank(f"{metric}/{i}", len(_PASS_WEIGHTS)), rung, 1 - LADDER[i], faster)
 
 
-def _feed_fail_rung(bank: FailBank, ladder: Ladder, nominal: float) -> None:
+def _feed_fail_rung(bank: FailBank, ladder: Ladder, nominal: float) -> list[float]:
     q0 = ep.clip(ep.estimate(ladder.baseline.k, ladder.baseline.n, nominal, _PRIOR_RUNG))
-    _add(bank.llr, ep.log_es(ladder.block, q0, [ep.clip(ep.by_odds(q0, odds)) for odds in ODDS], worse=True))
+    more = ep.log_es(ladder.block, q0, [ep.clip(ep.by_odds(q0, odds)) for odds in ODDS], worse=True)
+    _add(bank.llr, more)
+    return more
 
 
 def _feed_pass_rung(bank: PassBank, ladder: Ladder, nominal: float, faster: float) -> None:

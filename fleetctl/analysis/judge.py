@@ -1,9 +1,9 @@
 """Judge, pure layer: cumulative evidence to verdicts, valid under continuous looking. Never I/O, clock, randomness or traffic.
 
 FAIL: E = mean over the rollout's guardrails (one that is not judged at this step stands as it was) of the mean over steps of the
-e-process restarted at each step, at 100; or the breaker. It latches. Beside that process errors have one that is restarted within steps
-too (`sudden`), with half of their capital. PASS: every judged guardrail and every rung of the ladder has reached 20 at some look of this
-step, at least 100 canary requests, this look fresh. Bake time is the rollout's rule. What the source says of each arm comes first:
+e-process restarted at each step, at 100; or the breaker. It latches. Beside that process each guardrail has one that is restarted within
+steps too (`sudden`), with a part of its capital. PASS: every judged guardrail and every rung of the ladder has reached 20 at some look of
+this step, at least 100 canary requests, this look fresh. Bake time is the rollout's rule. What the source says of each arm comes first:
 
     any of nan, reset, down, mislabelled, same_series, counts that went back   PROVIDER_ERROR, nothing is used; a hard fault
                                                                                 is a FAIL unless the arms are not told apart
@@ -179,10 +179,9 @@ def _confounded(e: Evidence) -> bool:
 def _log_fail(memory: Memory, name: str, *, confounded: bool) -> float:
     if name not in LADDER_METRICS:
         value = guardrails.share_log_fail(memory, name, clusters.effect_on(memory, name))
-        return sudden.beside(memory.sudden, value) if name == "errors" else value
-    value = guardrails.latency_log_fail(memory, name)
-    is_confounded = confounded and name in CACHE_BOUND
-    return min(value, guardrails.latency_log_fail(memory, confounded_name(name))) if is_confounded else value
+        return sudden.beside(memory.sudden(name), sudden.SHARES, value)
+    names = (name, confounded_name(name)) if confounded and name in CACHE_BOUND else (name,)
+    return min(sudden.beside(memory.sudden(n), sudden.LADDERS, guardrails.latency_log_fail(memory, n)) for n in names)
 
 
 def _banks(memory: Memory, name: str) -> list[PassBank]:

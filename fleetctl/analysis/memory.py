@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import ceil
 from typing import Any
 
+from fleetctl.analysis.eprocess import log_mean
 from fleetctl.domain.evidence import Counts, JudgeState
 
 JUDGE_FORMAT = 1
@@ -117,7 +119,7 @@ class BreakerMemory:
 
 @dataclass(slots=True, kw_only=True)
 class SuddenMemory:
-    """Errors that begin late: log capital per alternative (restarts folded in), restarts, canary requests since the last one."""
+    """What gets worse late: log capital per alternative (restarts folded in), restarts, canary requests since the last one."""
 
     capital: list[float] = field(default_factory=list)
     restarts: int = 0
@@ -137,6 +139,7 @@ class Memory:
         clusters_of: as `clusters`, of other shares whose events come in clusters, by name.
         quits_seen: requests and those given up that have been used, by arm; quits: how they cluster.
         cuts: of the source since the step's cursor, that have been taken in.
+        suddens: by guardrail, what gets worse late.
     """
 
     steps: int
@@ -150,7 +153,7 @@ class Memory:
     clusters: ClusterMemory = field(default_factory=ClusterMemory)
     breaker: BreakerMemory = field(default_factory=BreakerMemory)
     beside: BreakerMemory = field(default_factory=BreakerMemory)
-    sudden: SuddenMemory = field(default_factory=SuddenMemory)
+    suddens: dict[str, SuddenMemory] = field(default_factory=dict)
     clusters_of: dict[str, ClusterMemory] = field(default_factory=dict)
     guardrails: int = 0
     quits_seen: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -167,6 +170,10 @@ class Memory:
             zeros = [0.0] * alternatives
             self.fails[name] = FailBank(llr=list(zeros), marks=[list(zeros) for _ in range(self.started)])
         return self.fails[name]
+
+    def sudden(self, name: str) -> SuddenMemory:
+        """Return a guardrail's process for what gets worse late, made if it is new."""
+        return self.suddens.setdefault(name, SuddenMemory())
 
     def pass_bank(self, name: str, alternatives: int) -> PassBank:
         """Return a PASS process of this step, made if it is new."""
@@ -189,8 +196,9 @@ def pack(memory: Memory) -> JudgeState:
     }
     if memory.beside != BreakerMemory():
         data["beside"] = _breaker(memory.beside)
-    if memory.sudden.capital:
-        data["sudden"] = [memory.sudden.capital, memory.sudden.restarts, memory.sudden.waited]
+    suddens = {name: [s.capital, s.restarts, s.waited] for name, s in memory.suddens.items() if s.capital}
+    if suddens:
+        data["suddens"] = suddens
     if memory.guardrails:
         data["guardrails"] = memory.guardrails
     if memory.clusters_of:
@@ -225,9 +233,17 @@ def _breaker(b: BreakerMemory) -> list[Any]:
     return [b.capital, b.total, b.seen, b.peak, b.tripped, b.trip, b.baseline, stretches, *([True] if b.is_shared else [])]
 
 
-def _read_sudden(row: list[Any]) -> SuddenMemory:
-    capital, restarts, waited = row
-    return SuddenMemory(capital=[*capital], restarts=restarts, waited=waited)
+def _read_suddens(data: dict[str, Any]) -> dict[str, SuddenMemory]:
+    if "sudden" in data:
+        return {"errors": _older_sudden(*data["sudden"])}
+    rows = data.get("suddens", {})
+    return {name: SuddenMemory(capital=[*capital], restarts=restarts, waited=waited) for name, (capital, restarts, waited) in rows.items()}
+
+
+def _older_sudden(capital: list[float], restarts: int, waited: int) -> SuddenMemory:
+    """Take over what an older release had, for errors alone: what its two alternatives hold, and 40 / (40 + restarts) not yet staked."""
+    same = ceil(160 * restarts / (40 + restarts)) if restarts <= 40 else 40 + restarts
+    return SuddenMemory(capital=[log_mean(capital, [1.0] * len(capital))], restarts=same, waited=waited)
 
 
 def _read_breaker(row: list[Any]) -> BreakerMemory:
@@ -303,7 +319,7 @@ def _memory(data: Any) -> Memory:
         cuts=data.get("cuts", 0),
         breaker=_read_breaker(data["breaker"]),
         beside=_read_breaker(data["beside"]) if "beside" in data else BreakerMemory(),
-        sudden=_read_sudden(data["sudden"]) if "sudden" in data else SuddenMemory(),
+        suddens=_read_suddens(data),
         quits_seen={arm: (n, k) for arm, (n, k) in quits["seen"].items()} if quits else {},
         quits=_read_clusters(quits) if quits else ClusterMemory(),
     )

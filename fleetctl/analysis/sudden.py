@@ -1,69 +1,96 @@
-"""Judge, pure layer: errors that begin at any moment of a step. Never a verdict, never I/O.
+"""Judge, pure layer: what gets worse at any moment of a step. Never a verdict, never I/O.
 
-The process of `guardrails` that begins with a step loses capital for as long as all is well: after half an hour a fault has to make up
-for that first. So half of the errors guardrail's capital is kept back, and a part of it is staked anew after every 200 canary requests on
-rates that are far above the baseline's. The shares of the restarts, H / ((H + j) (H + j + 1)), sum to 1, and what is not yet staked counts
-as it is: the whole is one e-process over the rollout, valid under continuous looking like those it is made of. Each block's
-log-likelihoods are divided by the design effect of clustered errors as it is known with that block.
+The processes of `guardrails` that begin with a step lose capital for as long as all is well: after half an hour a fault has to make up
+for that first, after a day it never does. So a part of every guardrail's capital is kept back, and some of it is staked anew after every
+so many canary requests on what is far above the baseline: a rate for a share, odds for the rungs of a ladder. Half of it is for the first
+`level` restarts alike, and the others get shares that fall with the square of their number: all of them sum to 1, and what is not yet
+staked counts as it is. So the whole is one e-process over the rollout, valid under continuous looking like those it is made of. Each
+block's log-likelihoods are divided by the design effect of clustered events as it is known with that block.
 
 Source: mixtures of restarted e-processes, Shin, Ramdas, Rinaldo, "E-detectors" (2022); the figures are ours (docs/explanation/promises.md).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import log
 
 from fleetctl.analysis import eprocess as ep
 from fleetctl.analysis.eprocess import Block
 from fleetctl.analysis.memory import SuddenMemory
 
-RATES = (0.02, 0.05)
-LEAST_RATIO = 3.0
-"""The canary's error rate under the two alternatives; at least three times the baseline's."""
-RESTART_EVERY = 200
-"""Canary requests between restarts: what all is well costs the newest process stays below about 2 nat."""
-HORIZON = 40.0
-KEPT_BACK = 0.5
-"""Share of the errors guardrail's FAIL capital that this process has."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stakes:
+    """How capital is staked anew.
+
+    Args:
+        every: canary requests between restarts, so few that a fault finds a process that has lost little; level: restarts that share half
+            of the capital alike, at least 1; kept_back: share of the guardrail's FAIL capital that this process has, 0 to 1.
+    """
+
+    every: int
+    level: int
+    kept_back: float
+
+    def stake(self, restart: int) -> float:
+        """Return the share of the capital that a restart gets; 0 is the first."""
+        return 0.5 / self.level if restart < self.level else 0.5 * self.level / (restart * (restart + 1))
+
+    def cash(self, restarts: int) -> float:
+        """Return the share of the capital that so many restarts have left."""
+        return 1 - 0.5 * restarts / self.level if restarts <= self.level else 0.5 * self.level / restarts
 
 
-def stake(restart: int) -> float:
-    """Return the share of the capital that a restart gets; 0 is the first."""
-    return HORIZON / ((HORIZON + restart) * (HORIZON + restart + 1))
+SHARES = Stakes(every=120, level=80, kept_back=0.5)
+"""Errors and other shares: a few per cent are told by hundreds of requests, so half of the capital is here."""
+LADDERS = Stakes(every=50, level=200, kept_back=0.2)
+"""Every request tells of latency, so a process loses more in fewer of them, and a fault makes up for a small stake in some tens."""
+RATE = 0.03
+LEAST_ODDS = 3.0
+"""The canary's rate under the alternative of a share, what 450 requests of which 5 % fail show in the unlucky case; its odds are at least
+three times the baseline's."""
+ODDS = (2.5, 8.0)
+"""Odds of being slow under the two alternatives of each rung, as times the baseline's: those of all x1.5 and all x2 at a log-sd of 0.6."""
 
 
-def cash(restarts: int) -> float:
-    """Return the share of the capital that so many restarts have left."""
-    return HORIZON / (HORIZON + restarts)
+def alternative(baseline: float, fail_margin: float) -> float:
+    """Return the canary's rate that is staked on."""
+    return min(max(ep.by_odds(ep.clip(baseline), LEAST_ODDS), RATE) + fail_margin, 0.97)
 
 
-def alternatives(baseline: float, fail_margin: float) -> list[float]:
-    """Return the canary's error rates that are staked on."""
-    return [min(max(LEAST_RATIO * baseline, rate) + fail_margin, 0.97) for rate in RATES]
+def feed_share(memory: SuddenMemory, block: Block, baseline: float, fail_margin: float, effect: float) -> None:
+    """Take in one block of a share guardrail.
+
+    Args:
+        baseline: its rate as estimated before the block; effect: design effect, at least 1.
+    """
+    value = ep.log_e(block, baseline, alternative(baseline, fail_margin), fail_margin, worse=True)
+    feed(memory, SHARES, block.n1, [value / effect])
 
 
-def feed(memory: SuddenMemory, block: Block, baseline: float, fail_margin: float, effect: float) -> None:
+def feed(memory: SuddenMemory, stakes: Stakes, canary: int, more: Sequence[float]) -> None:
     """Take in one block.
 
     Args:
-        baseline: its error rate as estimated before the block; effect: design effect, at least 1.
+        canary: its canary requests; more: the log e-value of each alternative, which are staked on alike.
     """
-    if not memory.capital or memory.waited >= RESTART_EVERY:
-        share = log(stake(memory.restarts) / len(RATES))
-        memory.capital = [ep.log_mean([c, share], (1.0, 1.0)) for c in memory.capital] or [share] * len(RATES)
+    if not memory.capital or memory.waited >= stakes.every:
+        share = log(stakes.stake(memory.restarts) / len(more))
+        memory.capital = [ep.log_mean([c, share], (1.0, 1.0)) for c in memory.capital] or [share] * len(more)
         memory.restarts, memory.waited = memory.restarts + 1, 0
-    memory.waited += block.n1
-    for i, rate in enumerate(alternatives(baseline, fail_margin)):
-        memory.capital[i] += ep.log_e(block, baseline, rate, fail_margin, worse=True) / effect
+    memory.waited += canary
+    memory.capital = [c + value for c, value in zip(memory.capital, more, strict=True)]
 
 
-def log_sudden(memory: SuddenMemory) -> float:
+def log_sudden(memory: SuddenMemory, stakes: Stakes) -> float:
     """Return the log e-value of the process, 0 before it was fed."""
     if not memory.capital:
         return 0.0
-    return ep.log_mean([*memory.capital, log(cash(memory.restarts))], [1.0] * (len(RATES) + 1))
+    return ep.log_mean([*memory.capital, log(stakes.cash(memory.restarts))], [1.0] * (len(memory.capital) + 1))
 
 
-def beside(memory: SuddenMemory, log_fail: float) -> float:
-    """Return the log FAIL e-value of errors: that of the process restarted at each step, and this one's, each with its capital."""
-    return ep.log_mean([log_fail, log_sudden(memory)], [1 - KEPT_BACK, KEPT_BACK])
+def beside(memory: SuddenMemory, stakes: Stakes, log_fail: float) -> float:
+    """Return the log FAIL e-value of a guardrail: that of the process restarted at each step, and this one's, each with its capital."""
+    return ep.log_mean([log_fail, log_sudden(memory, stakes)], [1 - stakes.kept_back, stakes.kept_back])

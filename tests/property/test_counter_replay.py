@@ -60,6 +60,11 @@ def test_leaving_out_looks_between_the_first_and_the_last_changes_no_count(
     fewer, all_ = (counted([s for rows in those for s in rows]).arms for those in (some, whole))
     for arm in fewer:  # how errors change from scrape to scrape is what the scrapes in between tell
         assert replace(fewer[arm], clusters=ClusterSums()) == replace(all_[arm], clusters=ClusterSums())
+        for counts in (fewer[arm], all_[arm]):
+            told = counts.clusters
+            assert told.errors <= counts.errors, "no error is in two intervals"
+            assert told.spread is not None
+            assert told.spread >= told.errors, "whoever looks seldom is never told that errors come more evenly than chance has it"
 
 
 @given(GROWTH, GROWTH)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fleetctl.analysis.judge import fresh, judge, start_step
 from fleetctl.domain.canonical import canonical, decode
 from fleetctl.domain.evidence import ClusterSums, Counts, Cursor, Evidence, JudgeState, SignalState, Thresholds, Verdict, ladder_key
-from fleetctl.domain.workload import Guardrail, GuardrailSpec
+from fleetctl.domain.workload import REFUSALS, Guardrail, GuardrailSpec
 from tests.fakes.simulated_evidence import CELL, START
 
 SCALES = (1.0, 1.1, 1.25, 1.5)
@@ -38,30 +38,43 @@ def increments(draw: st.DrawFn) -> Counts:
             row.append(at_most)
         rows[ladder_key(scale)] = tuple(row)
     misses = draw(st.integers(0, timed))
+    refused, gone = draw(st.integers(0, attempts)), draw(st.integers(0, 100))
     return Counts(
         attempts=attempts,
         errors=errors,
         misses=misses,
         timed=timed,
         ladders=rows,
-        clusters=ClusterSums(clusters=min(1, errors), errors=errors, sum_sq=errors**2),
+        clusters=_together(errors),
+        shares={REFUSALS: (attempts, refused)},
+        clusters_of={REFUSALS: _together(refused)},
+        gave_up=_together(gone),
         prompt_tokens=attempts * 100,
         cached_tokens=draw(st.integers(0, attempts * 100)),
     )
 
 
+def _together(events: int) -> ClusterSums:
+    return ClusterSums(clusters=min(1, events), errors=events, sum_sq=events**2)
+
+
+def _sum(a: ClusterSums, b: ClusterSums) -> ClusterSums:
+    return ClusterSums(clusters=a.clusters + b.clusters, errors=a.errors + b.errors, sum_sq=a.sum_sq + b.sum_sq)
+
+
 def _plus(a: Counts, b: Counts) -> Counts:
+    attempts = a.attempts + b.attempts
+    refused = a.shares.get(REFUSALS, (0, 0))[1] + b.shares[REFUSALS][1]
     return Counts(
-        attempts=a.attempts + b.attempts,
+        attempts=attempts,
         errors=a.errors + b.errors,
         misses=a.misses + b.misses,
         timed=a.timed + b.timed,
         ladders={k: tuple(x + y for x, y in zip(a.ladders.get(k, (0,) * 5), v, strict=True)) for k, v in b.ladders.items()},
-        clusters=ClusterSums(
-            clusters=a.clusters.clusters + b.clusters.clusters,
-            errors=a.clusters.errors + b.clusters.errors,
-            sum_sq=a.clusters.sum_sq + b.clusters.sum_sq,
-        ),
+        clusters=_sum(a.clusters, b.clusters),
+        shares={REFUSALS: (attempts, refused)},
+        clusters_of={REFUSALS: _sum(a.clusters_of.get(REFUSALS, ClusterSums()), b.clusters_of[REFUSALS])},
+        gave_up=_sum(a.gave_up, b.gave_up),
         prompt_tokens=a.prompt_tokens + b.prompt_tokens,
         cached_tokens=a.cached_tokens + b.cached_tokens,
     )
@@ -124,7 +137,9 @@ def test_what_always_holds_of_verdicts(looks: list[Evidence]) -> None:
         if whole.kind == "PASS":
             assert set(e.state.values()) == {"ok"}
             assert e.arms["canary"].attempts >= 100
-            assert all(v.kind == "PASS" and v.pass_e_value >= 20 for v in verdicts[1:])
+            asked = [v for v in verdicts if v.guardrail in {s.name for s in SPECS}]  # refusals are judged beside them and can only fail
+            assert len(asked) == len(SPECS)
+            assert all(v.kind == "PASS" and v.pass_e_value >= 20 for v in asked)
         if failed:
             assert whole.kind == "FAIL"
         failed = failed or whole.kind == "FAIL"

@@ -240,8 +240,9 @@ def test_the_fail_value_is_the_mean_over_steps_of_the_restarted_process() -> Non
             before = now
     weights = (0.23, 0.35, 0.2, 0.12, 0.1)
     restarted = [sum(w * exp(sum(row[i] for row in logs[first:])) for i, w in enumerate(weights)) for first in (0, 4)]
-    late = exp(sudden.log_sudden(unpack(state).sudden))  # the other half of the errors' capital; by hand in test_sudden.py
-    assert rows[-1][1].e_value == pytest.approx(((restarted[0] + restarted[1] + 1 + 1) / 4 + late) / 2)
+    kept = sudden.SHARES.kept_back
+    late = exp(sudden.log_sudden(unpack(state).sudden("errors"), sudden.SHARES))  # the rest of the capital; by hand in test_sudden.py
+    assert rows[-1][1].e_value == pytest.approx((1 - kept) * (restarted[0] + restarted[1] + 1 + 1) / 4 + kept * late)
 
 
 def test_a_step_without_evidence_costs_no_restart() -> None:

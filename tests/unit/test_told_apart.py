@@ -15,6 +15,7 @@ from fleetctl.adapters.paired.stream import Answer
 from fleetctl.adapters.routers.haproxy.config import RouterConfig, render
 from fleetctl.adapters.routers.log import parse
 from fleetctl.adapters.routers.route import CellRoute
+from fleetctl.analysis import sudden
 from fleetctl.analysis.clusters import effect_on
 from fleetctl.analysis.guardrails import share_log_fail
 from fleetctl.analysis.judge import fresh, judge
@@ -130,8 +131,8 @@ def test_errors_of_an_adapter_come_in_clusters_like_all_errors() -> None:
     state, verdicts = judge(fresh(1), replace(seen, arms=arms, state={"baseline": "ok", "canary": "ok"}), specs)
     e = {v.guardrail: v.e_value for v in verdicts}
     memory = unpack(state)
-    of_all = share_log_fail(memory, "errors", effect_on(memory, "errors"))  # without what is staked on a sudden beginning
-    assert e[name] == pytest.approx(exp(of_all))
+    of_all = share_log_fail(memory, "errors", effect_on(memory, "errors"))
+    assert e[name] == e[Guardrail("errors")] == pytest.approx(exp(sudden.beside(memory.sudden("errors"), sudden.SHARES, of_all)))
     assert e[name] < e[Guardrail("counter_x")] / 10
 
 

@@ -45,13 +45,13 @@ def _meets(name: str, value: Any, bar: float) -> bool:
 
 
 def table(fields: Mapping[str, Any]) -> str:
-    """Return the fields with bars as a Markdown table: the engine, the whole rule, the tools."""
+    """Return the fields with bars as a Markdown table: the engine, with what is staked anew beside it, the whole rule, the tools."""
     tools: Mapping[str, Mapping[str, Any]] = fields.get("baselines", {})
-    head = ["field", "bar", "fleetctl", "whole rule", *(name.replace("_", " ") for name in tools)]
+    head = ["field", "bar", "fleetctl", "and late ones", "whole rule", *(name.replace("_", " ") for name in tools)]
     rows = [head, ["---"] * len(head)]
     for name, bar in BARS.items():
         sign = "at least" if name in AT_LEAST else "at most"
-        cells = [fields.get(name), fields.get(f"{name}_shipped"), *(own.get(name) for own in tools.values())]
+        cells = [fields.get(name), fields.get(f"{name}_late"), fields.get(f"{name}_shipped"), *(own.get(name) for own in tools.values())]
         rows.append([f"`{name}`", f"{sign} {bar:g}", *(_text(c) for c in cells)])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 

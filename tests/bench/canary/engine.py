@@ -93,7 +93,7 @@ def fail_errors(
     """Run the FAIL process of a share guardrail until it fails or the setting's time is over.
 
     Args:
-        both: "alone" is one step of errors as it ships, with its process for errors that begin late; else without it.
+        both: "alone" is one step of the guardrail as it ships, with its process for what gets worse late; else without it.
     """
     rng, parts = np.random.default_rng(seed), []
     for size in chunks(runs):
@@ -118,8 +118,7 @@ def fail_errors(
             late.feed(fed, shares.baseline, effect)
             shares.feed(fed)
             plain = shares.log_fail(effect)
-            whole = late.beside(over_steps(plain)) if name == "errors" else over_steps(plain)
-            keep = record.note(late.beside(plain) if both else plain, whole, until_whole)
+            keep = record.note(late.beside(plain) if both else plain, late.beside(over_steps(plain)), until_whole)
             if not keep.all():
                 shares.keep(keep)
                 late.keep(keep)
@@ -131,8 +130,14 @@ def fail_errors(
     return _joined(parts)
 
 
-def fail_latency(s: Setting, runs: int, seed: int, *, fail_margin: float = 0.0, until_whole: bool = True, log_factor: Any = None) -> Ends:
-    """Run latency's FAIL processes; `log_factor(rng, runs)` may yield both arms' common or own slowness look by look."""
+def fail_latency(
+    s: Setting, runs: int, seed: int, *, fail_margin: float = 0.0, until_whole: bool = True, log_factor: Any = None, late: bool = False
+) -> Ends:
+    """Run latency's FAIL processes.
+
+    Args:
+        log_factor: of generator and runs, may yield both arms' common or own slowness look by look; late: as `both` of `fail_errors`.
+    """
     rng, parts = np.random.default_rng(seed), []
     for size in chunks(runs):
         tails = frozen_tails(rng, size)
@@ -150,7 +155,7 @@ def fail_latency(s: Setting, runs: int, seed: int, *, fail_margin: float = 0.0, 
             fed = blocks.take(new, 0, 6)
             slow.feed(fed[0], fed[1:6], fed[6], fed[7:12])
             value = slow.log_fail()
-            keep = record.note(value, over_steps(value), until_whole)
+            keep = record.note(slow.late.beside(value) if late else value, slow.late.beside(over_steps(value)), until_whole)
             if not keep.all():
                 slow.keep(keep)
                 blocks.waiting = blocks.waiting[:, keep]

@@ -65,12 +65,13 @@ def alike(n: Counts) -> Fields:
     for per_min in RATES:
         for share in SHARES:
             s = alike_setting(per_min, share)
-            runs = {
-                "errors": fail_errors(s, n.alike, 11, until_whole=False),
-                "errors, late ones too": fail_errors(s, n.alike, 11, until_whole=False, both=True),
-                "slo_misses": fail_errors(replace(s, errors0=0.02, errors1=0.02), n.alike, 12, until_whole=False, name="slo_misses"),
-                "latency": fail_latency(s, n.alike, 13, until_whole=False),
-            }
+            missing = replace(s, errors0=0.02, errors1=0.02)
+            runs = {}
+            for late in (False, True):
+                more = ", late ones too" if late else ""
+                runs[f"errors{more}"] = fail_errors(s, n.alike, 11, until_whole=False, both=late)
+                runs[f"slo_misses{more}"] = fail_errors(missing, n.alike, 12, until_whole=False, name="slo_misses", both=late)
+                runs[f"latency{more}"] = fail_latency(s, n.alike, 13, until_whole=False, late=late)
             for name, ends in runs.items():
                 cells[f"{name} {per_min}/min {share:.0%}"] = _false(ends, n.alike)
     return {"aa_false_rollback_upper95": max(c[1] for c in cells.values()), "aa_cells": cells}
@@ -82,39 +83,44 @@ def _false(ends: Ends, runs: int) -> tuple[float, float]:
 
 
 def detect_errors(n: Counts) -> Fields:
-    """Canary requests to a FAIL on errors, alone and by the whole rule."""
+    """Canary requests to a FAIL on errors: alone, with what is staked anew beside it (`_late`), and by the whole rule (`_shipped`)."""
     out: Fields = {}
     for name, s in ERRORS.items():
-        ends = fail_errors(s, n.worse, 21)
-        out |= _median(name, ends)
+        ends, late = fail_errors(s, n.worse, 21), fail_errors(s, n.worse, 21, until_whole=False, both=True)
+        out |= _median(name, ends, late)
         if name == "errors_05_10":
             out |= {f"{name}_by12000": ends.share(12_000), f"{name}_by12000_shipped": ends.share(12_000, whole=True)}
+            out[f"{name}_by12000_late"] = late.share(12_000)
         if name in BOUNDS:
-            out |= _ratio(BOUNDS[name], ends, s, errors_bound(s.errors0, s.errors1, s.share))
+            out |= _ratio(BOUNDS[name], ends, late, s, errors_bound(s.errors0, s.errors1, s.share))
     return out
 
 
 def detect_latency(n: Counts) -> Fields:
-    """Canary requests to a FAIL on latency, alone and by the whole rule; a pure tail by 12,000."""
+    """Canary requests to a FAIL on latency, as for errors; a pure tail by 12,000."""
     out: Fields = {}
     for name, (s, margin) in LATENCY.items():
         ends = fail_latency(s, n.worse, 31, fail_margin=margin)
-        out |= _median(name, ends)
+        late = fail_latency(s, n.worse, 31, fail_margin=margin, until_whole=False, late=True)
+        out |= _median(name, ends, late)
         if name in BOUNDS:
-            out |= _ratio(BOUNDS[name], ends, s, latency_bound(s.factor, s.log_sd, s.share))
+            out |= _ratio(BOUNDS[name], ends, late, s, latency_bound(s.factor, s.log_sd, s.share))
     tail = fail_latency(TAIL, n.worse, 32)
-    return out | {"tail_by12000": tail.share(12_000), "tail_by12000_shipped": tail.share(12_000, whole=True)}
+    late = fail_latency(TAIL, n.worse, 32, until_whole=False, late=True)
+    shares = {"": tail.share(12_000), "_late": late.share(12_000), "_shipped": tail.share(12_000, whole=True)}
+    return out | {f"tail_by12000{kind}": share for kind, share in shares.items()}
 
 
-def _median(name: str, ends: Ends) -> Fields:
-    return {f"{name}_median": _finite(np.median(ends.alone)), f"{name}_median_shipped": _finite(np.median(ends.whole))}
+def _median(name: str, ends: Ends, late: Ends) -> Fields:
+    kinds = {"": ends.alone, "_late": late.alone, "_shipped": ends.whole}
+    return {f"{name}_median{kind}": _finite(np.median(at)) for kind, at in kinds.items()}
 
 
-def _ratio(name: str, ends: Ends, s: Setting, bound: float) -> Fields:
+def _ratio(name: str, ends: Ends, late: Ends, s: Setting, bound: float) -> Fields:
     """Mean requests over the bound; a run that never failed counts with all its requests."""
     most = s.per_min * s.share * s.minutes
-    means = [float(np.minimum(at, most).mean()) / bound for at in (ends.alone, ends.whole)]
-    return {name: round(means[0], 3), f"{name}_shipped": round(means[1], 3)}
+    kinds = {"": ends.alone, "_late": late.alone, "_shipped": ends.whole}
+    return {f"{name}{kind}": round(float(np.minimum(at, most).mean()) / bound, 3) for kind, at in kinds.items()}
 
 
 def _finite(value: Any) -> float | None:
@@ -168,7 +174,7 @@ _EVENTS = (0.005, 0.02, 0.05, 0.001)
 def _migrate(rng: np.random.Generator, per_min: float, runs: int) -> Any:
     look_s, failed = 60, np.zeros(runs, dtype=bool)
     shares = [Shares.of_errors(rng.binomial(FROZEN_N, p, runs) / FROZEN_N, FROZEN_N, steps=STEPS) for p in _EVENTS]
-    ladders, late = [LadderFails(runs, steps=STEPS) for _ in range(4)], Suddens(runs)
+    ladders, late = [LadderFails(runs, steps=STEPS) for _ in range(4)], [Suddens(runs) for _ in shares]
     for number, share in enumerate(STEP_SHARES):
         means = per_min / 60 * look_s * (1 - share), per_min / 60 * look_s * share
         tails = [frozen_tails(rng, runs) for _ in ladders]
@@ -180,18 +186,17 @@ def _migrate(rng: np.random.Generator, per_min: float, runs: int) -> Any:
                 slow.new_step()
         for _ in range(55 * 60 // look_s):
             n = [rng.poisson(mean, runs) for mean in means]
-            for guard, p, block in zip(shares, _EVENTS, blocks[0], strict=True):
+            for guard, own, p, block in zip(shares, late, _EVENTS, blocks[0], strict=True):
                 new = np.array([v for m in n for v in (m, rng.binomial(m, p))], dtype=float)
                 fed = block.take(new, 0, 2)
-                if guard is shares[0]:
-                    late.feed(fed, guard.baseline)
+                own.feed(fed, guard.baseline)
                 guard.feed(fed)
             for slow, above, block in zip(ladders, tails, blocks[1], strict=True):
                 new = np.concatenate([row for m in n for row in (m[None], draw_ladder(rng, m, above))])
                 fed = block.take(new, 0, 6)
                 slow.feed(fed[0], fed[1:6], fed[6], fed[7:12])
-            logs = np.stack([*(guard.log_fail() for guard in shares), *(slow.log_fail() for slow in ladders)])
-            logs[0] = late.beside(logs[0])
+            of_shares = (own.beside(guard.log_fail()) for guard, own in zip(shares, late, strict=True))
+            logs = np.stack([*of_shares, *(slow.late.beside(slow.log_fail()) for slow in ladders)])
             failed |= log_sum(logs, np.full((len(logs), 1), 1 / len(logs))) >= log(FAIL_BOUND)
     return failed
 

@@ -105,7 +105,7 @@ def _step(
         errors.note_pass(effect)
         passes.note_pass()
         failing = late.beside(errors.log_fail(effect))
-        whole = 0.5 * (np.exp(np.minimum(failing, 600)) + np.exp(np.minimum(slow.log_fail(), 600)))
+        whole = 0.5 * (np.exp(np.minimum(failing, 600)) + np.exp(np.minimum(slow.late.beside(slow.log_fail()), 600)))
         failed |= (whole >= FAIL_BOUND) & np.isinf(took)
         done = errors.reached & passes.reached.all(axis=0) & (canary >= LEAST_CANARY) & np.isinf(took) & ~failed
         took[done] = (look + 1) * s.look_s / 3600
