@@ -100,16 +100,21 @@ def _refused(bench: nb.Bench, variables: dict[str, object], *tags: str) -> str:
 
 def test_what_cannot_work_is_refused_before_a_change_with_code_and_next_step(bench: nb.Bench) -> None:
     good = bench.repository.variables()
-    wrong_os = _refused(bench, good | {"preflight_os_version": "13", "preflight_kernel_series": "1.0"}, "preflight")
+    wrong = {"preflight_os_version": "13", "preflight_kernel_series": "1.0", "preflight_uefi": True, "preflight_firmware": "/nowhere"}
+    wrong_os = _refused(bench, good | wrong, "preflight")
+    assert "no VM of Generation 2" in wrong_os
     assert "configure.preflight" in wrong_os
     assert "and the release is for 13" in wrong_os
     assert "and the release is for 1.0" in wrong_os
+    report = json.loads((bench.lab.folder / "run/preflight" / f"{bench.lab.hosts[0].name}.json").read_text())
+    assert report["ok"] is False
+    assert len(report["findings"]) == 3
     assert "Next: " in wrong_os
 
     rows = good["apt_ready_repositories"]
     assert isinstance(rows, list)
-    for wrong in ({"suite": "none"}, {"uri": "http://127.0.0.1:1/apt"}):
-        lost = _refused(bench, good | {"apt_ready_repositories": [rows[0] | wrong]}, "apt_ready")
+    for place in ({"suite": "none"}, {"uri": "http://127.0.0.1:1/apt"}):
+        lost = _refused(bench, good | {"apt_ready_repositories": [rows[0] | place]}, "apt_ready")
         assert "configure.repository: nothing was changed, because apt cannot fetch from http://" in lost
         assert "Next: " in lost
 
