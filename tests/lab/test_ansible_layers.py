@@ -48,7 +48,7 @@ def run(folder: Path, runs: Sequence[Mapping[str, object]]) -> list[tuple[str, s
     return found
 
 
-@pytest.mark.parametrize("where", ["python", "container"])
+@pytest.mark.parametrize("where", ["python", pytest.param("container", marks=pytest.mark.slow)])
 def test_a_torch_that_is_not_for_these_accelerators_is_refused_in_a_wheel_and_in_an_image(tmp_path: Path, where: str) -> None:
     good = {"hip": "7.2.1", "archs": ["gfx90a", "gfx942:sramecc+:xnack-"], "nvidia": []}
     cases: list[tuple[dict[str, object], str]] = [
