@@ -26,6 +26,7 @@ def matrix_page() -> str:
         "`unknown` means that no source of this project gives the value: a run that needs it is refused;",
         "the `pins` of a nodes file fill it.",
         "Nothing here was guessed. A key is looked at 90 days ahead of its end.",
+        "`zluda` is for RDNA only: it is refused on CDNA, such as the MI300X (gfx942).",
         "",
         "| release | OS | kernel | driver | ROCm | layers | image | digest | source, date |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",

@@ -110,6 +110,7 @@ class Wanted:
         gpu_target: such as "gfx942"; accepted_licences: names of layers whose licence somebody has accepted on record.
         container: the model server runs from the release's image, so its digest is needed.
         mirror: base URI that replaces the repository's, "" for the repository itself.
+        vendor: whose accelerators the hosts have.
     """
 
     release: str
@@ -118,6 +119,7 @@ class Wanted:
     accepted_licences: tuple[str, ...] = ()
     container: bool = True
     mirror: str = ""
+    vendor: Vendor = "amd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

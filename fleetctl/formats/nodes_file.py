@@ -133,6 +133,7 @@ def _convert(data: Mapping[str, object], folder: Path) -> NodesFile:
         accepted_licences=tuple(cast("list[str]", data.get("accepted_licences", []))),
         container=cast(bool, data.get("container", True)),
         mirror=cast(str, data.get("mirror", "")),
+        vendor=cast(Vendor, data.get("vendor", "amd")),
     )
     stores, models = read_models(data, folder)
     keys = {name: _text(folder / file, name) for name, file in cast("dict[str, str]", data.get("keys", {})).items()}

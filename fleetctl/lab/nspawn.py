@@ -23,7 +23,7 @@ from fleetctl.adapters.ansible.settings import SshFiles
 from fleetctl.domain.ids import HostId, PoolId
 from fleetctl.domain.pool import Host
 from fleetctl.errors import LabFailed
-from fleetctl.lab.nspawn_needs import SUITE, archive, control_group_tops, root_tar
+from fleetctl.lab.nspawn_needs import SUITE, archive, control_group_tops, root_tar, usual_modes
 
 INCLUDED = "systemd,systemd-sysv,dbus,openssh-server,python3,python3-apt,sudo,gpg,gpgv,ca-certificates,iproute2,udev,kmod"
 USER = "ops"
@@ -53,6 +53,7 @@ def run(*argv: str | Path, timeout_s: float = 900.0) -> str:
 _HINT = "Run: fleetctl lab down, then fleetctl lab up --hosts nspawn"
 
 
+@usual_modes()
 def cached_root(suite: str = SUITE) -> Path:
     """Return the tar of the Debian root; made by debootstrap where the cache lacks it."""
     tar = root_tar(suite)
@@ -124,6 +125,7 @@ class RealHost:
         """Return it as fleetctl reaches it."""
         return Host(id=HostId(self.name), pool=self.lab.pool, address=self.address, user=USER)
 
+    @usual_modes()
     def make(self) -> None:
         """Make root and network; nothing runs yet. Nothing is done where both are there.
 
@@ -387,6 +389,7 @@ class NspawnLab:
         """Return what the hosts are reached by."""
         return SshFiles(known_hosts=self.known_hosts, identity=self.folder / "id")
 
+    @usual_modes()
     def make(self) -> None:
         """Make bridge, key and prepared root; nothing is done where they are there.
 

@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 NEEDED = ("systemd-nspawn", "debootstrap", "ip", "ssh-keygen", "dpkg-deb", "apt-ftparchive", "gpg")
@@ -28,6 +30,19 @@ _PROBES = (
     ("a network namespace", ("unshare", "--net", "true")),
 )
 """What a container often refuses even root; both leave nothing behind."""
+
+
+@contextmanager
+def usual_modes() -> Iterator[None]:
+    """Let what is made have the modes that a distribution gives it, whatever umask this process was started with (Terraform's is 077).
+
+    A host's root that only root may enter lets nobody in by ssh.
+    """
+    before = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 @functools.cache

@@ -21,6 +21,7 @@ from pathlib import Path
 from fleetctl.catalog.matrix import parse_matrix
 from fleetctl.domain.matrix import Matrix, Wanted
 from fleetctl.errors import LabFailed
+from fleetctl.lab.nspawn_needs import usual_modes
 from fleetctl.planning.check_matrix import release_variables
 
 OLD, NEW = "30.20-standin1", "30.30.3-standin1"
@@ -142,6 +143,7 @@ class Repository:
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
+    @usual_modes()
     def build(self) -> None:
         """Build packages in two versions and sign their lists; nothing is served.
 

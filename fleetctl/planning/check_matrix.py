@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
+from difflib import get_close_matches
 
 from fleetctl.domain.matrix import LAYERS, OF_THE_HOST, UNKNOWN, Matrix, NodeFacts, Release, SigningKey, Wanted
 from fleetctl.domain.people import Diagnostic
+from fleetctl.domain.portability import TARGETS
 
 EXPIRY_NOTICE = timedelta(days=90)
 """How long ahead the end of a key is told.
@@ -30,6 +32,8 @@ def check_matrix(matrix: Matrix, wanted: Wanted, today: date) -> tuple[Diagnosti
     if release is None:
         known = ", ".join(r.id for r in matrix.releases)
         return (_error("matrix.release", "release", f"{wanted.release!r} is not a combination that the matrix knows; it knows: {known}"),)
+    if wanted.vendor != release.vendor:
+        return (_error("matrix.vendor", "vendor", f"the hosts are {wanted.vendor}'s, and {release.id} is for {release.vendor}'s"),)
     found = [*_layer(matrix, release, wanted), *_key(matrix, release, today), *_pins(release, wanted)]
     return tuple(found)
 
@@ -107,10 +111,15 @@ def _layer(matrix: Matrix, release: Release, wanted: Wanted) -> Iterator[Diagnos
     if wanted.layer not in LAYERS:
         yield _error("matrix.layer", "layer", f"{wanted.layer!r} is none of {', '.join(LAYERS)}")
         return
+    if wanted.gpu_target not in TARGETS:
+        near = get_close_matches(wanted.gpu_target, TARGETS, n=1)
+        text = f"{wanted.gpu_target!r} is no architecture of AMD's" + (f"; the nearest is {near[0]}" if near else "")
+        yield _error("matrix.target", "gpu_target", f"{text}. An MI300X is a gfx942")
+        return
     if wanted.layer == "zluda" and _CDNA.match(wanted.gpu_target):
         yield _error("matrix.layer", "layer", ZLUDA_REFUSAL.format(target=wanted.gpu_target) + "; take native, hip or scale")
         return
-    if wanted.layer not in release.layers and wanted.layer != "zluda":
+    if wanted.layer not in release.layers:
         offered = ", ".join(release.layers) or "none"
         yield _error("matrix.layer", "layer", f"{wanted.layer} is not known to work with {release.id}; known: {offered}")
     if wanted.layer == "scale" and "scale" not in wanted.accepted_licences:

@@ -53,8 +53,10 @@ def plain_seconds(b: nb.Bench, hosts: Sequence[nl.RealHost], variables: dict[str
     folder = Path(tempfile.mkdtemp(prefix="plain-", dir=b.lab.folder))
     by_host = variables["by_host"]
     assert isinstance(by_host, dict)
-    (folder / "manifests").mkdir()
-    common = {k: v for k, v in variables.items() if k != "by_host"} | {"node_manifest_copies": str(folder / "manifests")}
+    common = {k: v for k, v in variables.items() if k != "by_host"}
+    for name in ("node_manifest_copies", "preflight_reports"):
+        (folder / name).mkdir()
+        common[name] = str(folder / name)
     (folder / "inventory.yml").write_text(inventory_yaml([h.host for h in hosts], common=common, by_host=by_host))
     (folder / "ansible.cfg").write_text(
         PLAIN.format(playbooks=PLAYBOOKS, key=b.lab.folder / "id", forks=8, known=b.lab.known_hosts),

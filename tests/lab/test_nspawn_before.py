@@ -135,6 +135,23 @@ def test_uninstalling_twice_takes_nothing_that_was_there_before(bench: nb.Bench)
         assert nb.packages(h) == packages
 
 
+def test_what_others_have_installed_since_stays_with_what_came_along(bench: nb.Bench) -> None:
+    h = bench.lab.hosts[0]
+    packages = nb.packages(h)
+    variables = bench.repository.variables()
+    tags = ("apt_ready", "amdgpu_driver")
+    (made,) = bench.run("rocm_node", variables, tags=tags)
+    assert (made.state, made.detail) == ("ok", "")
+    asked = h.ssh("sudo", "apt-get", "install", "--yes", "--no-install-recommends", "rocminfo")
+    assert asked.returncode == 0, asked.stderr
+    assert "rocm-core" in h.ssh("apt-mark", "showauto").stdout.split()
+    undo(bench, variables, *tags)
+    came = {line.split()[0] for line in set(nb.packages(h)) - set(packages)}
+    assert came == {"rocminfo", "rocm-core"}
+    assert h.ssh("sudo", "apt-get", "purge", "--yes", "rocminfo", "rocm-core").returncode == 0
+    assert nb.packages(h) == packages
+
+
 def test_a_cache_that_is_a_file_system_of_its_own_stays(bench: nb.Bench) -> None:
     h = bench.lab.hosts[0]
     assert h.ssh("sudo", "mkdir", "/srv/models").returncode == 0

@@ -180,6 +180,13 @@ def _fetch(bench: nb.Bench, stores: dict[str, ModelStore], body: dict[str, bytes
     record = json.loads(h.ssh("cat", "/var/lib/fleetctl/models-ready.json").stdout)
     assert record["files"] == len(stores)
     assert record["seconds"] > 0
+    (refused,) = bench.run("rocm_node", {"model_store_files": rows(body | {"path": b"other"})}, tags=["model_store"])
+    assert "configure.model: nothing was changed, because /srv/share/w.bin is not there or has another SHA-256" in refused.detail
+    assert h.ssh("cat", "/var/lib/fleetctl/models/m/path.bin").stdout.encode() == body["path"], "what serves stays"
+    (h.root / "srv/share/w.bin").rename(h.root / "srv/share/away")
+    (again,) = bench.run("rocm_node", {"model_store_files": rows(body)}, tags=["model_store"])
+    assert (again.state, again.changed) == ("ok", 0), "what is there already needs no share"
+    (h.root / "srv/share/away").rename(h.root / "srv/share/w.bin")
 
 
 def test_the_archive_is_debians_own(archive: str) -> None:

@@ -100,11 +100,23 @@ def _refused(bench: nb.Bench, variables: dict[str, object], *tags: str) -> str:
 
 def test_what_cannot_work_is_refused_before_a_change_with_code_and_next_step(bench: nb.Bench) -> None:
     good = bench.repository.variables()
-    wrong_os = _refused(bench, good | {"preflight_os_version": "13", "preflight_kernel_series": "1.0"}, "preflight")
+    wrong = {"preflight_os_version": "13", "preflight_kernel_series": "1.0", "preflight_uefi": True, "preflight_firmware": "/nowhere"}
+    wrong_os = _refused(bench, good | wrong, "preflight")
+    assert "no VM of Generation 2" in wrong_os
     assert "configure.preflight" in wrong_os
     assert "and the release is for 13" in wrong_os
     assert "and the release is for 1.0" in wrong_os
+    report = json.loads((bench.lab.folder / "run/preflight" / f"{bench.lab.hosts[0].name}.json").read_text())
+    assert report["ok"] is False
+    assert len(report["findings"]) == 3
     assert "Next: " in wrong_os
+
+    rows = good["apt_ready_repositories"]
+    assert isinstance(rows, list)
+    for place in ({"suite": "none"}, {"uri": "http://127.0.0.1:1/apt"}):
+        lost = _refused(bench, good | {"apt_ready_repositories": [rows[0] | place]}, "apt_ready")
+        assert "configure.repository: nothing was changed, because apt cannot fetch from http://" in lost
+        assert "Next: " in lost
 
     _, other_key = bench.repository.new_key("other")
     assert "configure.key" in _refused(bench, good | {"apt_ready_keys": {"standin": other_key}}, "apt_ready")
@@ -137,6 +149,31 @@ def test_a_changed_host_key_is_unreachable_and_nothing_is_said_to_it(bench: nb.B
         bench.lab.known_hosts.write_text(pinned)
     assert result.state == "unreachable"
     assert result.changed == 0
+
+
+@pytest.mark.slow
+def test_a_server_is_restarted_when_anything_that_it_was_started_with_changes_and_else_never(bench: nb.Bench) -> None:
+    h, good = bench.lab.hosts[0], bench.repository.variables()
+    tags = ["apt_ready", "accelerator_access", "container_engine", "translation_layer", "model_server"]
+    (unit,) = [good["model_server_units"]]
+    assert isinstance(unit, list)
+    changes: list[dict[str, object]] = [
+        {},
+        {"model_server_units": [unit[0] | {"argv": [*unit[0]["argv"], "more"]}]},
+        {"model_server_units": [unit[0] | {"environment": {"TOKEN": "another"}}]},
+        {"translation_layer_environment": {"NCCL_MIN_NCHANNELS": "64"}},
+        {"model_server_stop_timeout": 200},
+    ]
+    seen = []
+    for change in changes:
+        for n in range(2):
+            result = only(bench.run("rocm_node", good | change, tags=tags))
+            assert (result.state, result.detail) == ("ok", "")
+            assert n == 0 or result.changed == 0, (change, bench.changed_roles())
+            seen.append(h.ssh("systemctl", "show", "-P", "MainPID", "fleetctl-chat.service").stdout.strip())
+    assert seen[::2] == seen[1::2], "a second run restarts nothing"
+    assert len(set(seen)) == len(changes), seen
+    assert only(bench.run("uninstall", good)).state == "ok"
 
 
 def left(difference: dict[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:

@@ -11,7 +11,8 @@ import pytest
 
 from fleetctl.catalog.matrix import load_matrix, parse_matrix
 from fleetctl.domain.ids import HostId
-from fleetctl.domain.matrix import Layer, Matrix, NodeFacts, Wanted
+from fleetctl.domain.matrix import LAYERS, Layer, Matrix, NodeFacts, Release, Wanted
+from fleetctl.domain.pool import Vendor
 from fleetctl.errors import ConfigInvalid
 from fleetctl.planning.check_matrix import check_matrix, check_node, release_variables
 from fleetctl.planning.matrix_pins import Pins, with_pins
@@ -129,10 +130,33 @@ def test_zluda_on_rdna_and_scale_need_their_checksum_and_scale_a_licence() -> No
     assert [d.code for d in check_matrix(pinned(), wanted("scale", RELEASE, "gfx942", "scale"), TODAY)] == ["matrix.unknown_value"] * 2
 
 
-def test_a_layer_that_a_release_does_not_offer_is_refused() -> None:
-    found = check_matrix(load_matrix(), wanted("native", "debian-13-rocm-6.1.2"), TODAY)
-    assert [d.code for d in found] == ["matrix.layer"]
+@pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("release", load_matrix().releases, ids=lambda r: r.id)
+def test_a_layer_that_a_release_does_not_offer_is_refused_whatever_it_is(release: Release, layer: Layer, target: str) -> None:
+    asked = replace(wanted(layer, release.id, target, *LAYERS), vendor=release.vendor)
+    refused = [d for d in check_matrix(load_matrix(), asked, TODAY) if d.code == "matrix.layer"]
+    offered = layer in release.layers and not (layer == "zluda" and target == "gfx942")
+    assert bool(refused) == (release.vendor == "amd" and not offered)
+
+
+def test_a_release_is_whole_where_nothing_of_it_is_unknown() -> None:
     assert check_matrix(load_matrix(), wanted("hip", "debian-13-rocm-6.1.2"), TODAY) == ()
+
+
+@pytest.mark.parametrize("target", ["", "gfx9999", "gfx94", "GFX942", "sm_90", "gfx942; id", "gfx942:xnack+"])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_an_architecture_that_is_none_is_refused(layer: Layer, target: str) -> None:
+    found = check_matrix(pinned(), wanted(layer, RELEASE, target, "scale"), TODAY)
+    assert [(d.code, d.path) for d in found] == [("matrix.target", "gpu_target")]
+    assert "gfx942" in found[0].text
+
+
+@pytest.mark.parametrize("release", load_matrix().releases, ids=lambda r: r.id)
+def test_hosts_of_the_other_vendor_are_refused(release: Release) -> None:
+    other: Vendor = "nvidia" if release.vendor == "amd" else "amd"
+    found = check_matrix(load_matrix(), replace(wanted(release=release.id), vendor=other), TODAY)
+    assert [(d.code, d.path) for d in found] == [("matrix.vendor", "vendor")]
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ LOOK_EVERY_S = 0.05
 FOLDERS = "ansible-hosts.json"
 MANIFEST = "manifest.json"
 COPIES = "manifests"
+REPORTS = "preflight"
 MANIFEST_LIMIT = 1_048_576
 """Bytes; a manifest is a few hundred."""
 MANIFEST_ROWS, MANIFEST_TEXT = 500, 300
@@ -113,9 +114,9 @@ class AnsibleConfigurator:
         by_host, folders = self._host_variables(hosts, variables)
         waves = wave_arguments(folder, variables, by_host)
         common = {k: v for k, v in variables.items() if k != "by_host"} | {"lab_serving_token": int(token)}
-        copies = self._run_folder / COPIES
-        copies.mkdir(mode=0o700, exist_ok=True)
-        common["node_manifest_copies"] = str(copies)
+        for name, kept in (("node_manifest_copies", COPIES), ("preflight_reports", REPORTS)):
+            (self._run_folder / kept).mkdir(mode=0o700, exist_ok=True)
+            common[name] = str(self._run_folder / kept)
         local = LocalPlace(python=self._python, tmp=str(folder / "tmp"))
         write_private(inventory, inventory_yaml(hosts, vendors=self._vendors, common=common, by_host=by_host, local=local))
         self._remember(folders)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     default="site",
     show_default=True,
     metavar="PLAY",
-    help="Where a nodes file says what hosts become: site, health_gate, drain, upgrade, uninstall.",
+    help="Where a nodes file says what hosts become: site, health_gate, drain, fallback_nvidia, upgrade, uninstall.",
 )
 @click.option("--check", is_flag=True, help="Predict what would change; nothing is changed on any host.")
 @click.option("--diff", is_flag=True, help="Keep what differs, line by line, in the run's output.")
