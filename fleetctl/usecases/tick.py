@@ -177,7 +177,8 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
     now = ports.clock.now()
     before, odd = r, Odd()
     r, wrong = with_thresholds(r, ports.evidence, odd)
-    seen = replace(observe(r, split, ports, settings, now, odd), wrong_series=wrong)
+    seen = observe(r, split, ports, settings, now, odd)
+    seen = replace(seen, wrong_series=wrong) if wrong else seen
     if seen.split.target_bp > 0 and not r.ended and needs_proof(r, seen.evidence, now):  # nobody but us sends any request now
         ports.prober(r.cell).ready(r.spec.source, r.cell)
         r = replace(r, proof_at=now)
@@ -188,7 +189,7 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
         decision, seen = _proven(r, seen, decision, ports, now)
         events += events_of(r, decision, seen, now)
         events += [event_of(r, now, UNEXPECTED, text, error=kind) for kind, text in odd.news(r)]
-        decision = replace(decision, next=odd.told(decision.next))
+        decision = replace(decision, next=told) if (told := odd.told(decision.next)) is not decision.next else decision
         failed = _apply(r, decision, lease, ports, settings, events)
         if failed is None:
             again = odd.ask("a source of notices", partial(_look_again, decision, r, ports)) or decision.look_again
