@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from fleetctl.domain.ids import CellId, PoolId, Token
@@ -37,7 +38,11 @@ class Watched:
         found = getattr(self._of, name)
         if not callable(found):
             return found
-        return lambda *a, **k: self._on_call(name, lambda: found(*a, **k))
+
+        def call(*a: Any, **k: Any) -> Any:
+            return self._on_call(name, partial(found, *a, **k))
+
+        return call
 
 
 class Prober:
