@@ -64,6 +64,9 @@ RESTING = FINISHED
 WITHOUT_EVIDENCE = ("evidence.lost", PROVIDER)
 """Hold reasons of a cell that has no evidence."""
 
+GUARD_TOKENS = 8
+"""A guard takes one number each time that it takes a lapsed weight home, so that a holder stopped before it cannot write after it."""
+
 PERSONS_WORD = ("abort", "fallback", "rollback", "promote", "lift")
 """Orders that are obeyed whatever the arms serve, at once."""
 
@@ -131,7 +134,7 @@ def tick(c: CellId, ports: TickPorts, settings: TickSettings) -> TickResult:
             return _idle(r, lease, ports)
         split = ports.router(c).fence(c, lease.token)
         if isinstance(split, Stale):
-            return _found_stale(r, lease, split, ports)
+            return _after_guard(r, lease, split, ports) or _found_stale(r, lease, split, ports)
         return _observe_and_act(r, lease, split, ports, settings)
     except StoreUnavailable:
         raise
@@ -438,6 +441,17 @@ def _after_care(r: Rollout, effect: StopShadow | Drain, lease: Lease, ports: Tic
         raise
     except FleetctlError as e:
         events.append(event_of(r, ports.clock.now(), "traffic.reported", e.message))
+
+
+def _after_guard(r: Rollout, lease: Lease, split: Stale, ports: TickPorts) -> TickResult | None:
+    """Go on from the router's guard, which took numbers when it took a lapsed weight home; None: it was somebody else."""
+    if split.seen - lease.token >= GUARD_TOKENS:
+        return None
+    shown = ports.router(r.cell).read(r.cell)
+    if shown.token != split.seen or shown.lease_until > ports.clock.now() or shown.target_bp > r.weight_bp:
+        return None
+    ports.store.raise_token(r.cell, split.seen)
+    return TickResult(cell=r.cell, kind="held", why="the router's guard wrote last; going on from there", rollout=r)
 
 
 def _found_stale(r: Rollout, lease: Lease, split: Stale, ports: TickPorts) -> TickResult:

@@ -93,6 +93,8 @@ class Checks:
         r, phases = w.world["rollout"], self.world.spec.phases
         if w.world["frozen"] and not w.world["resumed"]:
             self._say("P10", f"raised in a freeze window: {what}")
+        if w.world["guarded"]:
+            self._say("P9", f"a holder that was stopped sent customers back whom the guard had taken home: {what}")
         if w.world["resumed"] or r is None:
             return  # what it had seen before it was stopped is old; that nobody followed it is what the token proves
         if r.direction == "home" or r.latched is not None:
