@@ -12,6 +12,7 @@ from random import Random
 from fleetctl.domain.fleet import PhaseSpec
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.rollout import RolloutSpec
+from fleetctl.domain.units import FULL_BP
 from tests.fakes.clock import FakeClock
 from tests.rollouts import GUARDRAILS, spec
 from tests.sim.checks import Broken, Checks, Stopped
@@ -35,10 +36,12 @@ class Kind:
     bakes: str
     soak_s: float
     in_a_file: bool = False
+    cap_bp: int = FULL_BP
 
     def __str__(self) -> str:
         where = "file" if self.in_a_file else "memory"
-        return f"{self.cells} cell(s), {self.bakes} steps, soak of {self.soak_s / DAY_S:.1f} days, store in {where}"
+        capped = "" if self.cap_bp == FULL_BP else f", at most {self.cap_bp / 100:g} %"
+        return f"{self.cells} cell(s), {self.bakes} steps, soak of {self.soak_s / DAY_S:.1f} days{capped}, store in {where}"
 
 
 def kind_of(seed: int) -> Kind:
@@ -48,18 +51,25 @@ def kind_of(seed: int) -> Kind:
         cells=chance.choices((1, 2, 3), (0.8, 0.1, 0.1))[0],
         bakes=chance.choice(tuple(BAKES)),
         soak_s=chance.uniform(1, 3) * DAY_S,
+        cap_bp=chance.choice((FULL_BP, FULL_BP, FULL_BP, 6_000)),
     )
 
 
-def phases(bakes: str = "quick", soak_s: float = 600.0) -> RolloutSpec:
-    """Return preflight, 10 %, 50 %, 95 %, soak, 100 %, with bakes of minutes or hours."""
+def phases(bakes: str = "quick", soak_s: float = 600.0, cap_bp: int = FULL_BP) -> RolloutSpec:
+    """Return preflight, 10 %, 50 %, 95 %, soak, 100 %, with bakes of minutes or hours; no step is above the cap."""
     times = dict(zip(WEIGHTED, (*BAKES[bakes], soak_s), strict=True))
     made = spec()
     steps: tuple[PhaseSpec, ...] = tuple(
-        replace(p, bake=timedelta(seconds=times.get(p.phase, 0)), guardrails=GUARDRAILS if p.weight_bp else ()) for p in made.phases
+        replace(
+            p,
+            weight_bp=min(p.weight_bp, cap_bp),
+            bake=timedelta(seconds=times.get(p.phase, 0)),
+            guardrails=GUARDRAILS if p.weight_bp else (),
+        )
+        for p in made.phases
     )
     deadline = timedelta(minutes=20) if bakes == "quick" else timedelta(hours=4)
-    return replace(made, source=SOURCE, target=TARGET, phases=steps, step_deadline=deadline, warm_up=timedelta(seconds=10))
+    return replace(made, source=SOURCE, target=TARGET, phases=steps, cap_bp=cap_bp, step_deadline=deadline, warm_up=timedelta(seconds=10))
 
 
 def steps_of(made: RolloutSpec) -> tuple[float, ...]:
@@ -87,7 +97,7 @@ def history(
         clock_jumps: how often a controller's own clock is wrong for a while.
     """
     kind = kind or kind_of(seed)
-    clock, made = FakeClock(), phases(kind.bakes, kind.soak_s)
+    clock, made = FakeClock(), phases(kind.bakes, kind.soak_s, kind.cap_bp)
     with (in_a_file if kind.in_a_file else in_memory)(clock.now) as store:
         world = World(seed, made, kind.cells, fenced=fenced, jumps=jumps, clock=clock, store=store)
         world.kills_holds = kills_holds

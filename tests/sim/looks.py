@@ -87,7 +87,7 @@ class Looks:
     def later(self, c: CellId, now: datetime) -> None:
         """Come again soon: the store does not give the cell out, whose lease a killed holder has, or which has ended.
 
-        A ticker asks several times a second; every second is often enough until such a lease has run out, and a weight's with half its life.
+        A ticker asks several times a second; every second is often enough until such a lease has run out.
         """
         look = self.of[c]
         look.at = now + timedelta(seconds=min(2 ** max(0, look.refused - EVERY_SECOND), 86_400))

@@ -43,7 +43,7 @@ def in_memory(now: Callable[[], Instant]) -> Iterator[MemoryStore]:
         yield MemoryStore(now, copies=False)
 
 
-def _exact(data: object) -> bytes:
+def _exact(data: Any) -> bytes:
     return marshal.dumps(data, 2)  # later versions write the same value in several ways
 
 

@@ -128,8 +128,17 @@ class CountedTraffic:
         bp = self._weight_bp(c)
         if bp is not None:
             cuts = sorted({t for t in (cut, now - RECENT) if t is not None and began < t < now})
-            self._draw(c, [began, *cuts, now], bp / 10_000)
+            self._draw(c, [began, *cuts, now], self.share_of_target(c, bp))
         self._upto[c] = now
+
+    def share_of_target(self, c: CellId, bp: int) -> float:
+        """Return the share of customers whom the router sends to the target: its weight, also while the source is dead."""
+        return bp / 10_000
+
+    def sent(self, c: CellId) -> tuple[int, int]:
+        """Return how many customers of a cell were sent to baseline and canary, as far as they are drawn; for checks, which draw none."""
+        base, canary = (self._logs[c, a].totals[-1][0] for a in ARMS)
+        return int(base), int(canary)
 
     def settle_all(self) -> None:
         """Draw what all customers have sent until now."""

@@ -35,7 +35,7 @@ from tests.fakes.shadow import GivenShadow
 from tests.fakes.small import KeptNotices
 from tests.fakes.store import MemoryStore
 from tests.sim.looks import Looks
-from tests.sim.parts import JumpedClock, Prober, UnfencedRouter, Watched, WatchedTarget
+from tests.sim.parts import JumpedClock, Prober, UnfencedRouter, Watched, WatchedStore, WatchedTarget, Writers
 from tests.sim.stores import Kept
 from tests.sim.traffic import CountedTraffic
 
@@ -141,6 +141,8 @@ class World:
         self.lost_s: dict[CellId, float] = dict.fromkeys(self.cells, 0.0)
         self.dead_since: dict[CellId, float] = {}
         self.marks: set[CellId] = set()
+        self.two_writers: list[str] = []
+        self.writers = Writers(self.clock.now, self.two_writers.append)
         self.guarded: dict[CellId, float] = {}
         self.refused: list[tuple[float, CellId]] = []
         self.orders: list[tuple[float, CellId, OrderKind]] = []
@@ -259,7 +261,7 @@ class World:
             return Watched(of, lambda name, call: self._on_call(k, name, call))
 
         router, traffic, prober = watched(k.router), watched(self.traffic), watched(self.prober)
-        store = watched(self.store)
+        store = WatchedStore(self.store, lambda name, call: self._on_call(k, name, call), self.writers)
         return TickPorts(
             store=store,
             clock=k.clock or self.clock,
@@ -425,12 +427,16 @@ class World:
         for c in self.cells:
             r, shown = self.store.load(c), self.target.splits[c]
             if c in self.marks and r is not None and r.ended in ("", "complete"):
-                self.store.raise_token(c, shown.token)
+                self._raise_token(c, shown.token)
                 self._give(c, "fallback")
             elif r is not None and not r.ended and r.hold_reason == "stale":
-                self.store.raise_token(c, shown.token)
+                self._raise_token(c, shown.token)
                 self._give(c, "fallback" if shown.target_bp == 0 else "resume")
         self.marks.clear()
+
+    def _raise_token(self, c: CellId, at_least: Token) -> None:
+        self.store.raise_token(c, at_least)
+        self.writers.freed(c)
 
     # what is seen -------------------------------------------------------------------------------------------------------
 
