@@ -8,9 +8,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from fleetctl.domain.canonical import Sha256
 from fleetctl.domain.event import Event, chained
-from fleetctl.domain.ids import CellId, Token
+from fleetctl.domain.ids import CellId, Sha256, Token
 from fleetctl.domain.people import Reason
 from fleetctl.domain.rollout import Decision, Freeze, Observation, Order, Rollout, SetSplit
 from fleetctl.errors import FleetctlError
