@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 
@@ -51,6 +52,7 @@ class Checks:
         self.world, self.fenced, self.wanted = world, fenced, wanted
         self.broken: list[Broken] = []
         self.false_rollbacks: list[str] = []
+        self.wrong: Callable[[], list[str]] = list
         self._seen = 0
         self._sent: dict[CellId, tuple[int, int]] = dict.fromkeys(world.cells, (0, 0))
         self._going_home: dict[CellId, float] = {}
@@ -169,6 +171,8 @@ class Checks:
 
     def at_the_end(self, faults: Faults) -> None:
         """Check that every cell came to an end that its history explains, once all was well again for long."""
+        for text in self.wrong():
+            self._say("P1", f"the target's machines are not as asked for: {text}")
         for at, c in self.world.refused:
             self._say("P1", f"{c} is home and its retry at {at:.0f} s was refused")
         for c in self.world.cells:

@@ -17,6 +17,7 @@ from tests.fakes.clock import FakeClock
 from tests.rollouts import GUARDRAILS, spec
 from tests.sim.checks import Broken, Checks, Stopped
 from tests.sim.faults import Faults
+from tests.sim.machines import Machines
 from tests.sim.stores import in_a_file, in_memory
 from tests.sim.world import SOURCE, TARGET, World
 
@@ -88,6 +89,7 @@ def history(
     jumps: bool = True,
     kind: Kind | None = None,
     clock_jumps: int = 0,
+    makes: bool = False,
 ) -> tuple[list[Broken], Checks, World]:
     """Live through one seed and return what broke; it ends at the first breach of the promise `wanted`.
 
@@ -95,6 +97,7 @@ def history(
         kills_holds: controllers are also killed in the middle of pinning and giving back the source's minimum.
         jumps: False makes every look, also those of calm stretches.
         clock_jumps: how often a controller's own clock is wrong for a while.
+        makes: the target's machines are made and configured first, while the cells wait for them.
     """
     kind = kind or kind_of(seed)
     clock, made = FakeClock(), phases(kind.bakes, kind.soak_s, kind.cap_bp)
@@ -106,15 +109,18 @@ def history(
         faults = Faults(world, steps[-1], world.random.randint(2, 4) + 2 * kind.cells, steps)
         faults.add_clock_jumps(clock_jumps)
         with suppress(Stopped):
-            _live(world, checks, faults)
+            _live(world, checks, faults, Machines(world, seed) if makes else None)
         if tell:
             print(f"seed {seed}: {kind}")
             _tell(world, faults)
     return checks.broken, checks, world
 
 
-def _live(world: World, checks: Checks, faults: Faults) -> None:
+def _live(world: World, checks: Checks, faults: Faults, machines: Machines | None) -> None:
     world.begin()
+    if machines is not None:
+        machines.prepare()
+        checks.wrong = machines.wrong
     faults.play()
     end = world.t + 260
     world.run_until(end)

@@ -17,7 +17,9 @@ from fleetctl.ports.state import Lease
 from fleetctl.rollout import decide as rules
 from fleetctl.rollout import gates, lost
 from fleetctl.rollout.gates import Gate
+from fleetctl.usecases import configure_nodes as nodes
 from fleetctl.usecases import migrate
+from fleetctl.usecases import provision as saga
 from fleetctl.usecases import tick as ticks
 from fleetctl.usecases.holds import KeptHolds
 from tests.fakes import store as stores
@@ -111,6 +113,14 @@ def test_the_sources_minimum_is_held_and_given_back_once_whoever_is_killed() -> 
 def test_the_sources_minimum_comes_home_in_two_hundred_histories() -> None:
     for seed in range(2_000, 2_200):
         assert history(seed, kills_holds=True)[0] == [], f"seed {seed}"
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("count", [25, pytest.param(500, marks=pytest.mark.slow)])
+def test_no_promise_breaks_where_terraform_and_ansible_fail_first(count: int) -> None:
+    for seed in range(40_000, 40_000 + count):
+        broken = history(seed, makes=True)[0]
+        assert broken == [], f"seed {seed}: {broken[:3]}"
 
 
 WRITERS = ("P1", "P2", "P5", "P8", "P10", "P13")
@@ -253,6 +263,23 @@ failed analysis that stopped nothing, a canary that could not be tried again, Na
 
 CAUGHT_FROM: dict[str, int] = {"a way home that keeps no lease of what must stay": 396, "a guard that leaves the token": 865}
 """The first seed that notices a bug, where that is not an early one: the others are left out here."""
+
+
+MADE: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
+    "what a refused apply left and nobody removes": ("P1", lambda m: m.setattr(saga, "_clear", lambda *_: ())),
+    "a host that failed and counts as configured": ("P1", lambda m: m.setattr(nodes, "_judge", lambda *_: None)),
+    "customers for hosts that nobody has configured": ("P9", lambda m: m.setattr(rules, "_not_ready", lambda *_: None)),
+}
+"""Bugs of provision and configure, and of a migration that does not wait for them."""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bug", MADE)
+def test_a_planted_bug_in_making_machines_is_noticed(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    promise, plant = MADE[bug]
+    plant(monkeypatch)
+    found = (b for seed in range(40_000, 40_200) for b in history(seed, makes=True, wanted=promise)[0] if b.promise == promise)
+    assert next(found, None) is not None, f"{bug} was not noticed in any history"
 
 
 def test_every_promise_that_is_looked_at_is_broken_by_a_planted_bug() -> None:
