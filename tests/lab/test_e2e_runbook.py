@@ -201,6 +201,6 @@ def test_a_whole_game_day_is_green_and_reported(whole_lab: Lab) -> None:
     assert all(t["is_ok"] for t in timings.values()), timings
     home = {name: t["zero_s"] for name, t in timings.items() if name not in IN_PLACE}
     assert all(seconds is not None and seconds <= 90 for seconds in home.values()), home
-    (page,) = lab.workspace.rglob("*-game-day.html")
-    assert all(name in page.read_text() for name in timings)
+    page = max(lab.workspace.rglob("*-game-day.html")).read_text()  # the newest: the file's name begins with the time
+    assert all(name in page for name in timings)
     lab.run("audit", "verify")
