@@ -450,7 +450,10 @@ def _after_guard(r: Rollout, lease: Lease, split: Stale, ports: TickPorts) -> Ti
     shown = ports.router(r.cell).read(r.cell)
     if shown.token != split.seen or shown.lease_until > ports.clock.now() or shown.target_bp > r.weight_bp:
         return None
-    ports.store.raise_token(r.cell, split.seen)
+    if split.seen > lease.token:
+        ports.store.raise_token(r.cell, split.seen)
+    else:
+        ports.store.release(lease)  # the next acquisition is above the guard's number
     return TickResult(cell=r.cell, kind="held", why="the router's guard wrote last; going on from there", rollout=r)
 
 

@@ -128,7 +128,8 @@ class Checks:
             self._say("P9", f"raised while a replica was away: {what}, source {w.world['source']}, target {w.world['target']}")
         if w.was_bp > 0 and (w.world["blind"] or w.world["forced"]):
             self._say("P7", f"raised without evidence: {what}, {w.world['forced']}")
-        if w.was_bp > 0 and not any(c == w.cell and kind == "promote" for _, c, kind in self.world.orders):
+        is_back = w.split.target_bp <= phases[r.step].weight_bp  # what the guard took home of a step that was earned before
+        if w.was_bp > 0 and not is_back and not any(c == w.cell and kind == "promote" for _, c, kind in self.world.orders):
             self._earned(w, r, what)
 
     def _earned(self, w: Written, r: Rollout, what: str) -> None:

@@ -166,8 +166,9 @@ class World:
             self._renew_left_out(end)
             lapses = (s.lease_until for s in self.target.splits.values() if s.target_bp and s.lease_until > now)
             until = min(end, min(lapses, default=end))
+            alive = any(self._is_alive(k) for k in self.controllers)
             self.clock.advance(until - now)
-            self._count_able((until - now).total_seconds())  # who was there until now, before the guard acts on it
+            self._count_able((until - now).total_seconds(), alive=alive)  # who was there until now, before the guard acts on it
             self._guard()
 
     def _renew_left_out(self, end: datetime) -> None:
@@ -192,8 +193,7 @@ class World:
                 self.guarded[c] = self.t
                 self.looks.stir(c, self.clock.now(), unseen=False)
 
-    def _count_able(self, seconds: float) -> None:
-        alive = any(self._is_alive(k) for k in self.controllers)
+    def _count_able(self, seconds: float, *, alive: bool) -> None:
         if not alive or self.target.down or self.store.down:
             self.unmanned_at = self.t
         for c in self.cells:
