@@ -150,7 +150,14 @@ class Checks:
             if shown > 0:
                 self._say("P1", f"{c} ended {r.ended} with {shown} bp on the target")
             return
-        if r.ended in ("", *self._held_ends()) and r.direction == "forward" and shown > 0 and self.world.hands.minimum["asg"] < PINNED:
+        # a split that stays is complete once it is shown: its minimum is given back before that is on record
+        if (
+            not (self.world.spec.stays_split and r.phase == "complete")
+            and r.ended in ("", *self._held_ends())
+            and r.direction == "forward"
+            and shown > 0
+            and self.world.hands.minimum["asg"] < PINNED
+        ):
             self._say("P6", f"{c} has {shown} bp on the target and the source's minimum is {self.world.hands.minimum['asg']}")
         if not r.ended and shown > 0 and len(self.world.cells) < PROVIDER_CELLS and self.world.lost_s[c] > LOST_WITHIN_S:
             self._say("P7", f"{c} has no evidence for {self.world.lost_s[c]:.0f} s and {shown} bp are on the target")
