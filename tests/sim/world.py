@@ -459,7 +459,7 @@ class World:
             "resumed": k is not None and k.was_stopped,
             "able_s": self.t - self.unable_at[after.cell],
             "dead_s": self.t - self.dead_since.get(after.cell, self.t),
-            "guarded": self.guarded.get(after.cell, -1.0) >= (k.began_at if k is not None else self.t),
+            "guarded": k is not None and self.guarded.get(after.cell, -1.0) > k.began_at,
             "canary_n": self._judged(after.cell),
             "rollout": self.rollout(after.cell),
         }
