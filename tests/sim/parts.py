@@ -118,12 +118,14 @@ class WatchedStore(Watched):
         return done
 
     def release(self, lease: Lease) -> None:
-        self._on_call("release", lambda: self._of.release(lease))
-        self._writers.freed(lease.scope, lease.token)
+        self._on_call("release", lambda: self._ended(lambda: self._of.release(lease), lease.scope, lease.token))
 
     def raise_token(self, scope: str, at_least: Token) -> None:
-        self._on_call("raise_token", lambda: self._of.raise_token(scope, at_least))
-        self._writers.freed(scope)
+        self._on_call("raise_token", lambda: self._ended(lambda: self._of.raise_token(scope, at_least), scope))
+
+    def _ended(self, call: Callable[[], None], scope: str, token: Token | None = None) -> None:
+        call()
+        self._writers.freed(scope, token)
 
 
 class Prober:
