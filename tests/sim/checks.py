@@ -10,7 +10,7 @@ from fleetctl.domain.ids import CellId
 from fleetctl.domain.rollout import Rollout
 from fleetctl.domain.split import stays_bp
 from fleetctl.rollout.decide import PROVIDER_CELLS, STALE
-from fleetctl.rollout.lost import QUIET_GRACE, QUIET_STATES
+from fleetctl.rollout.lost import QUIET_STATES
 from tests.sim.faults import Faults
 from tests.sim.world import LEAST, PINNED, World, Written
 
@@ -127,17 +127,16 @@ class Checks:
             self._say("P10", f"a step was passed over: {what} from {r.phase}")
         if w.world["source"] < 1.0 or w.world["target"] < 1.0:
             self._say("P9", f"raised while a replica was away: {what}, source {w.world['source']}, target {w.world['target']}")
-        if w.was_bp > 0 and (w.world["blind"] or w.world["forced"]) and not self._is_persons_word(w, r):
+        if w.was_bp > 0 and (w.world["blind"] or w.world["forced"]) and not self._is_persons_word(w):
             self._say("P7", f"raised without evidence: {what}, {w.world['forced']}")
         is_back = w.split.target_bp <= phases[r.step].weight_bp  # what the guard took home of a step that was earned before
         if w.was_bp > 0 and not is_back and not any(c == w.cell and kind == "promote" for _, c, kind in self.world.orders):
             self._earned(w, r, what)
 
-    def _is_persons_word(self, w: Written, r: Rollout) -> bool:
-        """Tell whether a person promoted in the first moments of a step, in which an arm that is only quiet does not count as lost yet."""
-        is_new = r.settled_at is not None and w.at - (r.settled_at - self.world.began).total_seconds() <= QUIET_GRACE.total_seconds()
+    def _is_persons_word(self, w: Written) -> bool:
+        """Tell whether a person promoted though an arm is quiet, which is no loss of evidence while hardly any request of it was due."""
         is_quiet = not w.world["blind"] and QUIET_STATES.issuperset(w.world["forced"])
-        return is_new and is_quiet and any(c == w.cell and kind == "promote" for _, c, kind in self.world.orders)
+        return is_quiet and any(c == w.cell and kind == "promote" for _, c, kind in self.world.orders)
 
     def _earned(self, w: Written, r: Rollout, what: str) -> None:
         """Nobody promoted this cell: its step has seen enough customers for long enough."""
