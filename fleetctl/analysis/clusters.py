@@ -32,7 +32,7 @@ def note(memory: Memory, e: Evidence) -> None:
 def note_clusters(memory: ClusterMemory, sums: Mapping[Arm, ClusterSums], elapsed_s: float) -> None:
     """Take in the cumulative sums of both arms `elapsed_s` seconds after the step's cursor."""
     for arm in ARMS:
-        window, now = memory.windows.setdefault(arm, ClusterWindow()), sums[arm]
+        window, now = memory.windows.get(arm) or memory.windows.setdefault(arm, ClusterWindow()), sums[arm]
         if now.spread is None:
             window.errors, window.squares = now.errors, now.sum_sq
             continue

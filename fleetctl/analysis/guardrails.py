@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log, log1p
+from operator import sub
 from typing import NamedTuple
 
 from fleetctl.analysis import clusters, sudden
@@ -219,7 +220,10 @@ def _add(llr: list[float], more: Sequence[float]) -> None:
 
 def log_fail(memory: Memory, bank: FailBank, weights: Sequence[float], effect: float) -> float:
     """Return the log of the mean over steps of the process restarted at each step; steps not started count 1."""
-    values = [ep.log_mean([(v - m) / effect for v, m in zip(bank.llr, mark, strict=True)], weights) for mark in bank.marks]
+    if effect == 1.0:  # a thousand cells do this at every look
+        values = [ep.log_mean(list(map(sub, bank.llr, mark)), weights) for mark in bank.marks]
+    else:
+        values = [ep.log_mean([(v - m) / effect for v, m in zip(bank.llr, mark, strict=True)], weights) for mark in bank.marks]
     values += [0.0] * (memory.steps - len(values))
     return ep.log_mean(values, [1 / memory.steps] * len(values))
 

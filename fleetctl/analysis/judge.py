@@ -186,7 +186,7 @@ def _log_fail(memory: Memory, name: str, *, confounded: bool) -> float:
 
 def _banks(memory: Memory, name: str) -> list[PassBank]:
     names = [f"{name}/{i}" for i in range(len(LADDER))] if name in LADDER_METRICS else [name]
-    return [memory.passes.get(n, PassBank(llr=[])) for n in names]
+    return [memory.passes.get(n) or PassBank(llr=[]) for n in names]
 
 
 def _verdicts(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec], trouble: tuple[VerdictKind, str] | None) -> tuple[Verdict, ...]:

@@ -22,7 +22,7 @@ def seen_of(before: JudgeState, e: Evidence, step: int, guardrails: tuple[Guardr
     """
     memory = unpack(before)
     begins = memory.cursor != cursor_key(e.cursor)
-    is_first = memory == Memory(steps=memory.steps, guardrails=memory.guardrails)
+    is_first = not memory.breaker.total and memory == Memory(steps=memory.steps, guardrails=memory.guardrails)
     made = _seen(memory.breaker, e, begins=begins, step=step, compared=compared)
     beside = _seen(memory.beside, e.beside, begins=begins, step=step, compared=compared) if e.beside is not None else None
     return Seen(

@@ -162,7 +162,9 @@ class Memory:
 
     def arm(self, name: str) -> ArmSeen:
         """Return what has been used of an arm."""
-        return self.seen.setdefault(name, ArmSeen())
+        if name not in self.seen:
+            self.seen[name] = ArmSeen()
+        return self.seen[name]
 
     def fail_bank(self, name: str, alternatives: int) -> FailBank:
         """Return a FAIL process, made if it is new: one that starts late has had nothing to say so far."""
@@ -177,7 +179,12 @@ class Memory:
 
     def pass_bank(self, name: str, alternatives: int) -> PassBank:
         """Return a PASS process of this step, made if it is new."""
-        return self.passes.setdefault(name, PassBank(llr=[0.0] * alternatives))
+        if name not in self.passes:
+            self.passes[name] = PassBank(llr=[0.0] * alternatives)
+        return self.passes[name]
+
+
+_NO_BREAKER, _NO_CLUSTERS = BreakerMemory(), ClusterMemory()
 
 
 def pack(memory: Memory) -> JudgeState:
@@ -194,7 +201,7 @@ def pack(memory: Memory) -> JudgeState:
         **_clusters(memory.clusters),
         "breaker": _breaker(memory.breaker),
     }
-    if memory.beside != BreakerMemory():
+    if memory.beside != _NO_BREAKER:
         data["beside"] = _breaker(memory.beside)
     suddens = {name: [s.capital, s.restarts, s.waited] for name, s in memory.suddens.items() if s.capital}
     if suddens:
@@ -203,12 +210,11 @@ def pack(memory: Memory) -> JudgeState:
         data["guardrails"] = memory.guardrails
     if memory.clusters_of:
         data["clusters_of"] = {name: _clusters(m) for name, m in memory.clusters_of.items()}
-    if memory.quits != ClusterMemory() or memory.quits_seen:
+    if memory.quits_seen or memory.quits != _NO_CLUSTERS:
         data["quits"] = {"seen": memory.quits_seen, **_clusters(memory.quits)}
     if memory.cuts:
         data["cuts"] = memory.cuts
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return JudgeState(format_version=JUDGE_FORMAT, numbers=text.encode())
+    return JudgeState(format_version=JUDGE_FORMAT, numbers=_written(data))
 
 
 def _clusters(c: ClusterMemory) -> dict[str, Any]:
@@ -294,6 +300,13 @@ def unpack(state: JudgeState) -> Memory:
         return _memory(_parsed(state.numbers))
     except (KeyError, TypeError, IndexError, AttributeError) as e:
         raise ValueError(f"judge state cannot be read: {e!r}") from e
+
+
+_TEXT = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _written(data: object) -> bytes:
+    return _TEXT.encode(data).encode()
 
 
 @lru_cache(maxsize=4)

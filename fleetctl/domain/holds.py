@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from fleetctl.domain.canonical import LATER, digest
@@ -69,6 +70,7 @@ class Said:
         return self.kind.endswith((".gap", ".given_up"))
 
 
+@lru_cache(maxsize=1024)
 def pin_id(pool: PoolId, ref: str) -> str:
     """Return the id of a pin's record."""
     return f"{pool}-{digest(ref)[:16]}"

@@ -41,7 +41,7 @@ def against(r: Rollout, seen: Observation, now: Instant) -> Against:
     if is_over and not r.foreign and shown == _next_bp(r) and r.foreign_writes == 0:
         return Against(next=replace(r, foreign_writes=1))  # a raise of ours, killed before it was recorded: once
     found = seen.foreign_write or _weight_text(r, seen, now)
-    held = replace(r, foreign=r.foreign or found)
+    held = replace(r, foreign=found) if found and not r.foreign else r
     if not held.foreign:
         return Against(next=held)
     text = f"{found or held.foreign}; resume or abort it"

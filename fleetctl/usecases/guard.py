@@ -1,7 +1,8 @@
 """Coming home, use-case layer: take home a weight that nobody renews any more, beside a router that has no guard of its own.
 
 A router with one is only watched: what that guard did, or cannot do, it tells nobody but its log. The ways home and the routers are needed,
-no store and no plan. The token stays as it stands: whoever comes back goes on from there.
+no store and no plan. It takes the next token: a holder that was stopped before it cannot write after it, and whoever comes back goes on
+from there.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Literal
 
 from fleetctl.domain.event import Event
 from fleetctl.domain.home import WayHome
-from fleetctl.domain.ids import CellId
+from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.people import Actor
 from fleetctl.domain.split import Split, Stale, stays_bp
 from fleetctl.domain.units import Instant
@@ -121,7 +122,9 @@ def _home(way: WayHome, shown: Split, ports: HomePorts, now: Instant) -> GuardLo
     stays = stays_bp(shown.target_bp, share)
     if stays == shown.target_bp:
         return GuardLook(cell=way.cell, kind="held", text=f"holds {stays / 100:g} % on the target: {since}, and {proof}")
-    done = ports.router(way).set(replace(shown, target_bp=stays))
+    router = ports.router(way)
+    fenced = router.fence(way.cell, Token(shown.token + 1))
+    done = fenced if isinstance(fenced, Stale) else router.set(replace(shown, target_bp=stays, token=fenced.token))
     if isinstance(done, Stale):
         return GuardLook(cell=way.cell, kind="watched", text="somebody came back in this moment")
     text = f"took {(shown.target_bp - stays) / 100:g} % home: {since}"

@@ -65,6 +65,9 @@ RESTING = FINISHED
 WITHOUT_EVIDENCE = ("evidence.lost", PROVIDER)
 """Hold reasons of a cell that has no evidence."""
 
+GUARD_TOKENS = 8
+"""A guard takes one number each time that it takes a lapsed weight home, so that a holder stopped before it cannot write after it."""
+
 PERSONS_WORD = ("abort", "fallback", "rollback", "promote", "lift")
 """Orders that are obeyed whatever the arms serve, at once."""
 
@@ -132,7 +135,7 @@ def tick(c: CellId, ports: TickPorts, settings: TickSettings) -> TickResult:
             return _idle(r, lease, ports)
         split = ports.router(c).fence(c, lease.token)
         if isinstance(split, Stale):
-            return _found_stale(r, lease, split, ports)
+            return _after_guard(r, lease, split, ports) or _found_stale(r, lease, split, ports)
         return _observe_and_act(r, lease, split, ports, settings)
     except StoreUnavailable:
         raise
@@ -178,7 +181,8 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
     now = ports.clock.now()
     before, odd = r, Odd()
     r, wrong = with_thresholds(r, ports.evidence, odd)
-    seen = replace(observe(r, split, ports, settings, now, odd), wrong_series=wrong)
+    seen = observe(r, split, ports, settings, now, odd)
+    seen = replace(seen, wrong_series=wrong) if wrong else seen
     if seen.split.target_bp > 0 and not r.ended and needs_proof(r, seen.evidence, now):  # nobody but us sends any request now
         ports.prober(r.cell).ready(r.spec.source, r.cell)
         r = replace(r, proof_at=now)
@@ -189,7 +193,7 @@ def _observe_and_act(r: Rollout, lease: Lease, split: Split, ports: TickPorts, s
         decision, seen = _proven(r, seen, decision, ports, now)
         events += events_of(r, decision, seen, now)
         events += [event_of(r, now, UNEXPECTED, text, error=kind) for kind, text in odd.news(r)]
-        decision = replace(decision, next=odd.told(decision.next))
+        decision = replace(decision, next=told) if (told := odd.told(decision.next)) is not decision.next else decision
         failed = _apply(r, decision, lease, ports, settings, events)
         if failed is None:
             again = odd.ask("a source of notices", partial(_look_again, decision, r, ports)) or decision.look_again
@@ -442,6 +446,20 @@ def _after_care(r: Rollout, effect: StopShadow | Drain, lease: Lease, ports: Tic
         raise
     except FleetctlError as e:
         events.append(event_of(r, ports.clock.now(), "traffic.reported", e.message))
+
+
+def _after_guard(r: Rollout, lease: Lease, split: Stale, ports: TickPorts) -> TickResult | None:
+    """Go on from the router's guard, which took numbers when it took a lapsed weight home; None: it was somebody else."""
+    if split.seen - lease.token >= GUARD_TOKENS:
+        return None
+    shown = ports.router(r.cell).read(r.cell)
+    if shown.token != split.seen or shown.lease_until > ports.clock.now() or shown.target_bp > r.weight_bp:
+        return None
+    if split.seen > lease.token:
+        ports.store.raise_token(r.cell, split.seen)
+    else:
+        ports.store.release(lease)  # the next acquisition is above the guard's number
+    return TickResult(cell=r.cell, kind="held", why="the router's guard wrote last; going on from there", rollout=r)
 
 
 def _found_stale(r: Rollout, lease: Lease, split: Stale, ports: TickPorts) -> TickResult:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime, timedelta, timezone
 from itertools import combinations, product
 from pathlib import Path
@@ -19,13 +19,14 @@ from typing import get_args
 from fleetctl.adapters.store.sqlite import SqliteStore
 from fleetctl.domain.canonical import canonical, decode, digest
 from fleetctl.domain.event import Event, broken_link
-from fleetctl.domain.evidence import Arm, SignalState, VerdictKind
+from fleetctl.domain.evidence import Arm, JudgeState, SignalState, VerdictKind
 from fleetctl.domain.fleet import FreezeWindow, Phase
 from fleetctl.domain.ids import PlanId
 from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Approval, Plan
 from fleetctl.domain.provision import Drill
 from fleetctl.domain.rollout import Ended, Order, Rollout, SetSplit
+from fleetctl.domain.units import FULL_BP
 from fleetctl.errors import StoreUnavailable
 from fleetctl.formats.fleet_file import parse_fleet
 from fleetctl.planning.release_gate import release_checks
@@ -38,9 +39,13 @@ from tests.cases.planning_fleet import plan_of
 from tests.fakes.clock import FakeClock
 from tests.fakes.store import MemoryStore
 from tests.rollouts import CELL, PERSON, T0, evidence, rollout, seeing, verdict
+from tests.sim.histories import phases
+from tests.sim.world import World
 from tests.unit.test_fleet_file import SMALL
 
 LATE = T0 + timedelta(minutes=5)
+LATER_NUMBERS = ("beside", "sudden", "guardrails", "clusters_of", "quits", "cuts")
+"""Parts of the judge's state that older releases do not know."""
 WEIGHTED: tuple[Phase, ...] = ("canary", "ramp", "full", "soak")
 
 
@@ -209,6 +214,44 @@ def second_person() -> Tried:
     return Tried(cases=cases, broken=broken)
 
 
+def _as_older(value: object) -> object:
+    """Return a value as a release wrote it that knew none of the fields that came later."""
+    if is_dataclass(value) and not isinstance(value, type):
+        kept = {f.name: _as_older(getattr(value, f.name)) for f in fields(value) if f.init and "later" not in f.metadata}
+        return type(value)(**kept)
+    if isinstance(value, tuple):
+        return tuple(_as_older(v) for v in value)
+    return {k: _as_older(v) for k, v in value.items()} if isinstance(value, Mapping) else value
+
+
+def _older_judge(state: JudgeState) -> JudgeState:
+    """Return the judge's state without what later releases remember beside it."""
+    numbers = {k: v for k, v in json.loads(state.numbers).items() if k not in LATER_NUMBERS}
+    return replace(state, numbers=json.dumps(numbers, sort_keys=True, separators=(",", ":")).encode())
+
+
+def older_release(moments: int = 24) -> Tried:
+    """P15: a rollout that an older release left at any moment, without a field that came later, is read and goes on to its end."""
+    cases = broken = 0
+    for part, is_judge_older in product(range(moments), (False, True)):
+        world = World(part, phases("quick", 600.0), cells=1, jumps=True)
+        (cell,) = world.cells
+        world.begin()
+        world.run_until(world.t + 1_100.0 * part / moments)
+        left = world.rollout(cell)
+        assert isinstance(world.store, MemoryStore)
+        assert left is not None
+        older = _as_older(left if not is_judge_older else replace(left, judge=_older_judge(left.judge)))
+        read = decode(Rollout, canonical(older))
+        world.store._rollouts[cell][-1] = read
+        world.stir(unseen=True)
+        world.run_until(4 * 3_600.0)
+        end = world.rollout(cell)
+        cases += 1
+        broken += read != older or end is None or end.ended != "complete" or world.target.splits[cell].target_bp != FULL_BP
+    return Tried(cases=cases, broken=broken)
+
+
 ROWS: Mapping[str, Callable[[], Tried]] = {
     "P6": release_gate,
     "P7": lost_evidence,
@@ -217,6 +260,7 @@ ROWS: Mapping[str, Callable[[], Tried]] = {
     "P12": approved_plan,
     "P13": audit_chain,
     "P14": second_person,
+    "P15": older_release,
 }
 
 

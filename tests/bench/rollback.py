@@ -58,6 +58,7 @@ FIELDS = (
     "fallback_1000_seconds",
     "fallback_1000_haproxy_seconds",
     "guard_home_s",
+    "guard_home_real_s",
     "seeds_per_second",
     "invariant_violations",
     "stale_accepted",
@@ -134,6 +135,13 @@ def guard(runs: int) -> Row:
             k.back_at = float("inf")
         took.append(_until_home(world, c, LONGEST_S))
     return {"guard_home_s": _quantile(took, 1.0), "guard_runs": len(took)}
+
+
+def guard_real_row(runs: int) -> Row:
+    """The same beside a real HAProxy, from the lapse of a short lease."""
+    from tests.bench.guard_real import guard_real
+
+    return guard_real(runs // 10)
 
 
 def seeds(runs: int) -> Row:
@@ -224,6 +232,7 @@ def fallback_haproxy_row(_: int) -> Row:
 ROWS: dict[str, Callable[[int], Row]] = {
     "faults": faults,
     "guard": guard,
+    "guard_real": guard_real_row,
     "seeds": seeds,
     "fallback": fallback_row,
     "fallback_haproxy": fallback_haproxy_row,

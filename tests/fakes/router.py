@@ -107,7 +107,7 @@ class FakeRouter:
         """Act as the guard: take home every cell whose lease has lapsed; return them."""
         lapsed = [s for s in self.target.splits.values() if s.target_bp and s.lease_until <= now]
         for s in lapsed:
-            self.target.splits[s.cell] = replace(s, target_bp=0)
+            self.target.splits[s.cell] = replace(s, target_bp=0, token=Token(s.token + 1))
         return tuple(s.cell for s in lapsed)
 
     def _up(self) -> None:

@@ -187,3 +187,20 @@ def test_a_game_day_breaks_router_store_source_and_evidence_and_mends_each(whole
     assert lab.store().get(Drill, CHAT) is None or not [e for e in of_kind(lab.events(CHAT), "drill.done") if "mended" in e.text]
     assert "mended" in lab.run("runbook", "drill", CHAT, "--mend").out
     lab.run("audit", "verify")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_whole_game_day_is_green_and_reported(whole_lab: Lab) -> None:
+    lab = whole_lab.fresh(HALF, ticker=True)
+    to_half(lab, CHAT)
+    done = lab.run("runbook", "drill", CHAT, "--game-day", "-o", "json", code=None, within_s=1_500)
+    assert done.code == 0, done.out[-4_000:] + done.err[-4_000:]
+    timings = {r["timing"]["runbook"]: r["timing"] for r in done.last["rehearsals"]}
+    assert list(timings) == [n for n in ORDER if load_runbook(n).fault is not None]
+    assert all(t["is_ok"] for t in timings.values()), timings
+    home = {name: t["zero_s"] for name, t in timings.items() if name not in IN_PLACE}
+    assert all(seconds is not None and seconds <= 90 for seconds in home.values()), home
+    page = max(lab.workspace.rglob("*-game-day.html")).read_text()  # the newest: the file's name begins with the time
+    assert all(name in page for name in timings)
+    lab.run("audit", "verify")

@@ -50,8 +50,11 @@ def test_the_guard_takes_a_lapsed_weight_home_and_a_restart_does_not_undo_it(own
     until(lambda: router.read(CELL).target_bp == 0, "home", within_s=2)
     assert router.read(STREAM).target_bp == 1_000, "a lease that runs keeps its weight"
     assert f"guard {CELL} home" in own.log_text()
+    late = replace(router.read(CELL), target_bp=1_000, token=Token(1))
+    assert isinstance(router.set(late), Stale), "a holder that was stopped before the guard cannot write after it"
     own.process.restart()
     assert router.read(CELL).target_bp == 0
+    assert isinstance(router.set(late), Stale), "nor after a restart"
     assert router.read(STREAM).target_bp == 1_000
 
 

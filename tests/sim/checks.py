@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import sqrt
 
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.rollout import Rollout
 from fleetctl.domain.split import stays_bp
 from fleetctl.rollout.decide import PROVIDER_CELLS, STALE
+from fleetctl.rollout.lost import QUIET_STATES
 from tests.sim.faults import Faults
 from tests.sim.world import LEAST, PINNED, World, Written
 
@@ -20,6 +23,9 @@ ABLE_S = 200.0
 """A weight's lease is 180 s: whoever could tick for so long has renewed it."""
 LOST_WITHIN_S = 210.0
 """From the loss of a cell's evidence to weight 0: 120 s by the rule, the rest for a holder that is stopped."""
+LEAST_SENT = 1_000
+SERVED_WITHIN = 0.01
+"""By how much the share that is served may exceed the cap. Source: design section 8 (P5), reliability.md 4.2."""
 STALE_PROOF_S = 15.0
 """Good answers of the last 10 s prove a source; one that is dead for longer is proven by nothing."""
 
@@ -32,7 +38,7 @@ class Broken:
     text: str
 
 
-class Stopped(Exception):
+class Stopped(BaseException):
     """A history that broke a promise is not lived to its end."""
 
 
@@ -47,7 +53,9 @@ class Checks:
         self.world, self.fenced, self.wanted = world, fenced, wanted
         self.broken: list[Broken] = []
         self.false_rollbacks: list[str] = []
+        self.wrong: Callable[[], list[str]] = list
         self._seen = 0
+        self._sent: dict[CellId, tuple[int, int]] = dict.fromkeys(world.cells, (0, 0))
         self._going_home: dict[CellId, float] = {}
         self._ended: dict[CellId, int] = {}
         world.on_step.append(self.look)
@@ -57,6 +65,11 @@ class Checks:
         for w in self.world.written[self._seen :]:
             self._write(w)
         self._seen = len(self.world.written)
+        for text in self.world.two_writers:
+            self._say("P8", text)
+        self.world.two_writers.clear()
+        for c in self.world.cells:
+            self._served(c)
         if self.world.store.down:
             return
         for c in self.world.cells:
@@ -89,10 +102,23 @@ class Checks:
         elif w.by != "fallback" and w.world["dead_s"] > STALE_PROOF_S and not w.world["resumed"]:
             self._say("P3", f"customers were sent to a source that is dead for {w.world['dead_s']:.0f} s: {what}")
 
+    def _served(self, c: CellId) -> None:
+        """Nobody above the cap is sent to the target, whatever the source does; a thousand customers tell it to a point or so."""
+        now, then = self.world.traffic.sent(c), self._sent[c]
+        base, canary = now[0] - then[0], now[1] - then[1]
+        n, cap = base + canary, self.world.spec.cap_bp / 10_000
+        if n < LEAST_SENT:
+            return
+        self._sent[c] = now
+        if canary / n > cap + SERVED_WITHIN + 5 * sqrt(cap * (1 - cap) / n):
+            self._say("P5", f"{canary} of {n} customers of {c} were sent to its target, whose cap is {cap:.0%}")
+
     def _raise(self, w: Written, what: str) -> None:
         r, phases = w.world["rollout"], self.world.spec.phases
         if w.world["frozen"] and not w.world["resumed"]:
             self._say("P10", f"raised in a freeze window: {what}")
+        if w.world["guarded"]:
+            self._say("P9", f"a holder that was stopped sent customers back whom the guard had taken home: {what}")
         if w.world["resumed"] or r is None:
             return  # what it had seen before it was stopped is old; that nobody followed it is what the token proves
         if r.direction == "home" or r.latched is not None:
@@ -101,10 +127,16 @@ class Checks:
             self._say("P10", f"a step was passed over: {what} from {r.phase}")
         if w.world["source"] < 1.0 or w.world["target"] < 1.0:
             self._say("P9", f"raised while a replica was away: {what}, source {w.world['source']}, target {w.world['target']}")
-        if w.was_bp > 0 and (w.world["blind"] or w.world["forced"]):
+        if w.was_bp > 0 and (w.world["blind"] or w.world["forced"]) and not self._is_persons_word(w):
             self._say("P7", f"raised without evidence: {what}, {w.world['forced']}")
-        if w.was_bp > 0 and not any(c == w.cell and kind == "promote" for _, c, kind in self.world.orders):
+        is_back = w.split.target_bp <= phases[r.step].weight_bp  # what the guard took home of a step that was earned before
+        if w.was_bp > 0 and not is_back and not any(c == w.cell and kind == "promote" for _, c, kind in self.world.orders):
             self._earned(w, r, what)
+
+    def _is_persons_word(self, w: Written) -> bool:
+        """Tell whether a person promoted though an arm is quiet, which is no loss of evidence while hardly any request of it was due."""
+        is_quiet = not w.world["blind"] and QUIET_STATES.issuperset(w.world["forced"])
+        return is_quiet and any(c == w.cell and kind == "promote" for _, c, kind in self.world.orders)
 
     def _earned(self, w: Written, r: Rollout, what: str) -> None:
         """Nobody promoted this cell: its step has seen enough customers for long enough."""
@@ -124,7 +156,14 @@ class Checks:
             if shown > 0:
                 self._say("P1", f"{c} ended {r.ended} with {shown} bp on the target")
             return
-        if r.ended in ("", "complete") and r.direction == "forward" and shown > 0 and self.world.hands.minimum["asg"] < PINNED:
+        # a split that stays is complete once it is shown: its minimum is given back before that is on record
+        if (
+            not (self.world.spec.stays_split and r.phase == "complete")
+            and r.ended in ("", *self._held_ends())
+            and r.direction == "forward"
+            and shown > 0
+            and self.world.hands.minimum["asg"] < PINNED
+        ):
             self._say("P6", f"{c} has {shown} bp on the target and the source's minimum is {self.world.hands.minimum['asg']}")
         if not r.ended and shown > 0 and len(self.world.cells) < PROVIDER_CELLS and self.world.lost_s[c] > LOST_WITHIN_S:
             self._say("P7", f"{c} has no evidence for {self.world.lost_s[c]:.0f} s and {shown} bp are on the target")
@@ -146,6 +185,8 @@ class Checks:
 
     def at_the_end(self, faults: Faults) -> None:
         """Check that every cell came to an end that its history explains, once all was well again for long."""
+        for text in self.wrong():
+            self._say("P1", f"the target's machines are not as asked for: {text}")
         for at, c in self.world.refused:
             self._say("P1", f"{c} is home and its retry at {at:.0f} s was refused")
         for c in self.world.cells:
@@ -167,13 +208,17 @@ class Checks:
     def _minimum(self) -> None:
         """The source's minimum is what it was, or held for a cell that is complete; raised once more than given back only then."""
         ends = [r.ended for c in self.world.cells if (r := self.world.rollout(c)) is not None]
-        is_held = "complete" in ends
+        is_held = any(e in self._held_ends() for e in ends)
         least, wanted = self.world.hands.minimum["asg"], PINNED if is_held else LEAST
         if least != wanted:
             self._say("P6", f"the cells have ended ({', '.join(ends)}) and the source's minimum is {least}, not {wanted}")
         up = [w for w in self.world.hands.writes if w[2] == PINNED]
         if len(self.world.hands.writes) != 2 * len(up) - is_held:
             self._say("P6", f"the minimum was raised {len(up)} times in {len(self.world.hands.writes)} writes")
+
+    def _held_ends(self) -> tuple[str, ...]:
+        """Return the ends after which the source's minimum stays: where a cap leaves customers there, the scaler sees them itself."""
+        return () if self.world.spec.stays_split else ("complete",)
 
     def _exposed_s(self, c: CellId, since: float) -> float:
         """Return for how long half of the customers or more were on a target before the cell was complete."""

@@ -17,6 +17,8 @@ from tests.sim.traffic import Behaviour, CountedTraffic
 from tests.sim.world import SOURCE, TARGET, Controller, World
 
 STATES = ("nan", "down", "mislabelled", "same_series", "reset", "stale", "empty")
+BEGINS_AT = 30.0
+"""When the first rollout begins where nothing else is made before; what is planned counts from there."""
 HOMEWARD: tuple[OrderKind, ...] = ("abort", "fallback", "rollback")
 ORDERS = ("pause", "resume", "abort", "rollback", "fallback", "promote", "advance", "retry")
 
@@ -71,8 +73,9 @@ class Faults:
 
     def play(self) -> None:
         """Play everything, with the world going on in between."""
+        began = self.world.t - BEGINS_AT
         for h in self.plan:
-            self.world.run_until(h.at)
+            self.world.run_until(h.at + began)
             h.act()
 
     def _add(self, at: float, text: str, act: Callable[[], None]) -> None:

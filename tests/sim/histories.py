@@ -12,10 +12,12 @@ from random import Random
 from fleetctl.domain.fleet import PhaseSpec
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.rollout import RolloutSpec
+from fleetctl.domain.units import FULL_BP
 from tests.fakes.clock import FakeClock
 from tests.rollouts import GUARDRAILS, spec
 from tests.sim.checks import Broken, Checks, Stopped
 from tests.sim.faults import Faults
+from tests.sim.machines import Machines
 from tests.sim.stores import in_a_file, in_memory
 from tests.sim.world import SOURCE, TARGET, World
 
@@ -35,10 +37,12 @@ class Kind:
     bakes: str
     soak_s: float
     in_a_file: bool = False
+    cap_bp: int = FULL_BP
 
     def __str__(self) -> str:
         where = "file" if self.in_a_file else "memory"
-        return f"{self.cells} cell(s), {self.bakes} steps, soak of {self.soak_s / DAY_S:.1f} days, store in {where}"
+        capped = "" if self.cap_bp == FULL_BP else f", at most {self.cap_bp / 100:g} %"
+        return f"{self.cells} cell(s), {self.bakes} steps, soak of {self.soak_s / DAY_S:.1f} days{capped}, store in {where}"
 
 
 def kind_of(seed: int) -> Kind:
@@ -48,18 +52,25 @@ def kind_of(seed: int) -> Kind:
         cells=chance.choices((1, 2, 3), (0.8, 0.1, 0.1))[0],
         bakes=chance.choice(tuple(BAKES)),
         soak_s=chance.uniform(1, 3) * DAY_S,
+        cap_bp=chance.choice((FULL_BP, FULL_BP, FULL_BP, 6_000)),
     )
 
 
-def phases(bakes: str = "quick", soak_s: float = 600.0) -> RolloutSpec:
-    """Return preflight, 10 %, 50 %, 95 %, soak, 100 %, with bakes of minutes or hours."""
+def phases(bakes: str = "quick", soak_s: float = 600.0, cap_bp: int = FULL_BP) -> RolloutSpec:
+    """Return preflight, 10 %, 50 %, 95 %, soak, 100 %, with bakes of minutes or hours; no step is above the cap."""
     times = dict(zip(WEIGHTED, (*BAKES[bakes], soak_s), strict=True))
     made = spec()
     steps: tuple[PhaseSpec, ...] = tuple(
-        replace(p, bake=timedelta(seconds=times.get(p.phase, 0)), guardrails=GUARDRAILS if p.weight_bp else ()) for p in made.phases
+        replace(
+            p,
+            weight_bp=min(p.weight_bp, cap_bp),
+            bake=timedelta(seconds=times.get(p.phase, 0)),
+            guardrails=GUARDRAILS if p.weight_bp else (),
+        )
+        for p in made.phases
     )
     deadline = timedelta(minutes=20) if bakes == "quick" else timedelta(hours=4)
-    return replace(made, source=SOURCE, target=TARGET, phases=steps, step_deadline=deadline, warm_up=timedelta(seconds=10))
+    return replace(made, source=SOURCE, target=TARGET, phases=steps, cap_bp=cap_bp, step_deadline=deadline, warm_up=timedelta(seconds=10))
 
 
 def steps_of(made: RolloutSpec) -> tuple[float, ...]:
@@ -78,6 +89,7 @@ def history(
     jumps: bool = True,
     kind: Kind | None = None,
     clock_jumps: int = 0,
+    makes: bool = False,
 ) -> tuple[list[Broken], Checks, World]:
     """Live through one seed and return what broke; it ends at the first breach of the promise `wanted`.
 
@@ -85,9 +97,10 @@ def history(
         kills_holds: controllers are also killed in the middle of pinning and giving back the source's minimum.
         jumps: False makes every look, also those of calm stretches.
         clock_jumps: how often a controller's own clock is wrong for a while.
+        makes: the target's machines are made and configured first, while the cells wait for them.
     """
     kind = kind or kind_of(seed)
-    clock, made = FakeClock(), phases(kind.bakes, kind.soak_s)
+    clock, made = FakeClock(), phases(kind.bakes, kind.soak_s, kind.cap_bp)
     with (in_a_file if kind.in_a_file else in_memory)(clock.now) as store:
         world = World(seed, made, kind.cells, fenced=fenced, jumps=jumps, clock=clock, store=store)
         world.kills_holds = kills_holds
@@ -96,15 +109,18 @@ def history(
         faults = Faults(world, steps[-1], world.random.randint(2, 4) + 2 * kind.cells, steps)
         faults.add_clock_jumps(clock_jumps)
         with suppress(Stopped):
-            _live(world, checks, faults)
+            _live(world, checks, faults, Machines(world, seed) if makes else None)
         if tell:
             print(f"seed {seed}: {kind}")
             _tell(world, faults)
     return checks.broken, checks, world
 
 
-def _live(world: World, checks: Checks, faults: Faults) -> None:
+def _live(world: World, checks: Checks, faults: Faults, machines: Machines | None) -> None:
     world.begin()
+    if machines is not None:
+        machines.prepare()
+        checks.wrong = machines.wrong
     faults.play()
     end = world.t + 260
     world.run_until(end)

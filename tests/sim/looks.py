@@ -2,7 +2,7 @@
 
 A look is left out only where the two looks before it changed nothing but counts (same step, same hold, same weight) and before the next
 moment that a rule waits for: the end of a warm-up, of a bake time, of a freeze window, of a deadline.
-The gap grows fourfold from look to look. Whatever happens in the world (`stir`) brings the next look of production; where that changes
+The gap grows eightfold from look to look. Whatever happens in the world (`stir`) brings the next look of production; where that changes
 anything, or what happened shows only in time, all looks are made again. What the looks left out would have done, which is to renew the
 weight's lease, the world does in their place, once one of them was seen to do so. With `jumps` off every look is made.
 """
@@ -23,8 +23,8 @@ LONGEST = timedelta(hours=8)
 NEVER = timedelta(days=36_500)
 CALM_FROM = 2
 """Looks that change nothing, after which the next are left out."""
-
-
+EVERY_SECOND = 20
+"""Times that a cell which is not given out is asked for once a second: longer than a holder's lease of 15 s."""
 JUST_AFTER = timedelta(milliseconds=1)
 
 
@@ -85,9 +85,12 @@ class Looks:
         look.at = now + self._wait(look, None, now, (), now)
 
     def later(self, c: CellId, now: datetime) -> None:
-        """Come again soon: the store does not give the cell out, whose lease a killed holder has, or which has ended."""
+        """Come again soon: the store does not give the cell out, whose lease a killed holder has, or which has ended.
+
+        A ticker asks several times a second; every second is often enough until such a lease has run out.
+        """
         look = self.of[c]
-        look.at = now + timedelta(seconds=min(2**look.refused, 86_400))
+        look.at = now + timedelta(seconds=min(2 ** max(0, look.refused - EVERY_SECOND), 86_400))
         look.refused += 1
 
     def stir(self, c: CellId, now: datetime, *, unseen: bool) -> None:
@@ -108,7 +111,7 @@ class Looks:
         half = lapses - r.spec.weight_lease / 2 + JUST_AFTER if r is not None else now
         if not look.renews and now < half < now + LONGEST:  # none is left out before one was seen to renew
             return max(look.every, half - now)
-        wait = min(look.every * int(4 ** min(15, look.same - CALM_FROM + 1)), LONGEST)
+        wait = min(look.every * int(8 ** min(8, look.same - CALM_FROM + 1)), LONGEST)
         first = min((t + JUST_AFTER for t in _moments(r, freeze) if t > now), default=None)
         if first is None or first - now >= wait:
             return wait

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.split import Applied, Readiness, Split, Stale
 from fleetctl.domain.units import Instant
+from fleetctl.ports.state import Held, Lease, Lost
 from tests.fakes.clock import FakeClock
 from tests.fakes.router import FakeRouter, Target
 
@@ -37,7 +39,93 @@ class Watched:
         found = getattr(self._of, name)
         if not callable(found):
             return found
-        return lambda *a, **k: self._on_call(name, lambda: found(*a, **k))
+
+        def call(*a: Any, **k: Any) -> Any:
+            return self._on_call(name, partial(found, *a, **k))
+
+        return call
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """A cell's lease as its holder sees it: until when nobody else may write."""
+
+    holder: str
+    token: Token
+    until: Instant
+
+
+class Writers:
+    """Who writes each cell's record: what the store gave and took, seen from outside.
+
+    Args:
+        say: told of two writers at once, in words.
+    """
+
+    def __init__(self, now: Callable[[], Instant], say: Callable[[str], None]) -> None:
+        self._now, self._say = now, say
+        self._held: dict[str, Leased] = {}
+        self._newest: dict[str, Token] = {}
+
+    def got(self, scope: str, holder: str, lease: Lease) -> None:
+        """Note a lease that was given."""
+        other = self._held.get(scope)
+        if other is not None and other.until > self._now():
+            self._say(f"{scope} was given to {holder} (token {lease.token}) though {other.holder} holds it (token {other.token})")
+        if lease.token <= self._newest.get(scope, Token(0)):
+            self._say(f"{scope} was given out again with token {lease.token}")
+        self._held[scope] = Leased(holder, lease.token, lease.until)
+        self._newest[scope] = lease.token
+
+    def wrote(self, lease: Lease) -> None:
+        """Note a record that was taken; it ends its lease."""
+        newest = self._newest.get(lease.scope, lease.token)
+        if lease.token < newest:
+            self._say(f"{lease.scope} took the record of token {lease.token} after {newest} was given")
+        self.freed(lease.scope, lease.token)
+
+    def freed(self, scope: str, token: Token | None = None) -> None:
+        """Note that a lease has ended; any, where no token is named."""
+        held = self._held.get(scope)
+        if held is not None and token in (None, held.token):
+            del self._held[scope]
+
+
+class WatchedStore(Watched):
+    """The store of one controller, whose leases and records are noted."""
+
+    def __init__(self, of: Any, on_call: Callable[[str, Callable[[], Any]], Any], writers: Writers) -> None:
+        super().__init__(of, on_call)
+        self._writers = writers
+
+    def acquire(self, scope: str, holder: str, ttl: timedelta) -> Lease | Held:
+        got: Lease | Held = self._on_call("acquire", lambda: self._noted(scope, holder, self._of.acquire(scope, holder, ttl)))
+        return got
+
+    def _noted(self, scope: str, holder: str, got: Lease | Held) -> Lease | Held:
+        if isinstance(got, Lease):
+            self._writers.got(scope, holder, got)
+        return got
+
+    def record(self, lease: Lease, *rest: Any) -> Lost | None:
+        def write() -> Lost | None:
+            lost: Lost | None = self._of.record(lease, *rest)
+            if lost is None:
+                self._writers.wrote(lease)
+            return lost
+
+        done: Lost | None = self._on_call("record", write)
+        return done
+
+    def release(self, lease: Lease) -> None:
+        self._on_call("release", lambda: self._ended(lambda: self._of.release(lease), lease.scope, lease.token))
+
+    def raise_token(self, scope: str, at_least: Token) -> None:
+        self._on_call("raise_token", lambda: self._ended(lambda: self._of.raise_token(scope, at_least), scope))
+
+    def _ended(self, call: Callable[[], None], scope: str, token: Token | None = None) -> None:
+        call()
+        self._writers.freed(scope, token)
 
 
 class Prober:

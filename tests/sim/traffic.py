@@ -128,8 +128,17 @@ class CountedTraffic:
         bp = self._weight_bp(c)
         if bp is not None:
             cuts = sorted({t for t in (cut, now - RECENT) if t is not None and began < t < now})
-            self._draw(c, [began, *cuts, now], bp / 10_000)
+            self._draw(c, [began, *cuts, now], self.share_of_target(c, bp))
         self._upto[c] = now
+
+    def share_of_target(self, c: CellId, bp: int) -> float:
+        """Return the share of customers whom the router sends to the target: its weight, also while the source is dead."""
+        return bp / 10_000
+
+    def sent(self, c: CellId) -> tuple[int, int]:
+        """Return how many customers of a cell were sent to baseline and canary, as far as they are drawn; for checks, which draw none."""
+        base, canary = (self._logs[c, a].totals[-1][0] for a in ARMS)
+        return int(base), int(canary)
 
     def settle_all(self) -> None:
         """Draw what all customers have sent until now."""
@@ -143,20 +152,19 @@ class CountedTraffic:
         seconds = [(b - a).total_seconds() for a, b in pairwise(at)]
         means = np.concatenate([self.per_s * s * split[a] * shares(does[a]) for s in seconds for a in ARMS])
         drawn = self.rng.poisson(means).reshape(len(seconds), len(ARMS), -1)
-        for row, end, s in zip(drawn, at[1:], seconds, strict=True):
+        rows = np.zeros((*drawn.shape[:2], 4 + drawn.shape[2] - 1), dtype=np.int64)
+        rows[:, :, 4:] = drawn[:, :, :0:-1].cumsum(axis=2)[:, :, ::-1]
+        rows[:, :, 1] = drawn[:, :, 0]
+        rows[:, :, 0] = drawn[:, :, 0] + rows[:, :, 4]
+        for row, end, s in zip(rows, at[1:], seconds, strict=True):
             for arm, counts in zip(ARMS, row, strict=True):
                 self._log(c, arm, end, s, counts)
 
-    def _log(self, c: CellId, arm: Arm, end: datetime, seconds: float, drawn: Vector) -> None:
-        slower = drawn[:0:-1].cumsum()[::-1]
-        errors = int(drawn[0])
-        n = errors + int(slower[0])
+    def _log(self, c: CellId, arm: Arm, end: datetime, seconds: float, new: Vector) -> None:
+        n, errors = new[:2].tolist()
         if n == 0:
             return
         log_ = self._logs[c, arm]
-        new = np.empty_like(log_.totals[-1])
-        new[:4] = n, errors, 0, 0
-        new[4:] = slower
         if errors:
             of_second = np.bincount(self.rng.integers(0, max(1, round(seconds)), errors))
             new[2], new[3] = np.count_nonzero(of_second), of_second @ of_second

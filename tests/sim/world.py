@@ -35,13 +35,15 @@ from tests.fakes.shadow import GivenShadow
 from tests.fakes.small import KeptNotices
 from tests.fakes.store import MemoryStore
 from tests.sim.looks import Looks
-from tests.sim.parts import JumpedClock, Prober, UnfencedRouter, Watched, WatchedTarget
+from tests.sim.parts import JumpedClock, Prober, UnfencedRouter, Watched, WatchedStore, WatchedTarget, Writers
 from tests.sim.stores import Kept
 from tests.sim.traffic import CountedTraffic
 
 SOURCE, TARGET = PoolId("nvidia"), PoolId("mi300x")
 PERSON = Actor(kind="person", name="ada")
 TTL = timedelta(seconds=15)
+GUARD_STEP = 1
+"""By how much a guard raises the token when it takes a weight home."""
 LEAST, PINNED = 1, 4
 """The source's autoscaler keeps at least one machine; four are there when a migration begins."""
 
@@ -76,6 +78,7 @@ class Controller:
     swept_at: float = 0.0
     is_stopped: bool = False
     was_stopped: bool = False
+    began_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +141,9 @@ class World:
         self.lost_s: dict[CellId, float] = dict.fromkeys(self.cells, 0.0)
         self.dead_since: dict[CellId, float] = {}
         self.marks: set[CellId] = set()
+        self.two_writers: list[str] = []
+        self.writers = Writers(self.clock.now, self.two_writers.append)
+        self.guarded: dict[CellId, float] = {}
         self.refused: list[tuple[float, CellId]] = []
         self.orders: list[tuple[float, CellId, OrderKind]] = []
         self.on_step: list[Callable[[], None]] = []
@@ -160,9 +166,10 @@ class World:
             self._renew_left_out(end)
             lapses = (s.lease_until for s in self.target.splits.values() if s.target_bp and s.lease_until > now)
             until = min(end, min(lapses, default=end))
+            alive = any(self._is_alive(k) for k in self.controllers)
             self.clock.advance(until - now)
+            self._count_able((until - now).total_seconds(), alive=alive)  # who was there until now, before the guard acts on it
             self._guard()
-            self._count_able((until - now).total_seconds())
 
     def _renew_left_out(self, end: datetime) -> None:
         """Renew weights' leases as the looks would that are left out until then."""
@@ -182,11 +189,11 @@ class World:
             stays = stays_bp(s.target_bp, self.ready.get((SOURCE, c), 1.0))
             if s.lease_until <= self.clock.now() and stays < s.target_bp:
                 self.by = "guard"
-                self.target.splits[c] = replace(s, target_bp=stays)
+                self.target.splits[c] = replace(s, target_bp=stays, token=Token(s.token + GUARD_STEP))
+                self.guarded[c] = self.t
                 self.looks.stir(c, self.clock.now(), unseen=False)
 
-    def _count_able(self, seconds: float) -> None:
-        alive = any(self._is_alive(k) for k in self.controllers)
+    def _count_able(self, seconds: float, *, alive: bool) -> None:
         if not alive or self.target.down or self.store.down:
             self.unmanned_at = self.t
         for c in self.cells:
@@ -247,14 +254,14 @@ class World:
         k.is_stopped, k.was_stopped = True, True
         self.run_until(self.t + k.stops_for)
         k.is_stopped = False
-        self.at_work = k
+        self.at_work, self.by = k, k.name
 
     def _ports(self, k: Controller) -> TickPorts:
         def watched(of: Any) -> Any:
             return Watched(of, lambda name, call: self._on_call(k, name, call))
 
         router, traffic, prober = watched(k.router), watched(self.traffic), watched(self.prober)
-        store = watched(self.store)
+        store = WatchedStore(self.store, lambda name, call: self._on_call(k, name, call), self.writers)
         return TickPorts(
             store=store,
             clock=k.clock or self.clock,
@@ -312,7 +319,7 @@ class World:
         for c in due:
             if not self.looks.is_due(c, self.clock.now()):
                 continue
-            self.at_work, k.was_stopped = k, False
+            self.at_work, k.was_stopped, k.began_at = k, False, self.t
             self.ticks += 1
             try:
                 before = self.target.splits[c]
@@ -420,12 +427,16 @@ class World:
         for c in self.cells:
             r, shown = self.store.load(c), self.target.splits[c]
             if c in self.marks and r is not None and r.ended in ("", "complete"):
-                self.store.raise_token(c, shown.token)
+                self._raise_token(c, shown.token)
                 self._give(c, "fallback")
             elif r is not None and not r.ended and r.hold_reason == "stale":
-                self.store.raise_token(c, shown.token)
+                self._raise_token(c, shown.token)
                 self._give(c, "fallback" if shown.target_bp == 0 else "resume")
         self.marks.clear()
+
+    def _raise_token(self, c: CellId, at_least: Token) -> None:
+        self.store.raise_token(c, at_least)
+        self.writers.freed(c)
 
     # what is seen -------------------------------------------------------------------------------------------------------
 
@@ -448,6 +459,7 @@ class World:
             "resumed": k is not None and k.was_stopped,
             "able_s": self.t - self.unable_at[after.cell],
             "dead_s": self.t - self.dead_since.get(after.cell, self.t),
+            "guarded": k is not None and self.guarded.get(after.cell, -1.0) > k.began_at,
             "canary_n": self._judged(after.cell),
             "rollout": self.rollout(after.cell),
         }

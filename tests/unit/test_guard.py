@@ -22,7 +22,7 @@ from fleetctl.domain.fleet import Connection
 from fleetctl.domain.home import WayHome
 from fleetctl.domain.ids import CellId, PoolId, Token, WorkloadId
 from fleetctl.domain.people import Actor
-from fleetctl.domain.split import Applied, Readiness, Split
+from fleetctl.domain.split import Applied, Readiness, Split, Stale
 from fleetctl.errors import FleetctlError, TrafficNotApplied
 from fleetctl.ports.traffic import Prober, Router
 from fleetctl.usecases.guard import Shown, guard, notices
@@ -93,7 +93,7 @@ class World:
         return {found.cell: found.kind for found in guard(self.ports())}
 
 
-def test_a_lease_that_runs_is_watched_and_one_that_has_lapsed_goes_home_with_the_token_that_stands(tmp_path: Path) -> None:
+def test_a_lease_that_runs_is_watched_and_one_that_has_lapsed_goes_home_with_the_next_token(tmp_path: Path) -> None:
     w = World(tmp_path)
     w.put(CHAT, 1_000)
     assert w.look() == {CHAT: "watched", SUMMARY: "quiet"}
@@ -101,7 +101,9 @@ def test_a_lease_that_runs_is_watched_and_one_that_has_lapsed_goes_home_with_the
     w.clock.advance(timedelta(seconds=181))
     token = w.target.splits[CHAT].token
     assert w.look() == {CHAT: "home", SUMMARY: "quiet"}
-    assert (w.target.splits[CHAT].target_bp, w.target.splits[CHAT].token) == (0, token)
+    assert (w.target.splits[CHAT].target_bp, w.target.splits[CHAT].token) == (0, token + 1)
+    late = Split(cell=CHAT, target_bp=1_000, cap_bp=10_000, token=token, lease_until=w.clock.now() + timedelta(seconds=180))
+    assert isinstance(w.writer.set(late), Stale), "a holder that was stopped before the guard cannot write after it"
     assert w.look() == {CHAT: "quiet", SUMMARY: "quiet"}
 
 

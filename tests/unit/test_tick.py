@@ -354,6 +354,33 @@ def test_every_margin_has_its_scale() -> None:
     assert set(scales_of(quick())) == {1.0, 1.1, 1.25, 1.5}
 
 
+def test_a_controller_goes_on_after_the_guard_and_a_holder_stopped_before_it_cannot_write() -> None:
+    s = Simulation(of=quick())
+    s.begin()
+    s.at("ramp")
+    before = s.target.splits[CELL]
+    s.clock.advance(timedelta(seconds=200))  # nobody ticks: the weight's lease runs out
+    assert FakeRouter({CELL: SOURCE}, target=s.target).lapse(s.clock.now()) == (CELL,)
+    late = replace(before, lease_until=s.clock.now() + timedelta(seconds=180))
+    assert isinstance(FakeRouter({CELL: SOURCE}, target=s.target).set(late), Stale), "its token is one behind the guard's"
+    s.look_now()
+    s.run(20, until=lambda: s.bp() == before.target_bp)
+    assert (s.bp(), s.rollout().hold_reason) == (before.target_bp, "")
+    assert [n.text for n in s.notices.sent if n.kind == "notify.page"] == []
+
+
+def test_another_writer_whose_weight_is_alive_is_never_taken_for_the_guard() -> None:
+    s = Simulation(of=quick())
+    s.begin()
+    s.at("ramp")
+    other = FakeRouter({CELL: SOURCE}, target=s.target)
+    other.fence(CELL, Token(other.read(CELL).token + 1))
+    other.set(replace(other.read(CELL), target_bp=0, lease_until=s.clock.now() + timedelta(seconds=180)))
+    s.look_now()
+    s.run(5)
+    assert (s.bp(), s.rollout().hold_reason) == (0, "stale")
+
+
 def test_what_a_newer_writer_left_outlives_a_router_that_restarts_with_an_older_floor() -> None:
     s = Simulation(of=quick())
     s.begin()

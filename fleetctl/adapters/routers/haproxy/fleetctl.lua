@@ -56,7 +56,9 @@ local function restore()
     local s = { cap = natural(cap) or 0, token = natural(token) or 0, lease = natural(lease) or 0 }
     state[cell] = s
     local value = natural(bp)
-    local most = math.min(s.cap, guarded_bp(guarded[cell], s.lease) or s.cap)
+    local left = guarded_bp(guarded[cell], s.lease)
+    local most = math.min(s.cap, left or s.cap)
+    if left then s.token = s.token + 1 end -- as the guard did
     if not value or value > most then
       -- never more on the target than was allowed, or than the guard had left there
       core.set_map(WEIGHTS, cell, tostring(math.min(value or 0, most)))
@@ -159,6 +161,7 @@ local function guard_cell(cell, s)
   local away = total - ready -- no more go home than the source's proven servers can take
   local stays = total > 0 and math.min(bp, (FULL_BP * away + total // 2) // total) or bp
   if stays < bp then
+    s.token = s.token + 1 -- a holder that was stopped before this cannot write after it
     core.set_map(WEIGHTS, cell, tostring(stays))
     keep_home(cell, s.lease, stays)
     core.log(core.warning, string.format("guard %s home: the lease of %d bp has lapsed, %d stay", cell, bp, stays))
