@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from fleetctl.domain.evidence import Verdict
 from fleetctl.domain.people import Reason, Signal
 from fleetctl.domain.rollout import (
     Decision,
@@ -25,7 +24,7 @@ from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.rollout import lift
 from fleetctl.rollout.arms import note_arms
 from fleetctl.rollout.checks import unmet
-from fleetctl.rollout.gates import Gate, gate, lowest_bp, promoted
+from fleetctl.rollout.gates import Gate, failure, gate, lowest_bp, promoted
 from fleetctl.rollout.looks import FINISHED, FINISHED_LEASE, MOVING, SETTLING, look_after
 from fleetctl.rollout.lost import BLIND, lost_evidence
 from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text, percent_text
@@ -78,7 +77,7 @@ def _decided(r: Rollout, seen: Observation, now: Instant) -> Decision:
     r = _obey(r, now)
     if seen.judge is not None:
         r = replace(r, judge=seen.judge)
-    failed = _failure(seen.verdicts)
+    failed = failure(seen.verdicts)
     if failed is not None and r.direction == "forward":
         r = replace(r, latched=failed, direction="home", hold_reason="")
     if r.direction == "home":
@@ -218,12 +217,6 @@ def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
             return r
 
 
-def _failure(verdicts: tuple[Verdict, ...]) -> Verdict | None:
-    """Return the FAIL that decides, by the name of its guardrail where one is named beside the whole."""
-    failed = [v for v in verdicts if v.kind == "FAIL"]
-    return next((v for v in failed if v.guardrail != "all"), failed[0] if failed else None)
-
-
 def _go_home(r: Rollout, seen: Observation, now: Instant) -> Decision:
     """Lower to zero as far as ready source capacity allows, keep the lease of what stays; end once the router shows zero."""
     kind, cause = home_kind(r), home_cause(r)
@@ -257,9 +250,8 @@ def _leave_target(r: Rollout, seen: Observation, ending: Signal, now: Instant) -
 def _off_target(r: Rollout, seen: Observation, why: Reason, notice: tuple[Effect, ...], now: Instant) -> Decision:
     """Lower as far as the source can take it, and stand at the first step with customers: whatever overwrites the hold resumes there."""
     floor_bp = lowest_bp(seen)
-    first = next((i for i, p in enumerate(r.spec.phases[: r.step + 1]) if p.weight_bp > 0), None)
-    again = r if first is None else _enter(r, first, now)
-    held = replace(again, weight_bp=floor_bp, settled_at=None, lost_since=None, step_done=False, promoted=False, hold_reason=TARGET)
+    r = replace(_from_first(r, now), weight_bp=floor_bp, settled_at=None, lost_since=None)
+    held = replace(r, step_done=False, promoted=False, hold_reason=TARGET)
     if floor_bp < seen.split.target_bp:
         return Decision(next=held, effects=(SetSplit(target_bp=floor_bp), *notice), why=why, look_again=SETTLING)
     drain: tuple[Effect, ...] = (Drain(pool=r.spec.target),) if notice else ()
@@ -299,8 +291,7 @@ def _return_to_target(r: Rollout, seen: Observation, now: Instant) -> Decision:
         return _off_target(r, seen, Reason(code=TARGET, text=f"target {ready}; not sending anybody there"), (), now)
     if r.paused:
         return _off_target(r, seen, Reason(code=TARGET, text="target is whole again; paused"), (), now)
-    weighted = [i for i, p in enumerate(r.spec.phases[: r.step + 1]) if p.weight_bp > 0]
-    again = _enter(r, weighted[0], now) if weighted else replace(r, settled_at=None, hold_reason="")
+    again = replace(_from_first(r, now), settled_at=None, hold_reason="")
     why = Reason(code="notice.over", text=f"target is whole again; beginning again at {again.phase}")
     return Decision(next=again, effects=(), why=why, look_again=SETTLING)
 
@@ -355,6 +346,8 @@ def _renewal(r: Rollout, seen: Observation, now: Instant) -> tuple[Effect, ...]:
 
 def _settle(r: Rollout, seen: Observation, now: Instant) -> Decision:
     """Bring the router to this step's weight; evidence counts from when it shows it."""
+    if guard_text(r, seen, now):  # nobody watched the target meanwhile: customers come back to it a few at a time
+        r = _from_first(r, now)
     phase = r.spec.phases[r.step]
     r = replace(r, weight_bp=phase.weight_bp)
     if not _shows(r, seen):
@@ -446,6 +439,12 @@ def _enter(r: Rollout, step: int, now: Instant) -> Rollout:
         hold_reason="",
         deadline=now + r.spec.step_deadline,
     )
+
+
+def _from_first(r: Rollout, now: Instant) -> Rollout:
+    """Return the rollout at its first step with customers; where it stands, before that."""
+    first = next((i for i, p in enumerate(r.spec.phases[: r.step + 1]) if p.weight_bp > 0), None)
+    return r if first is None else _enter(r, first, now)
 
 
 def _at_step(r: Rollout, seen: Observation, now: Instant) -> Decision:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from fleetctl.domain.evidence import LADDER_METRICS
+from fleetctl.domain.evidence import LADDER_METRICS, Verdict
 from fleetctl.domain.rollout import Effect, Observation, Rollout, StartShadow, StopShadow
 from fleetctl.domain.split import stays_bp
 from fleetctl.domain.units import Instant
@@ -46,6 +46,12 @@ def gate(r: Rollout, seen: Observation, now: Instant) -> Gate:
             return Gate(open=True, why="soak is over")
         case _:
             return _weighted(r, seen, now)
+
+
+def failure(verdicts: tuple[Verdict, ...]) -> Verdict | None:
+    """Return the FAIL that decides, by the name of its guardrail where one is named beside the whole."""
+    failed = [v for v in verdicts if v.kind == "FAIL"]
+    return next((v for v in failed if v.guardrail != "all"), failed[0] if failed else None)
 
 
 def promoted(r: Rollout, now: Instant) -> Gate:

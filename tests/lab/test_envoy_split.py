@@ -19,6 +19,7 @@ from fleetctl.adapters.routers.evidence import RouterLogEvidence
 from fleetctl.adapters.routers.prober import CompletionProber
 from fleetctl.adapters.routers.served import last_new_request_ms
 from fleetctl.domain.evidence import Cursor
+from fleetctl.domain.home import HOME_TOKEN_STEP
 from fleetctl.domain.ids import Token
 from fleetctl.domain.split import Drained, Split, Stale
 from fleetctl.domain.workload import AffinityKey
@@ -86,14 +87,15 @@ def test_a_cookie_is_a_key_too() -> None:
         assert found.split(some, as_cookie=True) == {key: first[key] for key in some}
 
 
-def test_a_restart_keeps_split_fence_and_lease(own: EnvoyRig) -> None:
-    put(own.router(), 2_500, token=5, cap=4_000)
+@pytest.mark.parametrize("token", [5, HOME_TOKEN_STEP + 7, 2**52 + 1])
+def test_a_restart_keeps_split_fence_and_lease(own: EnvoyRig, token: int) -> None:
+    put(own.router(), 2_500, token=token, cap=4_000)
     before = own.router().read(CELL)
     own.stop()
     own.start()
     assert own.router().read(CELL) == before
     stale = Split(cell=CELL, target_bp=0, cap_bp=0, token=Token(4), lease_until=in_an_hour())
-    assert own.router().set(stale) == Stale(cell=CELL, seen=Token(5))
+    assert own.router().set(stale) == Stale(cell=CELL, seen=Token(token))
     assert (own.folder / RUNTIME_FILE).stat().st_mode & 0o777 == 0o600
 
 

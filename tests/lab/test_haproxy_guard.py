@@ -267,3 +267,4 @@ def test_the_paper_way_home_makes_every_live_controller_stale_and_survives_a_res
     assert socket.ask("fleetctl home nobody", Deadline()).strip() == "unknown"
     own.process.restart()
     assert router.read(CELL).target_bp == 0
+    assert isinstance(router.fence(CELL, Token(2)), Stale), "a controller that comes back after a restart is stale too"

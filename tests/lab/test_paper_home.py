@@ -60,6 +60,8 @@ def test_haproxy_traffic_goes_home_by_the_paper_and_a_restart_keeps_it(lua: bool
         own.process.restart()
         own.healthy()
         assert set(own.split(KEYS).values()) == {"b"}
+        if lua:
+            assert isinstance(own.router().fence(CELL, Token(8)), Stale), "and so is one that comes back after a restart"
 
 
 @pytest.fixture
@@ -83,6 +85,7 @@ def test_envoy_traffic_goes_home_by_the_paper_and_a_restart_keeps_it(envoy: Envo
     envoy.start()
     envoy.healthy()
     assert set(envoy.split(KEYS).values()) == {"b"}
+    assert isinstance(envoy.router().fence(CELL, Token(8)), Stale), "and so is one that comes back after a restart"
 
 
 ARN = "arn:aws:elasticloadbalancing:us-east-1:1:listener-rule/app/edge/a/b/c"

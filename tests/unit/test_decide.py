@@ -330,13 +330,13 @@ def test_the_weights_lease_is_renewed_at_half_its_life_and_only_then() -> None:
     assert [e for e in decide(w.r, seen, later).effects if isinstance(e, SetSplit)] == [SetSplit(target_bp=1000)]
 
 
-def test_a_guard_that_took_the_weight_home_restarts_the_step() -> None:
+def test_after_a_guard_took_the_weight_home_customers_come_back_a_few_at_a_time() -> None:
     w = World(rollout()).until("ramp")
     w.bp = 0
     lapsed = replace(seeing(w.now, 0), split=replace(split(0, w.now), lease_until=w.now), evidence=evidence(w.now))
     d = decide(w.r, lapsed, w.now)
-    assert [e for e in d.effects if isinstance(e, SetSplit)] == [SetSplit(target_bp=5000)]
-    assert d.next.settled_at is None
+    assert [e for e in d.effects if isinstance(e, SetSplit)] == [SetSplit(target_bp=1000)]
+    assert (d.next.phase, d.next.settled_at, d.next.shown) == ("canary", None, ())
     pages = [e for e in d.effects if isinstance(e, Notify)]
     assert [(p.level, p.cause) for p in pages] == [("page", "guard.home")]
     assert "took 50 % home" in pages[0].text
@@ -503,7 +503,7 @@ def test_what_a_newer_writer_left_is_held_until_a_person_says_so() -> None:
     assert w.r.hold_reason == "stale"
     w.r = replace(w.r, paused=True, orders=(order("resume"),))
     d = decide(w.r, replace(seeing(w.now, 0), split=lapsed), w.now)
-    assert [e for e in d.effects if isinstance(e, SetSplit)] == [SetSplit(target_bp=5000)]
+    assert [e for e in d.effects if isinstance(e, SetSplit)] == [SetSplit(target_bp=1000)]
     assert d.next.paused, "reconciling thaws nothing"
 
 

@@ -80,6 +80,7 @@ def _envoy(connection: Connection, cell: CellId, names: Backends, endpoints: Seq
         file = Path(connection.settings["runtime_folder"]) / "runtime.json"
         marks = (f's/("{canary}": *"?)[0-9]+/\\10/', f's/("{baseline}": *"?)[0-9]+/\\1{FULL_BP}/')
         words = " ".join(f"-e {quote(m)}" for m in marks)
+        words += f""" -e {quote(f's/("{token}": *"?)[0-9]+/')}'\\1'"$(({_T} + {HOME_TOKEN_STEP}))"/"""
         beside = f"{file}.home"
         lines += [
             "# So that a restart of Envoy keeps it:",

@@ -301,6 +301,6 @@ def _values(path: Path, *, strict: bool = False) -> dict[str, str]:
 
 
 def _replace(path: Path, values: Mapping[str, str]) -> None:
-    layer = {key: int(value) if value.isdigit() else value for key, value in values.items()}
+    layer = {key: value if not value.isdigit() or key.startswith(token_key("")) else int(value) for key, value in values.items()}
     document = {"version_info": "1", "resources": [{"@type": _RESOURCE, "name": _PREFIX, "layer": layer}]}
     write_private(path, json.dumps(document, indent=1) + "\n")

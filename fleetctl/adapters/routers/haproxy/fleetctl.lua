@@ -42,11 +42,10 @@ local function weight(cell)
   return math.tointeger(tonumber(weights:lookup(cell) or "0")) or 0
 end
 
-local function guarded_bp(mark, lease)
-  -- what the guard had left of the weight with this lease; nil: it never acted on it
-  local of, bp = (mark or ""):match("^(%d+):?(%d*)$")
-  if of ~= tostring(lease) then return nil end
-  return natural(bp) or 0
+local function taken_home(mark, lease)
+  -- what was left of the weight with this lease when it was taken home (nil: it never was), and the token that was taken then
+  local of, bp, token = (mark or ""):match("^(%d+):?(%d*):?(%d*)$")
+  return of == tostring(lease) and (natural(bp) or 0) or nil, natural(token) or 0
 end
 
 local function restore()
@@ -56,9 +55,9 @@ local function restore()
     local s = { cap = natural(cap) or 0, token = natural(token) or 0, lease = natural(lease) or 0 }
     state[cell] = s
     local value = natural(bp)
-    local left = guarded_bp(guarded[cell], s.lease)
+    local left, taken = taken_home(guarded[cell], s.lease)
     local most = math.min(s.cap, left or s.cap)
-    if left then s.token = s.token + 1 end -- as the guard did
+    s.token = math.max(s.token, taken) -- whoever was before it finds itself stale after a restart too
     if not value or value > most then
       -- never more on the target than was allowed, or than the guard had left there
       core.set_map(WEIGHTS, cell, tostring(math.min(value or 0, most)))
@@ -107,11 +106,11 @@ command("set", function(cell, bp, cap, token, lease)
   return shown(cell)
 end)
 
-local function keep_home(cell, lease, bp)
+local function keep_home(cell, s, bp)
   -- a restart does not bring back what was taken home
   local file = io.open(GUARDED, "a")
   if file then
-    file:write(cell, " ", lease, ":", bp, "\n")
+    file:write(cell, " ", s.lease, ":", bp, ":", s.token, "\n")
     file:close()
   end
 end
@@ -130,7 +129,7 @@ command("home", function(cell)
   s.token = s.token + HOME_STEP
   core.set_map(WEIGHTS, cell, "0")
   hush(cell)
-  keep_home(cell, s.lease, 0)
+  keep_home(cell, s, 0)
   return shown(cell)
 end)
 
@@ -163,7 +162,7 @@ local function guard_cell(cell, s)
   if stays < bp then
     s.token = s.token + 1 -- a holder that was stopped before this cannot write after it
     core.set_map(WEIGHTS, cell, tostring(stays))
-    keep_home(cell, s.lease, stays)
+    keep_home(cell, s, stays)
     core.log(core.warning, string.format("guard %s home: the lease of %d bp has lapsed, %d stay", cell, bp, stays))
   end
   if stays == 0 then
