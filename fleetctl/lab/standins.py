@@ -263,7 +263,6 @@ class Repository:
                 {"path": "m/weights.bin", "url": f"{self.uri}/weights.bin", "sha256": hashlib.sha256(_WEIGHTS).hexdigest()},
             ],
             "health_gate_profile": "none",
-            "health_gate_retries": 20,
         }
 
     def variables(self, version: str = OLD, *, model: str = "standin-model", port: int = 8000, name: str = "chat") -> dict[str, object]:
