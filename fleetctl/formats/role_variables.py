@@ -1,4 +1,4 @@
-"""Configure, formats layer: names of variables that the shipped roles and plays know, and how long deep checks may take. Never a host's."""
+"""Configure, formats layer: names of variables that shipped roles and plays know, and how long deep checks take. Never a host's values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def role_variables(playbooks: Path) -> frozenset[str]:
 
 
 def deep_checks(playbooks: Path, profile: str) -> dict[str, int]:
-    """Return the deep checks of a profile of the health gate by name, with the seconds that each may take; {} for a profile that is none."""
+    """Return the deep checks of a profile of the health gate, with the seconds that each may take; {} for a profile that is none."""
     data = read_yaml((playbooks / "vars" / "thresholds.yml").read_text("utf-8")).value
     rows = data["health_thresholds"].get(profile, [])
     return {str(c["name"]): int(c.get("timeout", DEFAULT_CHECK_S)) for c in rows if c.get("tier") == "deep"}

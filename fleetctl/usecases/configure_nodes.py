@@ -17,7 +17,7 @@ from fleetctl.domain.pool import Host, Vendor
 from fleetctl.domain.provision import HostResult, Progress
 from fleetctl.domain.units import Instant
 from fleetctl.errors import ConfigInvalid, ConfigureFailed
-from fleetctl.planning.check_matrix import check_matrix, release_variables
+from fleetctl.planning.check_matrix import check_matrix, keys_of, release_variables
 from fleetctl.planning.matrix_pins import Pins, with_pins
 from fleetctl.ports.state import Records
 from fleetctl.usecases.capacity import CapacityPorts, note, take
@@ -179,7 +179,13 @@ def variables_of(nodes: Nodes, pinned: Matrix, commit: str) -> dict[str, object]
             "config.matrix", f"{', '.join(clash)} comes from the release or from `models` and cannot be given as well; nothing was changed."
         )
     by_host = {h.id: dict(nodes.by_host.get(h.id, {})) for h in nodes.hosts}
-    return {**given, **nodes.roles, "apt_ready_keys": dict(nodes.keys), "node_manifest_commit": commit, "by_host": by_host}
+    return {
+        **given,
+        **nodes.roles,
+        "apt_ready_keys": keys_of(pinned, nodes.wanted, nodes.keys),
+        "node_manifest_commit": commit,
+        "by_host": by_host,
+    }
 
 
 def chosen_hosts(hosts: Sequence[Host], limit: str) -> tuple[Host, ...]:

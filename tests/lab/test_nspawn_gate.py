@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -147,7 +148,9 @@ def test_the_site_play_with_the_gate_on_judges_before_it_serves_and_never_beside
 def test_a_server_may_load_for_long_and_one_that_never_comes_up_is_not_waited_for(bench: nb.Bench) -> None:
     tags = ["apt_ready", "accelerator_access", "container_engine", "model_server", "health_gate"]
     good = bench.repository.variables()
-    (unit,) = good["model_server_units"]  # type: ignore[misc]
+    units = good["model_server_units"]
+    assert isinstance(units, list)
+    unit: dict[str, Any] = units[0]
     late = unit | {"argv": ["/bin/sh", "-c", f"sleep {LATE_S}; exec {' '.join(unit['argv'])}"]}
     (result,) = bench.run("rocm_node", good | {"model_server_units": [late]}, tags=tags)
     assert (result.state, result.detail) == ("ok", "")

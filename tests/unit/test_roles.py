@@ -129,7 +129,9 @@ def _gates(play: str) -> list[tuple[int, dict[str, Any]]]:
     return [(n, r["vars"]) for n, r in enumerate(found["roles"]) if r["role"] == "health_gate"]
 
 
-@pytest.mark.parametrize(("play", "driver"), [("rocm_node", "amdgpu_driver"), ("upgrade", "amdgpu_driver"), ("nvidia_node", "nvidia_driver")])
+@pytest.mark.parametrize(
+    ("play", "driver"), [("rocm_node", "amdgpu_driver"), ("upgrade", "amdgpu_driver"), ("nvidia_node", "nvidia_driver")]
+)
 def test_the_hardware_is_judged_before_any_server_takes_it_and_servers_after_they_are_started(play: str, driver: str) -> None:
     (found,) = load(PLAYBOOKS / f"{play}.yml")
     names = [(r["role"], r.get("vars", {}).get(f"{r['role']}_state")) for r in found["roles"]]
@@ -251,7 +253,9 @@ def _tool(folder: Path, output: str, code: int = 0) -> list[str]:
     return [str(folder / "tool")]
 
 
-@pytest.mark.parametrize(("xid", "state"), [(13, "ok"), (31, "ok"), (43, "ok"), (45, "ok"), (63, "ok"), (48, "bad"), (79, "bad"), (119, "bad")])
+@pytest.mark.parametrize(
+    ("xid", "state"), [(13, "ok"), (31, "ok"), (43, "ok"), (45, "ok"), (63, "ok"), (48, "bad"), (79, "bad"), (119, "bad")]
+)
 def test_an_xid_of_a_program_is_no_fault_of_the_accelerator(gate: ModuleType, tmp_path: Path, xid: int, state: str) -> None:
     for gpu in ("h100", "h200"):
         check = next(c for c in load(PLAYBOOKS / "vars" / "thresholds.yml")["health_thresholds"][gpu] if c["name"] == "xid_errors")
