@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import date, timedelta
 
 from fleetctl.domain.matrix import LAYERS, OF_THE_HOST, UNKNOWN, Matrix, NodeFacts, PackageRepository, Release, SigningKey, Wanted
@@ -32,6 +32,18 @@ def check_matrix(matrix: Matrix, wanted: Wanted, today: date) -> tuple[Diagnosti
         return (_error("matrix.release", "release", f"{wanted.release!r} is not a combination that the matrix knows; it knows: {known}"),)
     found = [*_layer(matrix, release, wanted), *_repositories(matrix, release, wanted, today), *_pins(release, wanted)]
     return tuple(found)
+
+
+def check_platforms(matrix: Matrix, wanted: Wanted, platforms: Collection[str]) -> tuple[Diagnostic, ...]:
+    """Refuse bare metal on a release that is for Azure's kernels: its guests' driver, devices and tuning are other ones. () is good."""
+    release = matrix.release(wanted.release)
+    if release is None or "bare-metal" not in platforms or release.kernel_flavour != "azure":
+        return ()
+    text = (
+        f"{release.id} is for Azure guests; the shipped matrix has no release for bare metal. Put one into a matrix of your own "
+        "(`matrix:` of the nodes file), with the kernel that your hosts run; docs/how-to/make-rocm-nodes.md says how"
+    )
+    return (_error("matrix.platform", "roles.host_tuning_platform", text),)
 
 
 def check_node(release: Release, node: NodeFacts) -> tuple[Diagnostic, ...]:
@@ -71,6 +83,7 @@ def release_variables(matrix: Matrix, wanted: Wanted) -> dict[str, object]:
         "preflight_os_version": release.os_version,
         "preflight_kernel_series": release.kernel_series,
         "preflight_kernel_flavour": release.kernel_flavour,
+        "preflight_kernel_packages": [*release.kernel_packages],
         "apt_ready_repositories": repositories,
         "kernel_pin_packages": _packages(release.kernel_packages),
         "node_manifest_release": release.id,

@@ -17,7 +17,7 @@ from fleetctl.domain.pool import Host, Vendor
 from fleetctl.domain.provision import HostResult, Progress
 from fleetctl.domain.units import Instant
 from fleetctl.errors import ConfigInvalid, ConfigureFailed
-from fleetctl.planning.check_matrix import check_matrix, keys_of, release_variables
+from fleetctl.planning.check_matrix import check_matrix, check_platforms, keys_of, release_variables
 from fleetctl.planning.matrix_pins import Pins, with_pins
 from fleetctl.ports.state import Records
 from fleetctl.usecases.capacity import CapacityPorts, note, take
@@ -101,7 +101,8 @@ def check_nodes(nodes: Nodes, matrix: Matrix, today: date) -> tuple[Matrix, tupl
         ConfigInvalid: config.matrix, with everything that keeps the run from starting; nothing was changed.
     """
     pinned, faults = with_pins(matrix, nodes.pins)
-    found = (*faults, *check_matrix(pinned, nodes.wanted, today))
+    platforms = {str(row["host_tuning_platform"]) for row in (nodes.roles, *nodes.by_host.values()) if "host_tuning_platform" in row}
+    found = (*faults, *check_matrix(pinned, nodes.wanted, today), *check_platforms(pinned, nodes.wanted, platforms))
     errors = [d for d in found if d.severity == "error"]
     if errors:
         raise ConfigInvalid(

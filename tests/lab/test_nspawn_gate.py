@@ -155,7 +155,7 @@ def test_a_server_may_load_for_long_and_one_that_never_comes_up_is_not_waited_fo
     (result,) = bench.run("rocm_node", good | {"model_server_units": [late]}, tags=tags)
     assert (result.state, result.detail) == ("ok", "")
 
-    crashing = unit | {"argv": ["/bin/sh", "-c", "sleep 3; exit 1"]}
+    crashing = unit | {"argv": ["/bin/sh", "-c", "sleep 15; exit 1"]}
     begun = time.monotonic()
     (result,) = bench.run("rocm_node", good | {"model_server_units": [crashing], "health_gate_answer_wait": 1500}, tags=tags)
     assert result.state == "failed"
