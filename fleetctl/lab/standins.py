@@ -72,6 +72,23 @@ ExecStart=/usr/bin/sleep infinity
 [Install]
 WantedBy=multi-user.target
 """
+_AGENT_UNIT = _EXPORTER_UNIT.replace("an exporter's unit: it does nothing", "the agent of AMD's exporter: it does nothing")
+_METRICS = '''#!/usr/bin/python3
+"""STAND-IN for AMD's exporter: a metric of an accelerator, once its agent runs."""
+import http.server, subprocess
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        agent = subprocess.run(["systemctl", "is-active", "--quiet", "standin-agent.service"]).returncode == 0
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"gpu_nodes_total 8\\n" if agent else b"go_goroutines 7\\n")
+
+    def log_message(self, *args):
+        pass
+
+http.server.ThreadingHTTPServer(("127.0.0.1", 5000), Handler).serve_forever()
+'''
 _PACKAGES: dict[str, dict[str, str]] = {
     "amdgpu-dkms": {"usr/share/doc/amdgpu-dkms/STAND-IN": "not AMD's driver\n"},
     "rocminfo": {"usr/bin/rocminfo": _ROCMINFO},
@@ -80,6 +97,13 @@ _PACKAGES: dict[str, dict[str, str]] = {
     "linux-headers-standin": {"usr/share/doc/linux-headers-standin/STAND-IN": "no headers\n"},
     "standin-engine": {"usr/lib/standin-engine/serve": _ENGINE},
     "standin-exporter": {"usr/lib/systemd/system/standin-exporter.service": _EXPORTER_UNIT},
+    "standin-amd-exporter": {
+        "usr/lib/systemd/system/standin-agent.service": _AGENT_UNIT,
+        "usr/lib/systemd/system/standin-metrics.service": _EXPORTER_UNIT.replace(
+            "/usr/bin/sleep infinity", "/usr/lib/standin-metrics/serve"
+        ),
+        "usr/lib/standin-metrics/serve": _METRICS,
+    },
     "standin-nvidia-utils": {"usr/bin/nvidia-smi": "#!/bin/sh\n# STAND-IN for nvidia-smi: says a version.\necho 580.95.05\n"},
     "emulated-engine": {
         f"{ENGINE_FOLDER}/serve": _LAUNCHER,

@@ -13,7 +13,7 @@ from fleetctl.catalog.matrix import load_matrix, parse_matrix
 from fleetctl.domain.ids import HostId
 from fleetctl.domain.matrix import Layer, Matrix, NodeFacts, Wanted
 from fleetctl.errors import ConfigInvalid
-from fleetctl.planning.check_matrix import check_matrix, check_node, keys_of, release_variables
+from fleetctl.planning.check_matrix import check_matrix, check_node, check_platforms, keys_of, release_variables
 from fleetctl.planning.matrix_pins import Pins, with_pins
 
 TODAY = date(2026, 11, 30)
@@ -70,6 +70,16 @@ def test_pins_make_a_release_whole_and_it_becomes_role_variables() -> None:
         for name, uri in (("amdgpu", f"{AMD}/amdgpu/30.30.3/ubuntu"), ("rocm", f"{AMD}/rocm/apt/7.2"))
     ]
     assert keys_of(matrix, wanted(), {"amd-rocm": "K", "own": "O"}) == {"amd-rocm": "K", "own": "O", "amdgpu": "K", "rocm": "K"}
+
+
+def test_bare_metal_is_refused_on_releases_for_azures_guests_and_a_matrix_of_ones_own_may_have_it() -> None:
+    for release in (r for r in load_matrix().releases if r.kernel_flavour == "azure"):
+        (found,) = check_platforms(load_matrix(), wanted(release=release.id), {"bare-metal", "azure-guest"})
+        assert (found.severity, found.code) == ("error", "matrix.platform")
+        assert "matrix of your own" in found.text
+    assert check_platforms(load_matrix(), wanted(), {"azure-guest"}) == ()
+    own = replace(load_matrix(), releases=tuple(replace(r, kernel_flavour="generic") for r in load_matrix().releases))
+    assert check_platforms(own, wanted(), {"bare-metal"}) == ()
 
 
 def test_each_repository_has_a_mirror_of_its_own() -> None:
