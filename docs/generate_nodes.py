@@ -36,6 +36,14 @@ def matrix_page() -> str:
         layers = ", ".join(r.layers) or "none"
         row = f"| `{r.id}` | {r.os} {r.os_version} | {kernel} | {r.driver} | {r.rocm} | {layers} | {r.image} | {r.image_digest} |"
         lines.append(f"{row} {r.source}, {r.as_of} |")
+    lines += [
+        "",
+        "## Repositories",
+        "",
+        "| release | repository | address | suite | components | key |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    lines += [f"| `{r.id}` | {p.name} | {p.uri} | {p.suite} | {p.components} | {p.key} |" for r in m.releases for p in r.repositories]
     lines += ["", "## Packages", "", "| release | package | version |", "| --- | --- | --- |"]
     for r in m.releases:
         for group in (r.kernel_packages, r.driver_packages, r.rocm_packages):

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import cast
 
-from fleetctl.domain.matrix import LAYERS, OF_THE_HOST, UNKNOWN, Download, Layer, Matrix, Release, SigningKey
+from fleetctl.domain.matrix import LAYERS, OF_THE_HOST, UNKNOWN, Download, Layer, Matrix, PackageRepository, Release, SigningKey
 from fleetctl.domain.pool import Vendor
 from fleetctl.errors import ConfigInvalid
 
@@ -22,6 +22,7 @@ _SHAPES = {
     "expires": re.compile(rf"(?:[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}|never|{UNKNOWN}|{OF_THE_HOST})\Z"),
     "as_of": _DATE,
 }
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}\Z")
 _TEXTS = re.compile(r"[^\x00-\x1f]{0,400}\Z")
 
 
@@ -51,7 +52,8 @@ def parse_matrix(text: str, name: str) -> Matrix:
     keys = [SigningKey(**row) for row in _rows(data, "keys", SigningKey, faults)]  # type: ignore[arg-type]
     downloads = [Download(**row) for row in _rows(data, "downloads", Download, faults)]  # type: ignore[arg-type]
     releases = [_release(row) for row in _rows(data, "releases", Release, faults)]
-    faults += [f"releases: {r.id} names the key {r.key!r}, which is no row" for r in releases if r.key not in {k.name for k in keys}]
+    known = {k.name for k in keys}
+    faults += [f"releases: {r.id} names the key {p.key!r}, which is no row" for r in releases for p in r.repositories if p.key not in known]
     if faults:
         raise ConfigInvalid("config.matrix", f"{name} has {len(faults)} mistakes", details=tuple(faults))
     return Matrix(
@@ -64,9 +66,22 @@ def parse_matrix(text: str, name: str) -> Matrix:
 
 
 def _release(row: dict[str, object]) -> Release:
+    repositories = tuple(PackageRepository(**r) for r in cast("list[dict[str, str]]", row["repositories"]))
+    layers = tuple(cast("list[Layer]", row["layers"]))
     return Release(
-        **(row | {"layers": tuple(cast("list[Layer]", row["layers"])), "vendor": cast(Vendor, row["vendor"])})  # type: ignore[arg-type]
+        **(row | {"repositories": repositories, "layers": layers, "vendor": cast(Vendor, row["vendor"])})  # type: ignore[arg-type]
     )
+
+
+_ONE = {"repository": "uri", "suite": "suite", "components": "components", "key": "key"}
+
+
+def _with_repositories(row: dict[str, object]) -> dict[str, object]:
+    """Return a release's row with a list of repositories, also where it names one only, as rows did before there was a list."""
+    if "repositories" in row or not set(_ONE) <= set(row):
+        return row
+    one = {"name": row["key"], **{field: row[old] for old, field in _ONE.items()}}
+    return {k: v for k, v in row.items() if k not in _ONE} | {"repositories": [one]}
 
 
 def _rows(data: dict[str, object], kind: str, of: type, faults: list[str]) -> list[dict[str, object]]:
@@ -77,7 +92,8 @@ def _rows(data: dict[str, object], kind: str, of: type, faults: list[str]) -> li
     names = {f.name for f in fields(of)}
     good: list[dict[str, object]] = []
     seen: set[object] = set()
-    for n, row in enumerate(found):
+    for n, given in enumerate(found):
+        row = _with_repositories(given) if of is Release and isinstance(given, dict) else given
         wrong = [f"{kind}[{n}] is not a mapping"] if not isinstance(row, dict) else _wrong(row, names, f"{kind}[{n}]")
         if not wrong:
             own = row.get("id", row.get("name"))
@@ -95,6 +111,8 @@ def _wrong(row: dict[str, object], names: set[str], where: str) -> list[str]:
         value = row[name]
         if name.endswith("_packages"):
             ok = isinstance(value, dict) and all(isinstance(v, str) and v and _TEXTS.match(v) for v in value.values())
+        elif name == "repositories":
+            ok = isinstance(value, list) and all(_is_repository(r) for r in value) and len({r["name"] for r in value}) == len(value)
         elif name == "layers":
             ok = isinstance(value, list) and all(v in LAYERS for v in value)
         elif name == "vendor":
@@ -103,3 +121,9 @@ def _wrong(row: dict[str, object], names: set[str], where: str) -> list[str]:
             ok = isinstance(value, str) and bool(_SHAPES.get(name, _TEXTS).match(value)) and (bool(value) or name == "kernel_flavour")
         wrong += [] if ok else [f"{where}: {name} is {value!r}, which it cannot be"]
     return wrong
+
+
+def _is_repository(row: object) -> bool:
+    if not isinstance(row, dict) or set(row) != {f.name for f in fields(PackageRepository)}:
+        return False
+    return all(isinstance(v, str) and v and _TEXTS.match(v) for v in row.values()) and bool(_NAME.match(row["name"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from fleetctl.domain.ids import HostId
@@ -35,6 +35,21 @@ class SigningKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PackageRepository:
+    """An apt repository that packages of a release come from.
+
+    Args:
+        name: of its files on the host, a-z, 0-9 and '-'; uri: its address, OF_THE_HOST or UNKNOWN; key: name of the key that signs it.
+    """
+
+    name: str
+    uri: str
+    suite: str
+    components: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
     """A file that a translation layer is installed from, by SHA-256."""
 
@@ -54,6 +69,7 @@ class Release:
     Args:
         kernel_series: such as "6.8", or "any"; kernel_flavour: such as "azure".
         driver_packages, rocm_packages, kernel_packages: exact version per package, "newest" of the host's own archive, or UNKNOWN.
+        repositories: all that the packages come from; AMD ships its driver and ROCm from two.
         image_digest: "sha256:" and 64 digits, "none" where the release offers no image, or UNKNOWN.
     """
 
@@ -65,10 +81,7 @@ class Release:
     kernel_flavour: str
     driver: str
     rocm: str
-    repository: str
-    suite: str
-    components: str
-    key: str
+    repositories: tuple[PackageRepository, ...]
     driver_packages: Mapping[str, str]
     rocm_packages: Mapping[str, str]
     kernel_packages: Mapping[str, str]
@@ -109,7 +122,7 @@ class Wanted:
     Args:
         gpu_target: such as "gfx942"; accepted_licences: names of layers whose licence somebody has accepted on record.
         container: the model server runs from the release's image, so its digest is needed.
-        mirror: base URI that replaces the repository's, "" for the repository itself.
+        mirror: address that replaces that of the release's only repository, "" for the repository itself; mirrors: by name of repository.
         vendor: whose accelerators the hosts have.
     """
 
@@ -120,6 +133,7 @@ class Wanted:
     container: bool = True
     mirror: str = ""
     vendor: Vendor = "amd"
+    mirrors: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,9 @@ from fleetctl.formats.yaml_source import Document, read_yaml
 
 LIMIT_BYTES = 4_194_304
 _VARIABLE = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
-_TEXTS = ("pool", "vendor", "release", "layer", "gpu_target", "mirror", "matrix", "known_hosts", "identity")
+_TEXTS = ("pool", "vendor", "release", "layer", "gpu_target", "matrix", "known_hosts", "identity")
 _MAPS = ("pins", "keys", "hosts", "roles")
-_KNOWN = frozenset((*_TEXTS, *_MAPS, "container", "accepted_licences", "stores", "models"))
+_KNOWN = frozenset((*_TEXTS, *_MAPS, "container", "accepted_licences", "stores", "models", "mirror"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +85,9 @@ def _mistakes(document: Document) -> list[tuple[int, str]]:
         found.append((document.line(("layer",)), f"layer is none of {', '.join(LAYERS)}"))
     if not isinstance(data.get("container", True), bool):
         found.append((document.line(("container",)), "container is neither true nor false"))
+    mirror = data.get("mirror", "")
+    if not isinstance(mirror, str) and not (isinstance(mirror, dict) and all(isinstance(v, str) for v in mirror.values())):
+        found.append((document.line(("mirror",)), "mirror is neither an address nor a mapping of repository to address"))
     licences = data.get("accepted_licences", [])
     if not isinstance(licences, list) or not all(isinstance(x, str) for x in licences):
         found.append((document.line(("accepted_licences",)), "accepted_licences is not a list of names"))
@@ -126,13 +129,15 @@ def _convert(data: Mapping[str, object], folder: Path) -> NodesFile:
         Host(id=HostId(name), pool=pool, address=cast(str, row["address"]), user=cast(str, row.get("user", "")))
         for name, row in rows.items()
     )
+    mirror = data.get("mirror", "")
     wanted = Wanted(
         release=cast(str, data["release"]),
         layer=cast(Layer, data.get("layer", "native")),
         gpu_target=cast(str, data.get("gpu_target", "gfx942")),
         accepted_licences=tuple(cast("list[str]", data.get("accepted_licences", []))),
         container=cast(bool, data.get("container", True)),
-        mirror=cast(str, data.get("mirror", "")),
+        mirror=mirror if isinstance(mirror, str) else "",
+        mirrors=cast("dict[str, str]", mirror) if isinstance(mirror, dict) else {},
         vendor=cast(Vendor, data.get("vendor", "amd")),
     )
     stores, models = read_models(data, folder)

@@ -22,7 +22,7 @@ from fleetctl.catalog.matrix import parse_matrix
 from fleetctl.domain.matrix import Matrix, Wanted
 from fleetctl.errors import LabFailed
 from fleetctl.lab.nspawn_needs import usual_modes
-from fleetctl.planning.check_matrix import release_variables
+from fleetctl.planning.check_matrix import keys_of, release_variables
 
 OLD, NEW = "30.20-standin1", "30.30.3-standin1"
 """The stand-ins' two versions, so that there is one to go up to and one to come back to."""
@@ -73,6 +73,23 @@ ExecStart=/usr/bin/sleep infinity
 [Install]
 WantedBy=multi-user.target
 """
+_AGENT_UNIT = _EXPORTER_UNIT.replace("an exporter's unit: it does nothing", "the agent of AMD's exporter: it does nothing")
+_METRICS = '''#!/usr/bin/python3
+"""STAND-IN for AMD's exporter: a metric of an accelerator, once its agent runs."""
+import http.server, subprocess
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        agent = subprocess.run(["systemctl", "is-active", "--quiet", "standin-agent.service"]).returncode == 0
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"gpu_nodes_total 8\\n" if agent else b"go_goroutines 7\\n")
+
+    def log_message(self, *args):
+        pass
+
+http.server.ThreadingHTTPServer(("127.0.0.1", 5000), Handler).serve_forever()
+'''
 _PACKAGES: dict[str, dict[str, str]] = {
     "amdgpu-dkms": {"usr/share/doc/amdgpu-dkms/STAND-IN": "not AMD's driver\n"},
     "rocminfo": {"usr/bin/rocminfo": _ROCMINFO},
@@ -81,6 +98,13 @@ _PACKAGES: dict[str, dict[str, str]] = {
     "linux-headers-standin": {"usr/share/doc/linux-headers-standin/STAND-IN": "no headers\n"},
     "standin-engine": {"usr/lib/standin-engine/serve": _ENGINE},
     "standin-exporter": {"usr/lib/systemd/system/standin-exporter.service": _EXPORTER_UNIT},
+    "standin-amd-exporter": {
+        "usr/lib/systemd/system/standin-agent.service": _AGENT_UNIT,
+        "usr/lib/systemd/system/standin-metrics.service": _EXPORTER_UNIT.replace(
+            "/usr/bin/sleep infinity", "/usr/lib/standin-metrics/serve"
+        ),
+        "usr/lib/standin-metrics/serve": _METRICS,
+    },
     "standin-nvidia-utils": {"usr/bin/nvidia-smi": "#!/bin/sh\n# STAND-IN for nvidia-smi: says a version.\necho 580.95.05\n"},
     "emulated-engine": {
         f"{ENGINE_FOLDER}/serve": _LAUNCHER,
@@ -89,6 +113,8 @@ _PACKAGES: dict[str, dict[str, str]] = {
     },
 }
 
+DRIVER_PART, _DRIVERS = "driver", ("amdgpu-dkms",)
+"""Folder of the second repository, and what is in it alone: AMD ships its driver and ROCm from two."""
 
 _POSTINST = {"amdgpu-dkms": "#!/bin/sh\n# STAND-IN for a build that takes its time.\nif [ -e /run/standin-slow ]; then sleep 300; fi\n"}
 
@@ -150,7 +176,8 @@ class Repository:
         Raises:
             LabFailed: lab.packages.
         """
-        (self.folder / "pool").mkdir(parents=True)
+        for part in self._parts():
+            (part / "pool").mkdir(parents=True)
         for version in (OLD, NEW):
             for name, files in _PACKAGES.items():
                 self._package(name, version, files)
@@ -166,14 +193,20 @@ class Repository:
 
     def sign(self) -> None:
         """Write the lists and sign them with the signing key."""
-        where = self.folder / "dists/standin/main/binary-amd64"
-        where.mkdir(parents=True, exist_ok=True)
-        (where / "Packages").write_text(_said(["apt-ftparchive", "packages", "pool"], self.folder))
-        options = ["-o", "APT::FTPArchive::Release::Suite=standin", "-o", "APT::FTPArchive::Release::Components=main"]
-        options += ["-o", "APT::FTPArchive::Release::Architectures=amd64"]
-        (self.folder / "dists/standin/InRelease").unlink(missing_ok=True)
-        (self.folder / "dists/standin/Release").write_text(_said(["apt-ftparchive", *options, "release", "dists/standin"], self.folder))
-        self._gpg("--clearsign", "--local-user", self.fingerprint, "-o", "dists/standin/InRelease", "dists/standin/Release")
+        for part in self._parts():
+            where = part / "dists/standin/main/binary-amd64"
+            where.mkdir(parents=True, exist_ok=True)
+            (where / "Packages").write_text(_said(["apt-ftparchive", "packages", "pool"], part))
+            options = ["-o", "APT::FTPArchive::Release::Suite=standin", "-o", "APT::FTPArchive::Release::Components=main"]
+            options += ["-o", "APT::FTPArchive::Release::Architectures=amd64"]
+            (part / "dists/standin/InRelease").unlink(missing_ok=True)
+            (part / "dists/standin/Release").write_text(_said(["apt-ftparchive", *options, "release", "dists/standin"], part))
+            made = [str(part / "dists/standin" / name) for name in ("InRelease", "Release")]
+            self._gpg("--clearsign", "--local-user", self.fingerprint, "-o", *made)
+
+    def _parts(self) -> tuple[Path, Path]:
+        """Return the folders of the repository of ROCm and all else, and of the driver's."""
+        return self.folder, self.folder / DRIVER_PART
 
     def new_key(self, name: str, *, expires: str = "never", made: str = "") -> tuple[str, str]:
         """Make a key and return its fingerprint and its armoured public half.
@@ -219,7 +252,7 @@ class Repository:
         if name in _POSTINST:
             (tree / "DEBIAN/postinst").write_text(_POSTINST[name])
             (tree / "DEBIAN/postinst").chmod(0o755)
-        out = self.folder / "pool" / f"{name}_{version}_amd64.deb"
+        out = self._parts()[name in _DRIVERS] / "pool" / f"{name}_{version}_amd64.deb"
         _said(["dpkg-deb", "--root-owner-group", "-Znone", "--build", str(tree), str(out)], self.folder)
         shutil.rmtree(tree)
 
@@ -229,11 +262,13 @@ class Repository:
 
     def matrix_text(self) -> str:
         """Return that matrix as the file's text."""
+        parts = (("rocm", self.uri), ("amdgpu", f"{self.uri}/{DRIVER_PART}"))
+        repositories = [{"name": n, "uri": uri, "suite": "standin", "components": "main", "key": "standin"} for n, uri in parts]
         releases = [
             {
                 "id": f"standin-{version}", "vendor": "amd", "os": "debian", "os_version": "12",
                 "kernel_series": "any", "kernel_flavour": "",
-                "driver": version, "rocm": version, "repository": self.uri, "suite": "standin", "components": "main", "key": "standin",
+                "driver": version, "rocm": version, "repositories": repositories,
                 "driver_packages": {"amdgpu-dkms": version}, "rocm_packages": {"rocminfo": version, "amd-smi-lib": version},
                 "kernel_packages": {"linux-headers-standin": version}, "layers": ["native", "hip"], "image": "none", "image_digest": "none",
                 "source": "made by this test", "as_of": "2026-11-30",
@@ -265,7 +300,6 @@ class Repository:
                 {"path": "m/weights.bin", "url": f"{self.uri}/weights.bin", "sha256": hashlib.sha256(_WEIGHTS).hexdigest()},
             ],
             "health_gate_profile": "none",
-            "health_gate_retries": 20,
         }
 
     def variables(self, version: str = OLD, *, model: str = "standin-model", port: int = 8000, name: str = "chat") -> dict[str, object]:
@@ -275,7 +309,7 @@ class Repository:
         return {
             **release_variables(self.matrix(), wanted),
             **self.roles(version),
-            "apt_ready_keys": {"standin": self.key},
+            "apt_ready_keys": keys_of(self.matrix(), wanted, {"standin": self.key}),
             "model_server_units": [{"name": name, "argv": argv, "environment": {"TOKEN": "s3cr3t-9f41c7"}, "port": port, "model": model}],
         }
 

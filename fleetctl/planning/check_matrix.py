@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import date, timedelta
 from difflib import get_close_matches
 
-from fleetctl.domain.matrix import LAYERS, OF_THE_HOST, UNKNOWN, Matrix, NodeFacts, Release, SigningKey, Wanted
+from fleetctl.domain.matrix import LAYERS, OF_THE_HOST, UNKNOWN, Matrix, NodeFacts, PackageRepository, Release, SigningKey, Wanted
 from fleetctl.domain.people import Diagnostic
 from fleetctl.domain.portability import TARGETS
 
@@ -34,8 +34,20 @@ def check_matrix(matrix: Matrix, wanted: Wanted, today: date) -> tuple[Diagnosti
         return (_error("matrix.release", "release", f"{wanted.release!r} is not a combination that the matrix knows; it knows: {known}"),)
     if wanted.vendor != release.vendor:
         return (_error("matrix.vendor", "vendor", f"the hosts are {wanted.vendor}'s, and {release.id} is for {release.vendor}'s"),)
-    found = [*_layer(matrix, release, wanted), *_key(matrix, release, today), *_pins(release, wanted)]
+    found = [*_layer(matrix, release, wanted), *_repositories(matrix, release, wanted, today), *_pins(release, wanted)]
     return tuple(found)
+
+
+def check_platforms(matrix: Matrix, wanted: Wanted, platforms: Collection[str]) -> tuple[Diagnostic, ...]:
+    """Refuse bare metal on a release that is for Azure's kernels: its guests' driver, devices and tuning are other ones. () is good."""
+    release = matrix.release(wanted.release)
+    if release is None or "bare-metal" not in platforms or release.kernel_flavour != "azure":
+        return ()
+    text = (
+        f"{release.id} is for Azure guests; the shipped matrix has no release for bare metal. Put one into a matrix of your own "
+        "(`matrix:` of the nodes file), with the kernel that your hosts run; docs/how-to/make-rocm-nodes.md says how"
+    )
+    return (_error("matrix.platform", "roles.host_tuning_platform", text),)
 
 
 def check_node(release: Release, node: NodeFacts) -> tuple[Diagnostic, ...]:
@@ -62,18 +74,20 @@ def release_variables(matrix: Matrix, wanted: Wanted) -> dict[str, object]:
     release = matrix.release(wanted.release)
     if release is None:
         raise ValueError(wanted.release)
-    key = matrix.key(release.key)
-    uri = wanted.mirror or release.repository
     repositories: list[dict[str, object]] = []
-    if key is not None and uri != OF_THE_HOST:
-        row: dict[str, object] = {"name": key.name, "uri": uri, "suite": release.suite, "components": release.components}
-        repositories = [row | {"fingerprint": key.fingerprint}]
+    for r in release.repositories:
+        key = matrix.key(r.key)
+        uri = _uri(release, r, wanted)
+        if key is not None and uri != OF_THE_HOST:
+            row: dict[str, object] = {"name": r.name, "uri": uri, "suite": r.suite, "components": r.components}
+            repositories.append(row | {"fingerprint": key.fingerprint})
     found: dict[str, object] = {
         "preflight_release": release.id,
         "preflight_os": release.os,
         "preflight_os_version": release.os_version,
         "preflight_kernel_series": release.kernel_series,
         "preflight_kernel_flavour": release.kernel_flavour,
+        "preflight_kernel_packages": [*release.kernel_packages],
         "apt_ready_repositories": repositories,
         "kernel_pin_packages": _packages(release.kernel_packages),
         "node_manifest_release": release.id,
@@ -93,6 +107,18 @@ def release_variables(matrix: Matrix, wanted: Wanted) -> dict[str, object]:
         "translation_layer_url": download.url if download else "",
         "translation_layer_sha256": download.sha256 if download else "",
     }
+
+
+def keys_of(matrix: Matrix, wanted: Wanted, keys: Mapping[str, str]) -> dict[str, str]:
+    """Return armoured keys by name of repository too, from keys by the name of a key: two repositories may be signed by one."""
+    release = matrix.release(wanted.release)
+    return {**keys, **{r.name: keys[r.key] for r in (release.repositories if release else ()) if r.key in keys}}
+
+
+def _uri(release: Release, repository: PackageRepository, wanted: Wanted) -> str:
+    """Return where a repository's packages are fetched from: its mirror, where there is one."""
+    one = wanted.mirror if len(release.repositories) == 1 else ""
+    return wanted.mirrors.get(repository.name, one or repository.uri)
 
 
 def _made_of(release: Release, wanted: Wanted) -> dict[str, str]:
@@ -133,13 +159,25 @@ def _layer(matrix: Matrix, release: Release, wanted: Wanted) -> Iterator[Diagnos
             yield _unknown(f"downloads.{download.name}", "sha256")
 
 
-def _key(matrix: Matrix, release: Release, today: date) -> Iterator[Diagnostic]:
-    key = matrix.key(release.key)
+def _repositories(matrix: Matrix, release: Release, wanted: Wanted, today: date) -> Iterator[Diagnostic]:
+    names = [r.name for r in release.repositories]
+    if wanted.mirror and len(names) > 1:
+        text = f"{release.id} has {len(names)} repositories; give a mirror of each by name: {', '.join(f'{n}: ...' for n in names)}"
+        yield _error("matrix.mirror", "mirror", text)
+    for name in sorted(set(wanted.mirrors) - set(names)):
+        yield _error("matrix.mirror", f"mirror.{name}", f"{release.id} has no such repository; it has: {', '.join(names)}")
+    for r in release.repositories:
+        if _uri(release, r, wanted) == UNKNOWN:
+            yield _unknown(f"releases.{release.id}", f"repositories.{r.name}")
+    for name in dict.fromkeys(r.key for r in release.repositories):
+        yield from _key(matrix, release, name, today)
+
+
+def _key(matrix: Matrix, release: Release, name: str, today: date) -> Iterator[Diagnostic]:
+    key = matrix.key(name)
     if key is None:
-        yield _error("matrix.key", "key", f"{release.id} names the key {release.key!r}, which the matrix does not have")
+        yield _error("matrix.key", "key", f"{release.id} names the key {name!r}, which the matrix does not have")
         return
-    if release.repository == UNKNOWN:
-        yield _unknown(f"releases.{release.id}", "repository")
     if key.fingerprint == OF_THE_HOST:
         return
     if key.fingerprint == UNKNOWN:

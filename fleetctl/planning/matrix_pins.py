@@ -11,7 +11,7 @@ from fleetctl.domain.matrix import UNKNOWN, Download, Matrix, Release, SigningKe
 from fleetctl.domain.people import Diagnostic
 
 Pins = Mapping[str, Mapping[str, object]]
-"""Value by field by "keys.<name>", "downloads.<name>" or "releases.<id>"; a package's field is "packages.<name>"."""
+"""Value by field by "keys.<name>", "downloads.<name>" or "releases.<id>"; there are fields "packages.<name>" and "repositories.<name>"."""
 
 _FORMS: Mapping[str, tuple[re.Pattern[str], str]] = {
     "sha256": (re.compile(r"[0-9a-f]{64}\Z"), "64 hexadecimal digits"),
@@ -51,7 +51,7 @@ def with_pins(matrix: Matrix, pins: Pins) -> tuple[Matrix, tuple[Diagnostic, ...
 
 def _release(r: Release, left: dict[str, Mapping[str, object]], faults: list[Diagnostic]) -> Release:
     packages = {name: dict(getattr(r, name)) for name in _PACKAGES}
-    known = {"repository": r.repository, "image": r.image, "image_digest": r.image_digest}
+    known = {"image": r.image, "image_digest": r.image_digest} | {f"repositories.{p.name}": p.uri for p in r.repositories}
     known |= {f"packages.{name}": version for group in packages.values() for name, version in group.items()}
     changes = _changes(f"releases.{r.id}", left, faults, known.get)
     for field in [f for f in changes if f.startswith("packages.")]:
@@ -61,7 +61,7 @@ def _release(r: Release, left: dict[str, Mapping[str, object]], faults: list[Dia
                 group[name] = version
     return replace(
         r,
-        repository=changes.get("repository", r.repository),
+        repositories=tuple(replace(p, uri=changes.get(f"repositories.{p.name}", p.uri)) for p in r.repositories),
         image=changes.get("image", r.image),
         image_digest=changes.get("image_digest", r.image_digest),
         driver_packages=packages["driver_packages"],
@@ -86,7 +86,8 @@ def _changes(
 def _wrong(field: str, value: object, known: str | None) -> str:
     if known is None:
         return "is nothing that can be pinned here"
-    pattern, form = _VERSION if field.startswith("packages.") else _FORMS[field]
+    kind, _, name = field.partition(".")
+    pattern, form = _VERSION if kind == "packages" else _FORMS["repository" if name else field]
     if not isinstance(value, str) or not pattern.match(value) or not _is_date(field, value):
         return f"{value!r} is not {form}"
     if known not in (UNKNOWN, value):

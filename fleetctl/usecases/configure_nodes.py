@@ -13,11 +13,11 @@ from fleetctl.domain.ids import HostId, PoolId
 from fleetctl.domain.matrix import Matrix, Wanted
 from fleetctl.domain.model_files import ModelFile, ModelStore
 from fleetctl.domain.people import Diagnostic, Facts
-from fleetctl.domain.pool import Host
+from fleetctl.domain.pool import Host, Vendor
 from fleetctl.domain.provision import HostResult, Progress
 from fleetctl.domain.units import Instant
 from fleetctl.errors import ConfigInvalid, ConfigureFailed
-from fleetctl.planning.check_matrix import check_matrix, release_variables
+from fleetctl.planning.check_matrix import check_matrix, check_platforms, keys_of, release_variables
 from fleetctl.planning.matrix_pins import Pins, with_pins
 from fleetctl.ports.state import Records
 from fleetctl.usecases.capacity import CapacityPorts, note, take
@@ -27,6 +27,10 @@ PLAYS = ("site", "rocm_node", "nvidia_node", "health_gate", "drain", "fallback_n
 
 WITH_VALUES = (*MAKING, "upgrade", "fallback_nvidia")
 """Plays that need secrets and signed addresses; a look at health and the way back ask for no credential."""
+
+
+DEFAULT_RUN_S = 3600
+"""Longest run where nothing is asked, in seconds, without the deep checks of the health gate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +79,7 @@ class Nodes:
     keys: Mapping[str, str]
     stores: Mapping[str, ModelStore] = field(default_factory=dict)
     models: tuple[ModelFile, ...] = ()
+    vendor: Vendor = "amd"
 
 
 def on_provisioned(nodes: Nodes, hosts: Sequence[Host]) -> Nodes:
@@ -96,7 +101,8 @@ def check_nodes(nodes: Nodes, matrix: Matrix, today: date) -> tuple[Matrix, tupl
         ConfigInvalid: config.matrix, with everything that keeps the run from starting; nothing was changed.
     """
     pinned, faults = with_pins(matrix, nodes.pins)
-    found = (*faults, *check_matrix(pinned, nodes.wanted, today))
+    platforms = {str(row["host_tuning_platform"]) for row in (nodes.roles, *nodes.by_host.values()) if "host_tuning_platform" in row}
+    found = (*faults, *check_matrix(pinned, nodes.wanted, today), *check_platforms(pinned, nodes.wanted, platforms))
     errors = [d for d in found if d.severity == "error"]
     if errors:
         raise ConfigInvalid(
@@ -129,6 +135,35 @@ def refuse_unknown(nodes: Nodes, known: Collection[str]) -> None:
         )
 
 
+def longest_run(nodes: Nodes, play: str, tags: Sequence[str], deep: Callable[[str], Mapping[str, int]], asked_s: int | None) -> int:
+    """Return the longest that a run may take, in seconds: what is asked, else enough for the deep checks of the health gate too.
+
+    Args:
+        deep: the deep checks of a profile by name, with the seconds that each may take.
+        asked_s: of the command line, None where nothing is asked.
+
+    Raises:
+        ConfigInvalid: config.timeout: too short for a deep check, which would be cut off, and begun again by the next run.
+    """
+    profile = nodes.roles.get("health_gate_profile", "h100" if play == "nvidia_node" or nodes.vendor == "nvidia" else "mi300x")
+    gated = play in (*MAKING, "upgrade", "health_gate") and (not tags or "health_gate" in tags)
+    tier = "deep" if play == "upgrade" else nodes.roles.get("health_gate_tier", "auto")
+    without = nodes.roles.get("health_gate_without", [])
+    checks = deep(str(profile)) if gated and tier != "quick" else {}
+    left = {name: s for name, s in checks.items() if not isinstance(without, list) or name not in without}
+    if asked_s is None:
+        one_by_one = len(nodes.hosts) if "node_serial" in nodes.roles or play == "upgrade" else 1
+        return DEFAULT_RUN_S + sum(left.values()) * one_by_one
+    if short := {name: s for name, s in left.items() if s >= asked_s}:
+        name, seconds = max(short.items(), key=lambda row: row[1])
+        raise ConfigInvalid(
+            "config.timeout",
+            f"a run of at most {asked_s} s would cut off {name}, which may take {seconds} s; nothing was changed.",
+            hint=f"Leave --timeout out, give more than {sum(left.values())}, or name the check in health_gate_without of the nodes file.",
+        )
+    return asked_s
+
+
 def variables_of(nodes: Nodes, pinned: Matrix, commit: str) -> dict[str, object]:
     """Return the variables of a run: the release's, then the file's, which may not say otherwise.
 
@@ -145,7 +180,13 @@ def variables_of(nodes: Nodes, pinned: Matrix, commit: str) -> dict[str, object]
             "config.matrix", f"{', '.join(clash)} comes from the release or from `models` and cannot be given as well; nothing was changed."
         )
     by_host = {h.id: dict(nodes.by_host.get(h.id, {})) for h in nodes.hosts}
-    return {**given, **nodes.roles, "apt_ready_keys": dict(nodes.keys), "node_manifest_commit": commit, "by_host": by_host}
+    return {
+        **given,
+        **nodes.roles,
+        "apt_ready_keys": keys_of(pinned, nodes.wanted, nodes.keys),
+        "node_manifest_commit": commit,
+        "by_host": by_host,
+    }
 
 
 def chosen_hosts(hosts: Sequence[Host], limit: str) -> tuple[Host, ...]:

@@ -186,6 +186,12 @@ class Capacity(See, Traffic):
 
         return role_variables(shipped("playbooks"))
 
+    def deep_checks(self, profile: str) -> Mapping[str, int]:
+        """Return the deep checks of a profile of the health gate by name, with the seconds that each may take."""
+        from fleetctl.formats.role_variables import deep_checks
+
+        return deep_checks(shipped("playbooks"), profile)
+
     def node_facts(self) -> tuple[Facts, ...]:
         """Return what nodes said of themselves when they were made; () where there is no store yet."""
         from fleetctl.usecases.configure_nodes import node_facts

@@ -45,7 +45,7 @@ class Served:
 
     def run(self, play: str, token: int, units: Sequence[dict[str, object]] | None = None, *, check: bool = False) -> HostResult:
         made = AnsibleConfigurator(world.PLAYBOOKS, self.folder / "run", sys.executable, timeout_s=120, check=check)
-        variables: dict[str, object] = {"health_gate_retries": 2, "health_gate_delay": 0}
+        variables: dict[str, object] = {"serving_answer_wait": 2}
         if units is not None:
             variables["by_host"] = {self.host.id: {"lab_serving_units": units}}
         self.results = made.run(play, [self.host], variables, Token(token), self._see)

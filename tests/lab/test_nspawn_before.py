@@ -34,7 +34,33 @@ if [ "$1" = --remove ]; then
   [ ! -e /run/standin/held ] || {{ echo "Module amdgpu is in use." >&2; exit 1; }}
   exec rm -r {MODULE}
 fi
-mkdir -p {MODULE} /run/standin/dev && touch /run/standin/dev/kfd && modinfo --field srcversion amdgpu > {MODULE}/srcversion
+if [ "$1" = --dry-run ]; then
+  [ ! -e /run/standin/no-modules-extra ] || {{ echo "Module ttm not found." >&2; exit 1; }}
+  exit 0
+fi
+mkdir -p {MODULE}/parameters /run/standin/dev
+case "$*" in *ip_block_mask=0x7f*) echo 127 ;; *) echo 4294967295 ;; esac > {MODULE}/parameters/ip_block_mask
+touch /run/standin/dev/kfd && modinfo --field srcversion amdgpu > {MODULE}/srcversion
+"""
+DKMS = """\
+#!/bin/sh
+# STAND-IN for dkms: a folder is a driver's tree.
+case "$1" in
+  status) for tree in /var/lib/dkms/amdgpu/*; do [ -d "$tree" ] && echo "amdgpu/$(basename $tree), 6.8.0-1, x86_64: installed"; done ;;
+  remove) echo "$2" >> /var/lib/standin-dkms-removed && rm -rf "/var/lib/dkms/$2" ;;
+esac
+exit 0
+"""
+INITRAMFS = """\
+#!/bin/sh
+# STAND-IN for update-initramfs: what it would hold is listed in a file.
+echo run >> /var/lib/standin-initramfs-runs
+ls -d /etc/modprobe.d/* | sed 's,^/,,' > /var/lib/standin-initramfs
+"""
+LSINITRAMFS = """\
+#!/bin/sh
+# STAND-IN for lsinitramfs.
+cat /var/lib/standin-initramfs 2>/dev/null; exit 0
 """
 BLKID = """\
 #!/bin/sh
@@ -43,12 +69,21 @@ for disk; do :; done
 [ "$disk" = /dev/standin1 ] && echo ext4 && exit 0
 exit 2
 """
+TOOLS = {
+    "modinfo": MODINFO,
+    "modprobe": MODPROBE,
+    "blkid": BLKID,
+    "dkms": DKMS,
+    "update-initramfs": INITRAMFS,
+    "lsinitramfs": LSINITRAMFS,
+}
 LOADED = {
     "amdgpu_driver_load": True,
     "amdgpu_driver_accelerators": 0,
     "amdgpu_driver_settle": 0,
     "amdgpu_driver_module": MODULE,
     "amdgpu_driver_devices": "/run/standin/dev",
+    "amdgpu_driver_initramfs": "/usr/local/sbin/update-initramfs",
 }
 TAGS = ("apt_ready", "amdgpu_driver")
 
@@ -56,7 +91,7 @@ TAGS = ("apt_ready", "amdgpu_driver")
 @pytest.fixture(scope="module")
 def bench() -> Iterator[nb.Bench]:
     with nb.bench(1) as made:
-        for name, text in (("modinfo", MODINFO), ("modprobe", MODPROBE), ("blkid", BLKID)):
+        for name, text in TOOLS.items():
             path = made.lab.hosts[0].root / "usr/local/sbin" / name
             path.write_text(text)
             path.chmod(0o755)
@@ -80,10 +115,15 @@ def loaded(h: nl.RealHost) -> str:
 def test_the_module_that_runs_is_the_one_that_is_installed_or_the_run_says_why_not(bench: nb.Bench) -> None:
     h = bench.lab.hosts[0]
     packages = nb.packages(h)
+    (h.root / "var/lib/dkms/amdgpu/6.0.0-old").mkdir(parents=True)
     for changed in (True, False):
         result = run(bench, "rocm_node", OLD)
         assert (result.state, result.detail, bool(result.changed)) == ("ok", "", changed), bench.changed_roles()
         assert loaded(h) == OLD
+    assert (h.root / "var/lib/standin-dkms-removed").read_text() == "amdgpu/6.0.0-old\n"
+    assert not (h.root / "var/lib/dkms/amdgpu").exists()
+    assert (h.root / "var/lib/standin-initramfs-runs").read_text() == "run\n"
+    assert "etc/modprobe.d/fleetctl-amdgpu.conf" in (h.root / "var/lib/standin-initramfs").read_text()
 
     h.ssh("sudo", "touch", "/run/standin/held")  # as a model server does that has the device open
     refused = run(bench, "rocm_node", NEW)
@@ -98,9 +138,41 @@ def test_the_module_that_runs_is_the_one_that_is_installed_or_the_run_says_why_n
     assert loaded(h) == NEW
     assert run(bench, "rocm_node", NEW).changed == 0
 
+    # A module that the initial RAM file system has loaded has no mask: it is loaded anew.
+    assert h.ssh("echo 4294967295 | sudo tee", f"{MODULE}/parameters/ip_block_mask").returncode == 0
+    again = run(bench, "rocm_node", NEW)
+    assert (again.state, again.detail) == ("ok", "")
+    assert h.ssh("cat", f"{MODULE}/parameters/ip_block_mask").stdout == "127\n"
+
+    h.ssh("sudo", "touch", "/run/standin/no-modules-extra")
+    lacking = run(bench, "rocm_node", NEW)
+    assert (lacking.state, "Module ttm not found" in lacking.detail, "linux-modules-extra" in lacking.detail) == ("failed", True, True)
+    h.ssh("sudo", "rm", "/run/standin/no-modules-extra")
+
     assert run(bench, "uninstall", NEW, (*TAGS, "node_manifest")).state == "ok"
     assert loaded(h) == ""
+    assert "fleetctl" not in (h.root / "var/lib/standin-initramfs").read_text(), "its undo reaches the initial RAM file system too"
     assert nb.packages(h) == packages
+
+
+def test_the_packaged_exporter_runs_with_its_agent_and_shows_a_metric_or_is_refused(bench: nb.Bench) -> None:
+    h = bench.lab.hosts[0]
+    packages = nb.packages(h)
+    package = {"gpu_exporter_packages": [{"name": "standin-amd-exporter", "version": OLD}], "gpu_exporter_wait": 10}
+    both = bench.repository.variables() | package | {"gpu_exporter_services": ["standin-agent", "standin-metrics"]}
+    tags = ("apt_ready", "gpu_exporter")
+    for changed in (True, False):
+        (result,) = bench.run("rocm_node", both, tags=tags)
+        assert (result.state, result.detail, bool(result.changed)) == ("ok", "", changed)
+    assert h.ssh("systemctl", "is-active", "standin-agent", "standin-metrics").stdout == "active\nactive\n"
+    undo(bench, both, *tags)
+    assert nb.packages(h) == packages
+    assert h.ssh("systemctl", "is-active", "standin-agent", "standin-metrics").returncode != 0
+
+    alone = both | {"gpu_exporter_services": ["standin-metrics"]}
+    (refused,) = bench.run("rocm_node", alone, tags=tags)
+    assert (refused.state, "configure.exporter" in refused.detail) == ("failed", True)
+    undo(bench, both, *tags)
 
 
 def test_a_kernel_without_headers_is_refused(bench: nb.Bench) -> None:

@@ -18,6 +18,19 @@ pytestmark = [
     pytest.mark.skipif(bool(nl.why_not()), reason=nl.why_not() or "it can"),
 ]
 EXPORTER = {"dcgm_exporter_packages": [{"name": "standin-exporter", "version": OLD}], "dcgm_exporter_service": "standin-exporter"}
+DRIVER_THERE = """#!/bin/sh
+# STAND-IN: the driver that the image came with.
+case "$1" in
+  --list-gpus) for n in 0 1 2 3 4 5 6 7; do echo "GPU $n: NVIDIA H100"; done ;;
+  nvlink) echo "GPU 0: NVIDIA H100"; echo "	 Link 0: 26.562 GB/s" ;;
+  *) echo 550.1 ;;
+esac
+"""
+KERNEL_LOG = """#!/bin/sh
+# STAND-IN for dmesg.
+echo "[    0.000000] Linux version 6.8"
+echo "[   99.000000] NVRM: Xid (PCI:0000:41:00): {xid}, pid=4242, name=python3, what happened"
+"""
 DRIVER = [{"name": "standin-nvidia-utils", "version": OLD}]
 
 
@@ -53,8 +66,11 @@ def test_without_driver_and_packages_it_is_refused_and_with_them_installed_and_r
 def test_a_working_driver_is_left_alone_and_the_way_home_touches_no_package(bench: nb.Bench) -> None:
     h = bench.lab.hosts[0]
     there = h.root / "usr/local/bin/nvidia-smi"
-    there.write_text("#!/bin/sh\n# STAND-IN: the driver that the image came with.\necho 550.1\n")
+    there.write_text(DRIVER_THERE)
     there.chmod(0o755)
+    log = h.root / "usr/local/bin/dmesg"
+    log.write_text(KERNEL_LOG.format(xid=31))
+    log.chmod(0o755)
     difference, before = nb.remember(h), nb.packages(h)
     variables = bench.repository.variables() | EXPORTER | {"nvidia_driver_packages": [{"name": "standin-nvidia-utils", "version": NEW}]}
 
@@ -71,8 +87,14 @@ def test_a_working_driver_is_left_alone_and_the_way_home_touches_no_package(benc
     serving = nb.packages(h)
     assert only(bench.run("drain", variables)).state == "ok"
     _is(h, "fleetctl-chat.service", "inactive")
-    home = only(bench.run("fallback_nvidia", variables | {"health_gate_profile": "none"}))
+    # On the way home nothing deep is run, nothing is rebooted, and what a program did to itself is no reason to stay away.
+    told = variables | {"health_gate_profile": "h100", "health_gate_tier": "deep", "health_gate_may_reboot": True}
+    home = only(bench.run("fallback_nvidia", told))
     assert (home.state, home.detail) == ("ok", "")
+    _is(h, "fleetctl-chat.service", "active")
+    log.write_text(KERNEL_LOG.format(xid=79))
+    bad = only(bench.run("fallback_nvidia", told))
+    assert (bad.state, "configure.unhealthy: xid_errors" in bad.detail) == ("failed", True)
     _is(h, "fleetctl-chat.service", "active")
     assert nb.packages(h) == serving
     assert only(bench.run("health_gate", variables)).state == "ok"

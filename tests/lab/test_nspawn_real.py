@@ -83,7 +83,7 @@ def test_an_engine_pulls_an_image_by_digest_from_a_registry_and_another_digest_i
     h = bench.lab.hosts[0]
     base = release_variables(
         bench.repository.matrix(), Wanted(release="standin-30.20-standin1", layer="native", gpu_target="gfx942", container=False)
-    ) | {"apt_ready_keys": {"standin": bench.repository.key}, "container_engine_packages": ENGINE}
+    ) | {"apt_ready_keys": dict.fromkeys(("rocm", "amdgpu"), bench.repository.key), "container_engine_packages": ENGINE}
     converges(bench, base, ["apt_ready", "container_engine"])
     (h.root / "etc/containers/registries.conf.d").mkdir(parents=True, exist_ok=True)
     (h.root / "etc/containers/registries.conf.d/lab.conf").write_text('[[registry]]\nlocation = "127.0.0.1:5000"\ninsecure = true\n')

@@ -11,7 +11,7 @@ import pytest
 
 from fleetctl.domain.ids import Token
 from fleetctl.domain.provision import HostResult
-from fleetctl.lab.standins import NEW, OLD
+from fleetctl.lab.standins import DRIVER_PART, NEW, OLD
 from tests.lab import nspawn_bench as nb
 from tests.lab import nspawn_lab as nl
 from tests.lab.nspawn_files import fleetctl as program
@@ -24,6 +24,8 @@ pytestmark = [
     pytest.mark.skipif(bool(nl.why_not()), reason=nl.why_not() or "it can"),
 ]
 SECRET = "s3cr3t-9f41c7"
+BOTH = ("rocm", "amdgpu")
+"""The repositories, both signed by one key."""
 PAYLOAD = "m{{ lookup('pipe', 'touch /tmp/owned') }} $(touch /tmp/owned) `id` %h \\ \"quoted\" 'x'"
 
 
@@ -70,6 +72,8 @@ def _look_at(h: nl.RealHost) -> None:
     manifest = json.loads(h.ssh("cat", "/etc/fleetctl/node.json").stdout)
     assert manifest["release"] == f"standin-{OLD}"
     assert manifest["package.amdgpu-dkms"] == OLD
+    said = h.ssh("apt-cache", "policy", "amdgpu-dkms", "rocminfo").stdout.split("rocminfo:")
+    assert [f"/{DRIVER_PART} " in part for part in said] == [True, False], "driver and ROCm come from two repositories"
     assert h.ssh("apt-mark", "showhold").stdout.split() == [
         "amd-smi-lib", "amdgpu-dkms", "linux-headers-standin", "rocminfo", "standin-engine"
     ]  # fmt: skip
@@ -119,19 +123,19 @@ def test_what_cannot_work_is_refused_before_a_change_with_code_and_next_step(ben
         assert "Next: " in lost
 
     _, other_key = bench.repository.new_key("other")
-    assert "configure.key" in _refused(bench, good | {"apt_ready_keys": {"standin": other_key}}, "apt_ready")
+    assert "configure.key" in _refused(bench, good | {"apt_ready_keys": dict.fromkeys(BOTH, other_key)}, "apt_ready")
     assert "ZLUDA" in _refused(bench, good | {"translation_layer_kind": "zluda"}, "translation_layer")
 
 
 @pytest.mark.slow
 def test_a_broken_absent_or_expired_key_and_a_layer_without_licence_are_refused(bench: nb.Bench) -> None:
     good = bench.repository.variables()
-    for keys in ({"standin": "-----BEGIN PGP PUBLIC KEY BLOCK-----\nbroken\n"}, {}):
+    for keys in (dict.fromkeys(BOTH, "-----BEGIN PGP PUBLIC KEY BLOCK-----\nbroken\n"), {}):
         assert "configure.key" in _refused(bench, good | {"apt_ready_keys": keys}, "apt_ready")
     expired, expired_key = bench.repository.new_key("expired", expires="20200201T000000", made="20200101T000000")
     rows = good["apt_ready_repositories"]
     assert isinstance(rows, list)
-    changed = good | {"apt_ready_repositories": [rows[0] | {"fingerprint": expired}], "apt_ready_keys": {"standin": expired_key}}
+    changed = good | {"apt_ready_repositories": [rows[0] | {"fingerprint": expired}], "apt_ready_keys": {"rocm": expired_key}}
     assert "configure.key" in _refused(bench, changed, "apt_ready")
 
     assert "licence" in _refused(bench, good | {"translation_layer_kind": "scale"}, "translation_layer")
@@ -198,7 +202,7 @@ def test_another_release_and_back_with_the_servers_stopped_in_between(bench: nb.
 
 @pytest.mark.slow
 def test_a_repository_that_lost_a_package_fails_and_converges_once_it_is_back(bench: nb.Bench) -> None:
-    deb = bench.repository.folder / "pool" / f"amdgpu-dkms_{OLD}_amd64.deb"
+    deb = bench.repository.folder / DRIVER_PART / "pool" / f"amdgpu-dkms_{OLD}_amd64.deb"
     assert bench.lab.hosts[0].ssh("sudo", "apt-get", "clean").returncode == 0  # earlier tests have fetched it
     deb.rename(deb.with_suffix(".away"))
     variables = bench.repository.variables()

@@ -20,7 +20,7 @@ from fleetctl.domain.pool import Host
 from fleetctl.domain.provision import HostResult, Progress
 from fleetctl.errors import ConfigInvalid, ConfigureFailed
 from fleetctl.formats.nodes_file import NodesFile, read_nodes
-from fleetctl.formats.role_variables import role_variables
+from fleetctl.formats.role_variables import deep_checks, role_variables
 from fleetctl.usecases.capacity import CapacityPorts
 from fleetctl.usecases.configure_nodes import (
     PLAYS,
@@ -30,6 +30,7 @@ from fleetctl.usecases.configure_nodes import (
     check_nodes,
     chosen_hosts,
     configure_nodes,
+    longest_run,
     node_facts,
     on_provisioned,
     refuse_unknown,
@@ -126,6 +127,27 @@ def test_a_mistyped_variable_is_refused_with_the_nearest_name(nodes: Nodes) -> N
         "roles.rocm_acelerators is no variable of a role; the nearest is rocm_accelerators",
         "hosts.node-1.roles.nvme_raid_device is no variable of a role; the nearest is nvme_raid_devices",
     )
+
+
+def test_a_run_lasts_as_long_as_its_deep_checks_may_and_a_shorter_one_is_refused(nodes: Nodes) -> None:
+    def longest(play: str = "site", asked_s: int | None = None, tags: tuple[str, ...] = (), **roles: object) -> int:
+        return longest_run(replace(nodes, roles=roles), play, tags, lambda profile: deep_checks(PLAYBOOKS, profile), asked_s)
+
+    deep = deep_checks(PLAYBOOKS, "mi300x")
+    assert deep == {"rccl_all_reduce": 500, "rvs_level_4": 14400}
+    assert longest() == 3600 + 14900
+    assert longest("upgrade") == 3600 + 3 * 14900, "one node at a time"
+    assert longest(health_gate_without=["rvs_level_4"]) == 3600 + 500
+    for nothing in (longest("drain"), longest(tags=("rocm",)), longest(health_gate_profile="none"), longest(health_gate_tier="quick")):
+        assert nothing == 3600
+    assert longest_run(replace(nodes, roles={}, vendor="nvidia"), "site", (), lambda p: deep_checks(PLAYBOOKS, p), None) == 3600 + 500
+    with pytest.raises(ConfigInvalid) as refused:
+        longest(asked_s=3600)
+    assert refused.value.code == "config.timeout"
+    assert "rvs_level_4, which may take 14400 s" in refused.value.message
+    assert "health_gate_without" in refused.value.hint
+    assert longest(asked_s=20_000) == 20_000
+    assert longest(asked_s=60, health_gate_profile="none") == 60
 
 
 def test_the_example_of_the_how_to_has_no_unknown_variable(tmp_path: Path) -> None:

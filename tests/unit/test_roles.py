@@ -34,7 +34,7 @@ WORDS = {
     "timeout",
 }
 WORDS |= {"changed_when", "failed_when", "check_mode", "no_log", "delegate_to", "become", "environment"}
-ASIDE = {"preflight", "health_gate", "lab_serving", "apt_packages"}
+ASIDE = {"preflight", "lab_serving", "apt_packages"}
 """Roles that change nothing that lasts, or that other roles use."""
 
 
@@ -118,19 +118,65 @@ def test_what_was_there_is_on_record_before_a_play_changes_packages(play: str) -
 def test_a_play_goes_in_waves_and_stops_at_the_first_failure(play: str) -> None:
     (found,) = load(PLAYBOOKS / f"{play}.yml")
     assert "node_serial" in found["serial"]
-    assert found["max_fail_percentage"] == "{{ node_max_fail | default(0) }}"
+    # On the way home a node that fails keeps none of the others from serving.
+    assert found["max_fail_percentage"] == f"{{{{ node_max_fail | default({100 if play == 'fallback_nvidia' else 0}) }}}}"
     assert all(r["tags"] for r in found["roles"])
 
 
-@pytest.fixture(scope="module")
-def gate() -> ModuleType:
-    path = PLAYBOOKS / "roles" / "health_gate" / "library" / "health_checks.py"
-    spec = importlib.util.spec_from_file_location("health_checks", path)
+def _gates(play: str) -> list[tuple[int, dict[str, Any]]]:
+    """Return the health gates of a play: their place among its roles, and what they are told."""
+    (found,) = load(PLAYBOOKS / f"{play}.yml")
+    return [(n, r["vars"]) for n, r in enumerate(found["roles"]) if r["role"] == "health_gate"]
+
+
+@pytest.mark.parametrize(
+    ("play", "driver"), [("rocm_node", "amdgpu_driver"), ("upgrade", "amdgpu_driver"), ("nvidia_node", "nvidia_driver")]
+)
+def test_the_hardware_is_judged_before_any_server_takes_it_and_servers_after_they_are_started(play: str, driver: str) -> None:
+    (found,) = load(PLAYBOOKS / f"{play}.yml")
+    names = [(r["role"], r.get("vars", {}).get(f"{r['role']}_state")) for r in found["roles"]]
+    (hardware, of_hardware), (answers, of_answers) = _gates(play)
+    assert names.index((driver, None)) < hardware < names.index(("model_store", None)) < names.index(("model_server", None)) < answers
+    assert (of_hardware["health_gate_units"], of_answers["health_gate_checks"]) == ([], [])
+    assert of_hardware.get("health_gate_tier") == ("deep" if play == "upgrade" else None)
+
+
+def test_on_the_way_home_servers_are_asked_first_and_nothing_takes_their_accelerators_or_reboots() -> None:
+    (answers, of_answers), (hardware, of_hardware) = _gates("fallback_nvidia")
+    assert answers < hardware
+    assert of_answers["health_gate_checks"] == []
+    told = {k: v for k, v in of_hardware.items() if k not in ("health_gate_checks", "health_gate_units")}
+    assert told == {"health_gate_tier": "quick", "health_gate_wait": 0, "health_gate_may_reboot": False}
+
+
+def test_only_quick_checks_are_tried_again_and_after_a_reboot_for_as_long_as_the_driver_takes() -> None:
+    tasks = _tasks(load(PLAYBOOKS / "roles/health_gate/tasks/hardware.yml"))
+    runs = [t for t in tasks if "health_checks" in t]
+    assert [(t["health_checks"]["tier"], "until" in t) for t in runs] == [("quick", True), ("quick", True), ("deep", False)]
+    assert all("strftime" in t["until"] for t in runs if "until" in t), "by time: a try may take two minutes itself"
+    gate, driver = (load(PLAYBOOKS / f"roles/{r}/defaults/main.yml") for r in ("health_gate", "amdgpu_driver"))
+    render_nodes = next(t for t in load(PLAYBOOKS / "roles/amdgpu_driver/tasks/present.yml") if t["name"] == "Wait for the render nodes")
+    slowest = driver["amdgpu_driver_wait"] + driver["amdgpu_driver_settle"] + render_nodes["retries"] * render_nodes["delay"]
+    assert gate["health_gate_boot_wait"] >= slowest
+
+
+def _module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, PLAYBOOKS / "roles" / "health_gate" / "library" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def gate() -> ModuleType:
+    return _module("health_checks")
+
+
+@pytest.fixture(scope="module")
+def answers() -> ModuleType:
+    return _module("model_answers")
 
 
 def test_the_shipped_thresholds_are_checks(gate: ModuleType) -> None:
@@ -152,6 +198,99 @@ def test_the_shipped_thresholds_are_checks(gate: ModuleType) -> None:
 def test_a_threshold_that_is_none_is_refused(gate: ModuleType) -> None:
     bad = [{"name": "a", "argv": ["x"], "pattern": "("}, {"name": "b", "pattern": "x", "at_least": 1, "shell": "id"}]
     assert len(gate.mistakes(bad)) == 4
+    both = {"name": "c", "argv": ["x"], "pattern": "x", "key": "x", "at_least": 1, "exit_codes": "1"}
+    assert len(gate.mistakes([both])) == 2
+
+
+KERNEL = "[    0.000000] Linux version 6.8\n[   12.3] amdgpu 0000:05:00.0: amdgpu: {}\n"
+BANDWIDTH = "# Out of bounds values : {}\n# Avg bus bandwidth    : 320.1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "output", "code", "state"),
+    [
+        ("rccl_all_reduce", BANDWIDTH.format("0 OK"), 0, "ok"),
+        ("rccl_all_reduce", BANDWIDTH.format("3 FAILED"), 1, "bad"),
+        ("rccl_all_reduce", BANDWIDTH.format("3 FAILED"), 0, "bad"),
+        ("rccl_all_reduce", BANDWIDTH.format("0 OK"), 134, "bad"),
+        ("rccl_all_reduce", BANDWIDTH.format("0 OK").replace("320.1", "280"), 0, "bad"),
+        ("rccl_all_reduce", "unhandled cuda error\n", 1, "unknown"),
+        ("driver_faults", "dmesg: read kernel buffer failed: Operation not permitted\n", 1, "unknown"),
+        ("driver_faults", KERNEL.format("ring gfx timeout"), 0, "bad"),
+        ("driver_faults", KERNEL.format("Fatal error during GPU init"), 0, "bad"),
+        ("driver_faults", KERNEL.format("RAS poison is enabled"), 0, "ok"),
+        ("memory_faults", KERNEL.format("RAS poison is enabled"), 0, "ok"),
+        ("memory_faults", KERNEL.format("0 uncorrectable hardware errors detected in UMC block"), 0, "ok"),
+        ("memory_faults", KERNEL.format("10 uncorrectable hardware errors detected in UMC block"), 0, "bad"),
+        ("memory_faults", KERNEL.format("poison is consumed by gfx"), 0, "bad"),
+        ("memory_faults", "", 0, "unknown"),
+        ("uncorrectable_memory_errors", '{"gpu_data": [{"gpu": 0, "ecc": {"total_uncorrectable_count": 0}}]}', 0, "ok"),
+        ("uncorrectable_memory_errors", '[{"gpu": 0, "ecc": {"total_uncorrectable_count": 2}}]', 0, "bad"),
+        ("uncorrectable_memory_errors", '[{"gpu": 0, "ecc": {"total_uncorrectable_count": "N/A"}}]', 0, "unknown"),
+        ("uncorrectable_memory_errors", "no json", 0, "unknown"),
+        ("xgmi_errors", '[{"gpu": 0, "xgmi_err": "AMDSMI_XGMI_STATUS_NO_ERRORS"}]', 0, "ok"),
+        ("xgmi_errors", '[{"xgmi_err": "AMDSMI_XGMI_STATUS_NO_ERRORS"}, {"xgmi_err": "AMDSMI_XGMI_STATUS_ERROR"}]', 0, "bad"),
+        ("xgmi_errors", '[{"gpu": 0, "xgmi_err": "N/A"}]', 0, "unknown"),
+        ("bad_pages", '[{"gpu": 0, "pending": "No bad pages found."}]', 0, "ok"),
+        ("bad_pages", '[{"gpu": 0, "pending": []}]', 0, "ok"),
+        ("bad_pages", '[{"gpu": 0, "pending": [{"page_address": 1}]}]', 0, "bad"),
+        ("bad_pages", '[{"gpu": 0, "pending": "N/A"}]', 0, "unknown"),
+        ("accelerators", "  Name: gfx942\n" * 8, 1, "unknown"),
+    ],
+)
+def test_a_sick_accelerator_is_never_ok(gate: ModuleType, tmp_path: Path, name: str, output: str, code: int, state: str) -> None:
+    checks = {c["name"]: c for c in load(PLAYBOOKS / "vars" / "thresholds.yml")["health_thresholds"]["mi300x"]}
+    row = gate.result_of({**checks[name], "argv": _tool(tmp_path, output, code)})
+    assert row["state"] == state, row
+    assert (row["text"] == "") == (state == "ok")
+    assert not (row["reboot_helps"] and "memory" in name), "a reboot would wipe what the memory said"
+
+
+def _tool(folder: Path, output: str, code: int = 0) -> list[str]:
+    (folder / "said").write_text(output)
+    (folder / "tool").write_text(f"#!/bin/sh\ncat {folder}/said\nexit {code}\n")
+    (folder / "tool").chmod(0o755)
+    return [str(folder / "tool")]
+
+
+@pytest.mark.parametrize(
+    ("xid", "state"), [(13, "ok"), (31, "ok"), (43, "ok"), (45, "ok"), (63, "ok"), (48, "bad"), (79, "bad"), (119, "bad")]
+)
+def test_an_xid_of_a_program_is_no_fault_of_the_accelerator(gate: ModuleType, tmp_path: Path, xid: int, state: str) -> None:
+    for gpu in ("h100", "h200"):
+        check = next(c for c in load(PLAYBOOKS / "vars" / "thresholds.yml")["health_thresholds"][gpu] if c["name"] == "xid_errors")
+        said = f"[ 1.0] boot\n[ 99.1] NVRM: Xid (PCI:0000:41:00): {xid}, pid=4242, name=python3, and so on\n"
+        assert gate.result_of({**check, "argv": _tool(tmp_path, said)})["state"] == state
+
+
+def test_every_check_of_the_kernels_log_wants_proof_that_it_was_read() -> None:
+    every = [c for checks in load(PLAYBOOKS / "vars" / "thresholds.yml")["health_thresholds"].values() for c in checks]
+    assert all(c.get("proof") for c in every if c["argv"][0] == "dmesg")
+    assert all("shows" in c for c in every if c["argv"][0] == "all_reduce_perf"), "a wrong sum at full speed is no pass"
+
+
+def test_a_program_is_found_in_the_given_folders_too_and_a_check_may_be_done_without(gate: ModuleType, tmp_path: Path) -> None:
+    _tool(tmp_path, "320\n")
+    deep = {"name": "deep", "argv": ["tool"], "pattern": r"^(\d+)$", "at_least": 314}
+    assert gate.result_of(deep)["state"] == "unknown"
+    assert gate.result_of(deep, None, [str(tmp_path)])["state"] == "ok"
+    verdict = gate.judged([deep], "deep", str(tmp_path / "records"), without=["deep"])
+    assert (verdict["ok"], verdict["checks"], verdict["without"]) == (True, [], ["deep"])
+
+
+@pytest.mark.parametrize(
+    ("shown", "failed"),
+    [
+        ("ActiveState=failed\nSubState=failed\nNRestarts=0\n", True),
+        ("ActiveState=activating\nSubState=auto-restart\nNRestarts=3\n", True),
+        ("ActiveState=activating\nSubState=auto-restart\nNRestarts=2\n", False),
+        ("ActiveState=active\nSubState=running\nNRestarts=9\n", False),
+        ("ActiveState=inactive\nSubState=dead\n", False),
+        ("", False),
+    ],
+)
+def test_a_server_that_will_not_come_up_is_told_from_one_that_loads(answers: ModuleType, shown: str, failed: bool) -> None:
+    assert answers.has_failed(shown) is failed
 
 
 @pytest.mark.parametrize(

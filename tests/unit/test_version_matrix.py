@@ -14,21 +14,22 @@ from fleetctl.domain.ids import HostId
 from fleetctl.domain.matrix import LAYERS, Layer, Matrix, NodeFacts, Release, Wanted
 from fleetctl.domain.pool import Vendor
 from fleetctl.errors import ConfigInvalid
-from fleetctl.planning.check_matrix import check_matrix, check_node, release_variables
+from fleetctl.planning.check_matrix import check_matrix, check_node, check_platforms, keys_of, release_variables
 from fleetctl.planning.matrix_pins import Pins, with_pins
 
 TODAY = date(2026, 11, 30)
 RELEASE = "amdgpu-30.30.3-rocm-7.2-ubuntu-24.04"
+AMD = "https://repo.radeon.com"
 PINS: Pins = {
     "keys.amd-rocm": {"fingerprint": "AB" * 20, "expires": "2027-08-31"},
     f"releases.{RELEASE}": {
-        "repository": "https://mirror.example/rocm",
         "image_digest": "sha256:" + "0" * 64,
         "packages.amdgpu-dkms": "1:6.16.6-1",
         "packages.rocminfo": "1.0",
         "packages.amd-smi-lib": "1.0",
-        "packages.linux-image-azure": "6.8.0-1017",
-        "packages.linux-headers-azure": "6.8.0-1017",
+        "packages.linux-image-azure-6.8": "6.8.0-1059.65",
+        "packages.linux-headers-azure-6.8": "6.8.0-1059.65",
+        "packages.linux-modules-extra-azure-6.8": "6.8.0-1059.65",
     },
 }
 
@@ -66,11 +67,63 @@ def test_pins_make_a_release_whole_and_it_becomes_role_variables() -> None:
     made = release_variables(matrix, wanted())
     assert made["amdgpu_driver_packages"] == [{"name": "amdgpu-dkms", "version": "1:6.16.6-1"}]
     assert made["apt_ready_repositories"] == [
-        {"name": "amd-rocm", "uri": "https://mirror.example/rocm", "suite": "noble", "components": "main", "fingerprint": "AB" * 20}
+        {"name": name, "uri": uri, "suite": "noble", "components": "main", "fingerprint": "AB" * 20}
+        for name, uri in (("amdgpu", f"{AMD}/amdgpu/30.30.3/ubuntu"), ("rocm", f"{AMD}/rocm/apt/7.2"))
     ]
-    mirror = release_variables(matrix, replace(wanted(), mirror="http://10.0.0.1/apt"))["apt_ready_repositories"]
-    assert isinstance(mirror, list)
-    assert mirror[0]["uri"] == "http://10.0.0.1/apt"
+    assert keys_of(matrix, wanted(), {"amd-rocm": "K", "own": "O"}) == {"amd-rocm": "K", "own": "O", "amdgpu": "K", "rocm": "K"}
+
+
+def test_bare_metal_is_refused_on_releases_for_azures_guests_and_a_matrix_of_ones_own_may_have_it() -> None:
+    for release in (r for r in load_matrix().releases if r.kernel_flavour == "azure"):
+        (found,) = check_platforms(load_matrix(), wanted(release=release.id), {"bare-metal", "azure-guest"})
+        assert (found.severity, found.code) == ("error", "matrix.platform")
+        assert "matrix of your own" in found.text
+    assert check_platforms(load_matrix(), wanted(), {"azure-guest"}) == ()
+    own = replace(load_matrix(), releases=tuple(replace(r, kernel_flavour="generic") for r in load_matrix().releases))
+    assert check_platforms(own, wanted(), {"bare-metal"}) == ()
+
+
+def test_each_repository_has_a_mirror_of_its_own() -> None:
+    matrix = pinned()
+    both = replace(wanted(), mirrors={"amdgpu": "http://10.0.0.1/driver", "rocm": "http://10.0.0.1/rocm"})
+    assert check_matrix(matrix, both, TODAY) == ()
+    made = release_variables(matrix, both)["apt_ready_repositories"]
+    assert isinstance(made, list)
+    assert [r["uri"] for r in made] == ["http://10.0.0.1/driver", "http://10.0.0.1/rocm"]
+    for wrong in (replace(wanted(), mirror="http://10.0.0.1/apt"), replace(wanted(), mirrors={"standin": "http://10.0.0.1"})):
+        (found,) = check_matrix(matrix, wrong, TODAY)
+        assert (found.severity, found.code) == ("error", "matrix.mirror")
+        assert "amdgpu" in found.text
+
+
+def test_a_matrix_of_ones_own_may_name_one_repository_or_a_list_and_one_mirror_then_is_enough() -> None:
+    data = json.loads((files("fleetctl.catalog") / "data" / "matrix.json").read_text("utf-8"))
+    row = next(r for r in data["releases"] if r["id"] == RELEASE)
+    del row["repositories"]
+    row |= {"repository": "unknown", "suite": "noble", "components": "main", "key": "amd-rocm"}
+    own = parse_matrix(json.dumps(data), "mine.json")
+    assert "repositories.amd-rocm" in {d.path.rpartition(f"{RELEASE}.")[2] for d in check_matrix(own, wanted(), TODAY)}
+    filled, faults = with_pins(
+        own, {**PINS, f"releases.{RELEASE}": {**PINS[f"releases.{RELEASE}"], "repositories.amd-rocm": "https://a.example"}}
+    )
+    assert (faults, check_matrix(filled, wanted(), TODAY)) == ((), ())
+    mirrored = release_variables(filled, replace(wanted(), mirror="http://10.0.0.1/apt"))["apt_ready_repositories"]
+    assert isinstance(mirrored, list)
+    assert [(r["name"], r["uri"]) for r in mirrored] == [("amd-rocm", "http://10.0.0.1/apt")]
+    row |= {"repositories": [{"name": "../x", "uri": "u", "suite": "s", "components": "c", "key": "amd-rocm"}]}
+    with pytest.raises(ConfigInvalid):
+        parse_matrix(json.dumps(data), "mine.json")
+
+
+def test_each_ubuntu_release_with_a_driver_has_image_headers_and_more_modules_of_one_track_and_two_repositories() -> None:
+    found = [r for r in load_matrix().releases if r.os == "ubuntu" and r.driver_packages]
+    assert len(found) >= 3
+    for r in found:
+        track = f"{r.kernel_flavour}-{r.kernel_series}"
+        assert set(r.kernel_packages) == {f"linux-{kind}-{track}" for kind in ("image", "headers", "modules-extra")}, r.id
+        assert len({p.uri for p in r.repositories}) >= 2, "AMD ships its driver and ROCm from two repositories"
+        assert any(r.driver in p.uri for p in r.repositories), r.id
+        assert any(r.rocm in p.uri for p in r.repositories), r.id
 
 
 @pytest.mark.parametrize(

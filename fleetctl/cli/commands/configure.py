@@ -36,7 +36,13 @@ if TYPE_CHECKING:
 @click.option("--limit", default="", metavar="PATTERN", help="Only hosts that match, such as node-1 or 'node-*'.")
 @click.option("--tags", default="", metavar="ROLE,...", help="Only these roles, and the checks before them.")
 @click.option("--resume", is_flag=True, help="With a nodes file: leave out hosts that the last run of this play has finished.")
-@click.option("--timeout", "timeout_s", type=click.IntRange(1, 86_400), default=3600, show_default=True, help="Longest run, in seconds.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.IntRange(1, 604_800),
+    default=None,
+    help="Longest run, in seconds; 3600 and what deep checks of the health gate may take, where it is left out.",
+)
 @dry_run_option
 @output_option("table", "json")
 @pass_app
@@ -50,7 +56,7 @@ def command(
     limit: str,
     tags: str,
     resume: bool,
-    timeout_s: int,
+    timeout_s: int | None,
     dry_run: bool,
     output: str,
 ) -> None:
@@ -77,7 +83,7 @@ class _How:
     limit: str = ""
     tags: Sequence[str] = ()
     resume: bool = False
-    timeout_s: int = 3600
+    timeout_s: int | None = None
     output: str = "table"
     side: Side = "target"
     next_: str = ""
@@ -158,7 +164,15 @@ def _nodes(app: App, path: Path, how: _How, provisioned: Sequence[Host] = ()) ->
     """Prepare the hosts of a nodes file, or those that were provisioned for its pool as it says."""
     from fleetctl.catalog.matrix import load_matrix, parse_matrix
     from fleetctl.formats.nodes_file import read_nodes
-    from fleetctl.usecases.configure_nodes import Nodes, check_nodes, configure_nodes, on_provisioned, refuse_unknown, variables_of
+    from fleetctl.usecases.configure_nodes import (
+        Nodes,
+        check_nodes,
+        configure_nodes,
+        longest_run,
+        on_provisioned,
+        refuse_unknown,
+        variables_of,
+    )
     from fleetctl.views.progress import ProgressView
 
     w = app.wiring
@@ -174,6 +188,7 @@ def _nodes(app: App, path: Path, how: _How, provisioned: Sequence[Host] = ()) ->
         keys=file.keys,
         stores=file.stores,
         models=file.models,
+        vendor=file.vendor,
     )
     if provisioned:
         nodes = on_provisioned(nodes, provisioned)
@@ -182,8 +197,9 @@ def _nodes(app: App, path: Path, how: _How, provisioned: Sequence[Host] = ()) ->
     for d in warnings:
         app.note(f"warning[{d.code}]: {d.path}: {d.text}")
     variables = variables_of(nodes, pinned, w.playbooks_digest())
+    timeout_s = longest_run(nodes, how.play, how.tags, w.deep_checks, how.timeout_s)
     run = w.run_folder("configure")
-    ports = w.capacity_ports(run, w.node_configurator(run, file, check=how.check, diff=how.diff, tags=how.tags, timeout_s=how.timeout_s))
+    ports = w.capacity_ports(run, w.node_configurator(run, file, check=how.check, diff=how.diff, tags=how.tags, timeout_s=timeout_s))
     with ProgressView(live=app.live and how.output != "json", title=f"configure {how.play}", many=True) as on:
         results = configure_nodes(
             nodes,
@@ -195,7 +211,7 @@ def _nodes(app: App, path: Path, how: _How, provisioned: Sequence[Host] = ()) ->
             resume=how.resume,
             check=how.check,
             tags=how.tags,
-            values=w.node_values(path.parent, nodes, how.timeout_s),
+            values=w.node_values(path.parent, nodes, timeout_s),
         )
     if not results:
         app.out("Nothing to do: every host has been brought to the end of this play. Without --resume it is run again.")
