@@ -18,6 +18,7 @@ class Split:
         cap_bp: the most it may ever serve, 0 to 10,000.
         token: fencing number of the writer; as read, the highest the router has seen (the floor).
         lease_until: after this instant the guard takes the weight home.
+        unseen: as read: what carries traffic and has not said that it goes by these weights, "" where nothing is known of any.
     """
 
     cell: CellId
@@ -25,6 +26,7 @@ class Split:
     cap_bp: int
     token: Token
     lease_until: Instant
+    unseen: str = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.target_bp <= self.cap_bp <= 10_000:
