@@ -21,7 +21,13 @@ from fleetctl.usecases.home_choice import Failure, readable
 
 Seen = Literal["quiet", "watched", "home", "part", "held", "lost", "foreign"]
 GUARD = Actor(kind="schedule", name="guard", via="timer")
-_CAUSES: dict[Seen, str] = {"home": "guard.home", "part": "guard.held", "held": "guard.held", "lost": "guard.lost"}
+_CAUSES: dict[Seen, str] = {
+    "home": "guard.home",
+    "part": "guard.held",
+    "held": "guard.held",
+    "lost": "guard.lost",
+    "foreign": "guard.foreign",
+}
 """Causes of notices, by what was seen: home warns, the others page."""
 
 
@@ -76,7 +82,10 @@ def _look(way: WayHome, ports: HomePorts) -> GuardLook:
     if shown.lease_until > now:
         return GuardLook(cell=way.cell, kind="watched")
     if not shown.token:
-        return GuardLook(cell=way.cell, kind="foreign", text=f"leaves {shown.target_bp / 100:g} % as it is: fleetctl never set it")
+        text = (
+            f"leaves {shown.target_bp / 100:g} % as it is: the router shows no mark of ours, so fleetctl never set it, or its mark is lost"
+        )
+        return GuardLook(cell=way.cell, kind="foreign", text=text)
     return _home(way, shown, ports, now)
 
 

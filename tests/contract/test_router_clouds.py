@@ -23,6 +23,7 @@ from fleetctl.adapters.routers.work.board import WorkSplit
 from fleetctl.adapters.routers.work.sqs import SqsBoard
 from fleetctl.domain.evidence import Cursor
 from fleetctl.domain.fleet import Connection
+from fleetctl.domain.home import HOME_TOKEN_STEP
 from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.split import Applied, Drained, Served, Split, Stale
 from fleetctl.errors import TrafficNotApplied
@@ -189,6 +190,28 @@ def test_a_raise_that_cannot_be_shown_is_taken_back_in_the_same_call(api: Gatewa
     for body in held:
         assert api.put(CELL, body)[0] == 409, "what was read is not what stands any more"
     assert api.weights(CELL) == (500, 9_500)
+
+
+def test_a_route_that_loses_its_mark_lets_no_stale_controller_raise_and_everybody_go_home(api: GatewayApi) -> None:
+    router, person = route(api), route(api)
+    router.fence(CELL, Token(1))
+    router.set(split(2_500, 1))
+    high = 1 + HOME_TOKEN_STEP
+    person.fence(CELL, Token(high))
+    assert isinstance(router.set(split(5_000, 1)), Stale)
+    api.routes[CELL]["metadata"]["annotations"].clear()
+    assert router.read(CELL).token == person.read(CELL).token == high, "what was seen once is the floor"
+    assert isinstance(router.fence(CELL, Token(2)), Stale)
+    with pytest.raises(TrafficNotApplied, match=r"it shows no annotation .* which it had") as why:
+        person.set(split(5_000, high))
+    assert why.value.code == "traffic.not_shown"
+    assert isinstance(person.set(split(0, high)), Applied)
+    assert api.weights(CELL) == (0, 10_000)
+    assert isinstance(person.fence(CELL, Token(high + 1)), Split)
+    with pytest.raises(TrafficNotApplied, match="which it had"):
+        person.set(split(1_000, high + 1))
+    assert isinstance(person.fence(CELL, Token(high + HOME_TOKEN_STEP)), Split), "brought home since"
+    assert isinstance(person.set(split(1_000, high + HOME_TOKEN_STEP)), Applied)
 
 
 def test_a_renewal_and_a_step_down_leave_what_somebody_else_routes_to(api: GatewayApi) -> None:
@@ -463,7 +486,7 @@ def test_stickiness_is_ours_alone_and_off_at_zero_and_signing_in_stays(plane: Al
     }
     rule = plane.rules[CELL]
     client(plane.url, "elbv2").modify_rule(RuleArn=rule, Actions=[sign_in, {**plane.forward(CELL, 0, 1), "Order": 2}])
-    router = alb(plane, {"sticky_s": "3600"})
+    router = alb(plane, {"sticky_s": "3600"}, datetime.now(UTC) + timedelta(hours=2))  # cookies of the tests before are over
     token = token_above(router)
     router.set(split(2_500, token))
     first, last = actions_of(plane)

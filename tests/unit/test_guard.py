@@ -219,7 +219,11 @@ def test_a_weight_that_was_never_ours_is_left_alone_and_said(tmp_path: Path) -> 
     w = World(tmp_path)
     w.target.splits[CHAT] = Split(cell=CHAT, target_bp=5_000, cap_bp=10_000, token=Token(0), lease_until=EPOCH)
     (seen,) = [found for found in guard(w.ports()) if found.cell == CHAT]
-    assert (seen.kind, seen.text) == ("foreign", "leaves 50 % as it is: fleetctl never set it")
+    said = "leaves 50 % as it is: the router shows no mark of ours, so fleetctl never set it, or its mark is lost"
+    assert (seen.kind, seen.text) == ("foreign", said)
+    told: dict[CellId, str] = {}
+    assert [(e.kind, e.text) for e in notices((seen,), told, w.clock.now())] == [("notify.page", f"{CHAT}: the guard {said}")]
+    assert notices((seen,), told, w.clock.now()) == (), "of each matter once"
     assert w.target.splits[CHAT].target_bp == 5_000
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from fleetctl.adapters.deadline import Deadline, within
 from fleetctl.adapters.routers.httproute.status import Word, word_of
 from fleetctl.adapters.routers.httproute.wire import Conflict, Routes
-from fleetctl.adapters.routers.marks import LONGEST_ANSWER_S, Mark, read_mark, still_open
+from fleetctl.adapters.routers.marks import LONGEST_ANSWER_S, Floors, Mark, read_mark, still_open
 from fleetctl.adapters.routers.odd import understood
 from fleetctl.adapters.routers.route import Backends
 from fleetctl.adapters.routers.splits import as_split, checked_cell, epoch_ms, natural, rounded
@@ -47,15 +47,18 @@ Counter = Callable[[CellId, Instant], Served]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Standing:
-    """A route as it stands: the whole object, the backends of both sides in it, the weight, the mark, what others' backends weigh."""
+    """A route as it stands: the whole object, the backends of both sides in it, the weight, the mark and its text, what others' backends
+    weigh, and what it has lost."""
 
     whole: dict[str, Any]
     baseline: dict[str, Any]
     canary: dict[str, Any]
     bp: int
     mark: Mark
+    text: str = ""
     others: int = 0
     odd: str = ""
+    lost: str = ""
 
     @property
     def word(self) -> Word:
@@ -101,6 +104,7 @@ class HttpRouteRouter:
         self._seen_s = seen_s
         self._took_ms: deque[float] = deque(maxlen=20)
         self._fencing: dict[CellId, Token] = {}
+        self._floors = Floors()
 
     def capabilities(self) -> RouterCapabilities:
         """Tell what this router can do; `switch_ms` is the slowest of the last 20 sets, until the gateway said that it had seen it."""
@@ -194,8 +198,8 @@ class HttpRouteRouter:
 
     def _may_raise(self, cell: CellId, standing: _Standing) -> None:
         """Refuse a raise of what is no plain split, or what the gateway has not taken. Raises TrafficNotApplied."""
-        if standing.odd:
-            raise _odd(cell, standing.odd)
+        if standing.odd or standing.lost:
+            raise _odd(cell, standing.odd or standing.lost, "Run: fleetctl fallback CELL" if standing.lost else "Run: fleetctl doctor")
         if standing.word.unseen:
             text = f"the route of cell {cell} is raised no further: {standing.word.unseen}."
             raise TrafficNotApplied("traffic.refused", text, hint="Mend the route: kubectl describe httproute")
@@ -275,8 +279,12 @@ class HttpRouteRouter:
         foreign = sum(_weight(b) for b in others)
         odd = odd or ("" if total else "both weights are 0")
         bp = round(_weight(canary) * FULL_BP / total) if total else 0
-        mark = read_mark(str(((whole.get("metadata") or {}).get("annotations") or {}).get(MARK, "")))
-        return _Standing(whole=whole, baseline=baseline, canary=canary, bp=bp, mark=mark, others=foreign, odd=odd)
+        text = str(((whole.get("metadata") or {}).get("annotations") or {}).get(MARK, ""))
+        mark = read_mark(text)
+        has = frozenset({f"annotation {MARK}"} if mark.token else ())
+        mark, lost = self._floors.look(cell, mark, has)
+        found = _Standing(whole=whole, baseline=baseline, canary=canary, bp=bp, mark=mark, text=text)
+        return replace(found, others=foreign, odd=odd, lost=lost)
 
     def _change(
         self,
@@ -298,7 +306,7 @@ class HttpRouteRouter:
             if share > standing.bp:
                 self._may_raise(cell, standing)
             weights = standing.weights(share)
-            if wanted is None or (wanted == standing.mark and weights == (_weight(standing.canary), _weight(standing.baseline))):
+            if wanted is None or (str(wanted) == standing.text and weights == (_weight(standing.canary), _weight(standing.baseline))):
                 return standing
             if bp is not None:
                 standing.canary["weight"], standing.baseline["weight"] = weights
@@ -338,8 +346,8 @@ def _pick(cell: CellId, backends: list[dict[str, Any]], name: str, ending: str) 
     return fits[0]
 
 
-def _odd(cell: CellId, why: str) -> TrafficNotApplied:
-    return TrafficNotApplied("traffic.not_shown", f"the route of cell {cell} cannot be used: {why}.", hint="Run: fleetctl doctor")
+def _odd(cell: CellId, why: str, hint: str = "Run: fleetctl doctor") -> TrafficNotApplied:
+    return TrafficNotApplied("traffic.not_shown", f"the route of cell {cell} cannot be used: {why}.", hint=hint)
 
 
 def _shown(cell: CellId, standing: _Standing) -> Split:
