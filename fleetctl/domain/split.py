@@ -77,6 +77,8 @@ class RouterCapabilities:
         switch_ms: measured time from set to the last new request, None until measured.
         fence: "target" compares tokens inside the router; "single_writer" cannot.
         served_s: how far back served counts must reach to hold anything: some are told by the minute, and late.
+        tells: what proves that a weight carries traffic: "itself" it is read from what routes; "gateway" what was read says whether
+            those who route go by it; "counts" served counts alone.
     """
 
     switch_ms: float | None
@@ -85,6 +87,7 @@ class RouterCapabilities:
     fence: Literal["target", "single_writer"]
     weight_lease: Literal["router", "none"] = "none"
     served_s: float = 60.0
+    tells: Literal["itself", "gateway", "counts"] = "itself"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

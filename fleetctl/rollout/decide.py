@@ -30,6 +30,7 @@ from fleetctl.rollout.looks import FINISHED, FINISHED_LEASE, MOVING, SETTLING, l
 from fleetctl.rollout.lost import BLIND, lost_evidence
 from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text, percent_text
 from fleetctl.rollout.others import FOREIGN, Against, against, resumed
+from fleetctl.rollout.proven import NOT_PROVEN, still_out
 from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL, ROUTER, home_cause, home_kind, router_fault
 
 PROVIDER_CELLS = 3
@@ -198,6 +199,8 @@ def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
                 return resumed(r)
             return replace(r, paused=False)
         case "promote":
+            if r.hold_reason == NOT_PROVEN:  # a person has seen that customers left
+                return replace(r, left_at=None, weight_bp=0)
             return replace(r, step_done=True, paused=False, promoted=True) if r.direction == "forward" else r
         case "advance":
             until = order.until or "complete"
@@ -214,11 +217,14 @@ def _failure(verdicts: tuple[Verdict, ...]) -> Verdict | None:
 
 
 def _go_home(r: Rollout, seen: Observation, now: Instant) -> Decision:
-    """Lower to zero as far as ready source capacity allows, keep the lease of what stays; end once the router shows zero."""
+    """Lower to zero as far as ready source capacity allows, keep the lease of what stays; end once customers are shown to have left."""
     kind, cause = home_kind(r), home_cause(r)
     floor_bp = lowest_bp(seen)
-    r = replace(r, weight_bp=floor_bp, settled_at=None)
+    left_at = now if r.left_at is None and r.weight_bp > 0 else r.left_at
+    r = replace(r, weight_bp=floor_bp, settled_at=None, left_at=left_at)
     if seen.split.target_bp == 0:
+        if (waits := still_out(r, seen, now)) is not None:
+            return waits
         effects: tuple[Effect, ...] = (
             StopShadow(),
             Drain(pool=r.spec.target),
@@ -233,6 +239,7 @@ def _go_home(r: Rollout, seen: Observation, now: Instant) -> Decision:
         page = () if r.hold_reason == why.code else (Notify(level="page", text=f"{r.cell} {text}"),)
         return Decision(next=replace(r, hold_reason=why.code), effects=_renewal(r, seen, now) + page, why=why, look_again=MOVING)
     why = Reason(code=f"home.{kind}", text=f"going home: {cause}")
+    r = replace(r, left_at=None if floor_bp else now)
     return Decision(next=r, effects=(SetSplit(target_bp=floor_bp),), why=why, look_again=SETTLING)
 
 

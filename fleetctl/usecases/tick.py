@@ -27,6 +27,7 @@ from fleetctl.domain.rollout import (
     Drain,
     Freeze,
     Hold,
+    HomeSeen,
     Notify,
     Observation,
     Rollout,
@@ -47,6 +48,8 @@ from fleetctl.rollout.decide import PROVIDER, STALE, decide
 from fleetctl.rollout.looks import FINISHED
 from fleetctl.rollout.lost import needs_proof
 from fleetctl.rollout.notices import LOOK, TARGET, leaving
+from fleetctl.rollout.others import after_failed
+from fleetctl.rollout.proven import counted_from
 from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL
 from fleetctl.usecases.holds import give_back, held_again, hold, theirs
 from fleetctl.usecases.looking import mark_of, read_of, with_thresholds
@@ -237,7 +240,7 @@ def _row(r: Rollout, after: Rollout, seen: Observation, now: Instant, why: str) 
 
 def _undone(r: Rollout, d: Decision, seen: Observation, lease: Lease, e: FleetctlError, ports: TickPorts) -> TickResult:
     """Keep what was judged though it could not be carried out: a FAIL stands, and the next tick goes on going home."""
-    stands = replace(r, judge=seen.judge or r.judge)
+    stands = after_failed(replace(r, judge=seen.judge or r.judge), d, seen, e)
     goes_home = d.next.direction == "home" and r.direction == "forward" and not r.ended
     if goes_home:
         stands = replace(stands, latched=d.next.latched, direction="home", home_for=d.next.home_for, settled_at=None)
@@ -317,6 +320,7 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         calm=calm,
         both_failing=ports.store.holding(BOTH_FAIL, ALL_FAIL) if r.hold_reason in (BOTH_FAIL, ALL_FAIL) else 0,
         blind="; ".join(odd.said.values()),
+        home=_home_seen(r, split, ports, now),
         is_all_paged=r.hold_reason in (BOTH_FAIL, ALL_FAIL) and ports.store.holding(ALL_FAIL) > 0,
         **({} if _leaves(r, verdicts) else odd.ask("an owner", lambda: theirs(r, split, ports.holds, now)) or {}),
     )
@@ -335,6 +339,20 @@ def _served(r: Rollout, ports: TickPorts, now: Instant) -> Served | None:
         return ports.router(r.cell).served(r.cell, Cursor(position="", since=max(r.settled_at, now - _of_late(r, ports))))
     except TrafficNotApplied:
         return None
+
+
+def _home_seen(r: Rollout, split: Split, ports: TickPorts, now: Instant) -> HomeSeen | None:
+    """Return what is known of customers of a cell that may be home; None where none of them was on the target by our word."""
+    if split.target_bp or (r.left_at is None and not r.weight_bp) or (r.ended and not r.orders):
+        return None
+    seen = HomeSeen()
+    try:
+        can = ports.router(r.cell).capabilities()
+        seen = HomeSeen(tells=can.tells, told_within=timedelta(seconds=can.served_s))
+        since = counted_from(r.left_at or now, seen.told_within, now)
+        return replace(seen, served=ports.router(r.cell).served(r.cell, Cursor(position="", since=since))) if since <= now else seen
+    except TrafficNotApplied:
+        return seen
 
 
 def _of_late(r: Rollout, ports: TickPorts) -> timedelta:

@@ -109,7 +109,12 @@ class AlbRouter:
     def capabilities(self) -> RouterCapabilities:
         """Tell what this router can do; `switch_ms` is the slowest of the last 20 sets, from the order to the read-back."""
         return RouterCapabilities(
-            switch_ms=max(self._took_ms, default=None), streaming=True, mirror=False, fence="single_writer", served_s=COUNTED_S
+            switch_ms=max(self._took_ms, default=None),
+            streaming=True,
+            mirror=False,
+            fence="single_writer",
+            served_s=COUNTED_S,
+            tells="counts",
         )
 
     @understood

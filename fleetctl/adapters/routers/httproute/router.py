@@ -108,7 +108,7 @@ class HttpRouteRouter:
 
     def capabilities(self) -> RouterCapabilities:
         """Tell what this router can do; `switch_ms` is the slowest of the last 20 sets, until the gateway said that it had seen it."""
-        return RouterCapabilities(switch_ms=max(self._took_ms, default=None), streaming=True, mirror=False, fence="target")
+        return RouterCapabilities(switch_ms=max(self._took_ms, default=None), streaming=True, mirror=False, fence="target", tells="gateway")
 
     @understood
     def read(self, c: CellId) -> Split:
