@@ -101,6 +101,8 @@ def _home(way: WayHome, shown: Split, ports: HomePorts, now: Instant) -> GuardLo
     text = f"took {(shown.target_bp - stays) / 100:g} % home: {since}"
     if stays:
         return GuardLook(cell=way.cell, kind="part", text=f"{text}; {stays / 100:g} % stay on the target: {proof}")
+    if done.split.unseen:
+        return GuardLook(cell=way.cell, kind="part", text=f"{text}; not proven: {done.split.unseen}")
     return GuardLook(cell=way.cell, kind="home", text=text)
 
 

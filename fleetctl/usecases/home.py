@@ -76,8 +76,9 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
     shown = router.read(way.cell)
     if shown.target_bp == 0:
         if first is not None:
-            return replace(first, left_bp=0)
-        return Returned(cell=way.cell, ms_to_zero=0.0, was_bp=0, token=shown.token, source_proven=True, reported="was home already")
+            return replace(first, left_bp=0, unseen=shown.unseen)
+        said = "was home already"
+        return Returned(cell=way.cell, ms_to_zero=0.0, was_bp=0, token=shown.token, source_proven=True, reported=said, unseen=shown.unseen)
     ready, total = _prove(way, ports)
     if not ready and not unproven:
         raise UnsafeFallback(
@@ -104,6 +105,7 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
         total=total,
         router="" if done.target_bp else way.router.name,
         router_ms=(ended - asked) / timedelta(milliseconds=1),
+        unseen=done.unseen,
     )
 
 
@@ -226,9 +228,9 @@ def go_on(ways: Sequence[WayHome], results: Results, ports: HomePorts, actor: Ac
 
 
 def is_open(r: Returned | Failure, *, patient: bool = False) -> bool:
-    """Tell whether waiting for the source may bring a cell further home."""
+    """Tell whether waiting, for the source or for what routes, may bring a cell further home."""
     if isinstance(r, Returned):
-        return r.left_bp > 0
+        return not r.is_home
     return patient and r.error.code == "fallback.unproven"
 
 
@@ -274,7 +276,7 @@ def _keep_home(way: WayHome, found: Returned, ports: HomePorts, actor: Actor) ->
     except FleetctlError as e:
         return Failure(cell=way.cell, error=e)
     reported = "; ".join(filter(None, (reported, _mark(way, done.token, ports, actor))))
-    return replace(found, token=done.token, reported=reported or "was home already; its rollout ends")
+    return replace(found, token=done.token, reported=reported or "was home already; its rollout ends", unseen=done.unseen)
 
 
 def cut_streams(ways: Sequence[WayHome], results: Results, ports: HomePorts) -> dict[CellId, int | FleetctlError]:

@@ -390,8 +390,9 @@ def rehearsed(results: Iterable[Returned], records: Records, store: Store, clock
         if r.router:
             note_home_time(records, r.router, r.router_ms, clock.now())
         if r.was_bp > 0:
-            is_whole = r.source_proven and r.left_bp == 0
-            text = "" if is_whole else "the source was not proven healthy" if r.left_bp == 0 else "the source could not take all of it"
+            is_whole = r.source_proven and r.is_home
+            why = r.unseen or "the source was not proven healthy"
+            text = "" if is_whole else why if r.left_bp == 0 else "the source could not take all of it"
             drill = Drill(at=clock.now(), actor=actor, ms_to_zero=r.ms_to_zero, ok=is_whole, detail=text, cell=r.cell)
             drills_of.keep(drill, records, store)
 

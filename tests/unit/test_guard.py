@@ -227,6 +227,17 @@ def test_a_weight_that_was_never_ours_is_left_alone_and_said(tmp_path: Path) -> 
     assert w.target.splits[CHAT].target_bp == 5_000
 
 
+def test_a_weight_taken_home_that_what_routes_has_not_seen_pages(tmp_path: Path) -> None:
+    w = World(tmp_path)
+    w.put(CHAT, 1_000)
+    w.clock.advance(timedelta(seconds=200))
+    w.writer.unseen = "gateway edge has not said that it has seen the weights that stand"
+    (seen,) = [found for found in guard(replace(w.ports(), router=lambda _: w.writer)) if found.cell == CHAT]
+    assert w.target.splits[CHAT].target_bp == 0
+    (told,) = notices((seen,), {}, w.clock.now())
+    assert (told.kind, "not proven: gateway edge" in told.text) == ("notify.page", True)
+
+
 def test_one_router_that_breaks_in_a_way_nobody_expected_keeps_no_other_cell_from_home(tmp_path: Path) -> None:
     w = World(tmp_path)
     w.put(CHAT, 1_000)
