@@ -215,6 +215,7 @@ class Observation:
         wrong_series: why evidence cannot be read as the fleet file says, found before any customer is on the target.
         blind: what went wrong in reading it that nobody foresaw, "" for nothing.
         is_unheld: the source's minimum was to be pinned, and its owner did not answer.
+        tells: what proves that a weight carries traffic there, as the router's capabilities say.
         home: what is known of customers once the weight is 0 on the way home; None where nothing needs to be proven.
     """
 
@@ -242,6 +243,7 @@ class Observation:
     wrong_series: str = ""
     blind: str = ""
     is_unheld: bool = False
+    tells: Literal["itself", "gateway", "counts"] = "itself"
     home: HomeSeen | None = None
 
 

@@ -67,6 +67,9 @@ RESTING = FINISHED
 WITHOUT_EVIDENCE = ("evidence.lost", PROVIDER)
 """Hold reasons of a cell that has no evidence."""
 
+COUNTING = ("preflight", "shadow", "complete")
+"""Phases in which nothing or everything is on the target, so that the router's own counts are the evidence."""
+
 PERSONS_WORD = ("abort", "fallback", "rollback", "promote", "lift")
 """Orders that are obeyed whatever the arms serve, at once."""
 
@@ -317,6 +320,7 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         checks=odd.ask("the checks", lambda: _checks(r, identity, ports)) or (),
         served=served,
         told_within=_of_late(r, ports) if served is not None else timedelta(0),
+        tells=ports.router(r.cell).capabilities().tells if r.phase in COUNTING and r.settled_at is not None and not r.ended else "itself",
         calm=calm,
         both_failing=ports.store.holding(BOTH_FAIL, ALL_FAIL) if r.hold_reason in (BOTH_FAIL, ALL_FAIL) else 0,
         blind="; ".join(odd.said.values()),
@@ -333,7 +337,7 @@ def _leaves(r: Rollout, verdicts: Sequence[Verdict]) -> bool:
 
 def _served(r: Rollout, ports: TickPorts, now: Instant) -> Served | None:
     """Count who answered of late, where nothing or everything is to be on the target; None where nobody can tell."""
-    if r.ended or r.settled_at is None or r.phase not in ("preflight", "shadow", "complete"):
+    if r.ended or r.settled_at is None or r.phase not in COUNTING:
         return None
     try:
         return ports.router(r.cell).served(r.cell, Cursor(position="", since=max(r.settled_at, now - _of_late(r, ports))))

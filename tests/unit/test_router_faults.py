@@ -196,12 +196,14 @@ class Stuck(Faulty):
 
 def stuck(**changes: object) -> Stuck:
     """Return a cell whose target begins to fail at 10 %, behind a router that shows what it is told and ignores what lowers."""
-    s = Stuck(of=quick(), rate_per_s=40)
+    s = Stuck(of=quick(), rate_per_s=10 if changes.get("tells") == "counts" else 40)
+    is_counted = bool(changes.pop("is_counted", True))
     for name, value in changes.items():
         setattr(s._writer, name, value)
     s._writer.minutes = s.clock.now if changes.get("tells") == "counts" else None
     s.begin()
     s.run(400, lambda: s.bp() == 1_000 and s.rollout().settled_at is not None)
+    s._writer.is_counted = is_counted
     s.store.order(CELL, Order(kind="abort", actor=PERSON, at=s.clock.now()))
     s.look_now()
     s.tick_once()
@@ -221,7 +223,7 @@ def test_a_router_that_ignores_what_lowers_is_never_called_home_and_people_are_t
     unseen = changes.pop("unseen", "")
     s = stuck(**changes)
     s._writer.unseen = str(unseen)
-    s.run(600)
+    s.run(500 if changes.get("tells") == "counts" else 150)
     r = s.rollout()
     assert (r.ended, r.direction, r.hold_reason, s.bp()) == ("", "home", "home.not_proven", 0)
     assert len(pages(s)) == 1
@@ -255,6 +257,32 @@ def test_a_person_who_has_looked_ends_what_nobody_can_count() -> None:
     s.look_now()
     s.run(3)
     assert s.rollout().ended == "aborted"
+
+
+@pytest.mark.parametrize("tells", ["gateway", "counts"])
+@pytest.mark.parametrize("counted", ["nobody can", "nobody on either side"])
+def test_nobody_is_sent_behind_a_router_whose_customers_are_not_counted(tells: str, counted: str) -> None:
+    s = Simulation(of=quick(), rate_per_s=40)  # which records none of its customers at the router
+    s._writer.tells, s._writer.is_counted = tells, counted != "nobody can"  # type: ignore[assignment]
+    s.begin()
+    s.run(60)
+    assert (s.rollout().phase, s.bp(), s.target.applied) == ("preflight", 0, [])
+    assert "counted" in s.results[-1].why
+
+
+def test_100_percent_that_nobody_is_counted_at_is_not_complete() -> None:
+    s = Faulty(of=quick(), rate_per_s=80)
+    s.plane = lambda bp, draw: ("canary" if draw * 10_000 < bp else "baseline", False)
+    s._writer.tells = "gateway"
+    s.begin()
+    s.run(300, lambda: s.rollout().phase == "complete")
+    s._writer.is_counted = False
+    s.run(60)
+    assert (s.bp(), s.rollout().ended) == (10_000, "")
+    assert "nobody is counted on the target at 100 %" in s.results[-1].why
+    s._writer.is_counted = True
+    s.run(60, lambda: bool(s.rollout().ended))
+    assert s.rollout().ended == "complete"
 
 
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=[] if n < 2 else pytest.mark.slow) for n in range(20)])
