@@ -38,6 +38,7 @@ class ReleasePorts:
     Args:
         run: folder for what this run writes.
         shown: what a cell's router routes to its target, basis points; None where it does not answer.
+        answers: how many a cell's router still has open on a pool; None where nobody can tell.
         look: asks every source of the inventory that can see machines; None where the fleet file names none.
         unhold: puts back the minimum that was held at a pool's autoscaler; raises LeaseHeld.
         proof: checks signatures where the policy asks for them.
@@ -46,6 +47,7 @@ class ReleasePorts:
     capacity: CapacityPorts
     run: Path
     shown: Callable[[CellId], int | None]
+    answers: Callable[[CellId, PoolId], int | None]
     look: Callable[[], tuple[Facts | Gap, ...] | None] = lambda: None
     unhold: Callable[[PoolId], tuple[tuple[CellId, Said], ...]] = lambda _: ()
     proof: Proof | None = None
@@ -81,7 +83,9 @@ def view(pool: PoolId, fleet: Fleet, ports: ReleasePorts, *, handoff: bool, gone
         kind: Literal["ours", "handoff"] = "handoff" if handoff else "ours"
         asked = Release(pool=pool, kind=kind, hosts=hosts, role=role, asked_by=c.actor, at=c.clock.now(), gone=said)
     drills = drills_of.newest(c.records, store)
-    checks = release_checks(pool, fleet, rollouts, {x: ports.shown(x) for x in touched}, drills, c.clock.now(), said)
+    shown = {x: ports.shown(x) for x in touched}
+    answers = {x: ports.answers(x, pool) for x, bp in shown.items() if bp is not None and x in rollouts}
+    checks = release_checks(pool, fleet, rollouts, shown, drills, c.clock.now(), said, answers=answers)
     approved = _given(asked, fleet, ports)
     missing = 0 if role == "unused" else approved.missing
     standing = _standing(pool, fleet, c, hosts) if is_ours else ()
