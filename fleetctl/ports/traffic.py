@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from fleetctl.domain.calibration import Sample
 from fleetctl.domain.checks import CheckSeen
@@ -53,6 +53,15 @@ class Router(Protocol):
 
     def served(self, c: CellId, since: Cursor) -> Served:
         """Count requests started since the cursor, by the server that answered."""
+        ...
+
+
+@runtime_checkable
+class Refusing(Protocol):
+    """A router that can say beforehand why it would raise no weight of a cell; asked by doctor and before anything starts."""
+
+    def refusal(self, c: CellId) -> str:
+        """Say why, "" where nothing is known that speaks against it; changes nothing. Raises TrafficNotApplied."""
         ...
 
 

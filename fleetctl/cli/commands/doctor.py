@@ -158,6 +158,7 @@ _ROUTER_HINTS = {
 
 def _router_found(app: App, cells: list[Cell]) -> Found:
     from fleetctl.adapters.needs import Found
+    from fleetctl.ports.traffic import Refusing
 
     if not cells:
         return Found("not configured", "no cell of this fleet uses it")
@@ -169,6 +170,9 @@ def _router_found(app: App, cells: list[Cell]) -> Found:
     detail = (
         f"{len(shown)} of {len(cells)} cells read back, {moving} with traffic on the target; fence: {can.fence}; lease: {can.weight_lease}"
     )
+    refused = [f"{cell.id}: {why}" for cell in asked if isinstance(port, Refusing) and (why := port.refusal(cell.id))]
+    if refused:
+        return Found("warn", f"no weight would be raised of {'; '.join(refused[:3])}; {detail}"[:600], "mend it at the router")
     if can.fence != "target" or can.weight_lease == "none":
         return Found("warn", detail, _ROUTER_HINTS.get(app.fleet().router(cells[0].router.name).kind, ""))
     return Found("ok", detail)

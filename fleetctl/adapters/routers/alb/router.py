@@ -246,6 +246,7 @@ class AlbRouter:
             )
         return ""
 
+    @understood
     def refusal(self, c: CellId) -> str:
         """Say why no weight of a cell would be raised as its rule stands, "" where nothing speaks against it; asks, changes nothing.
 

@@ -36,6 +36,8 @@ from fleetctl.domain.split import Applied, Drained, RouterCapabilities, Served, 
 from fleetctl.errors import ConfigInvalid, TrafficNotApplied
 
 _MILLION = 1_000_000
+MIRROR_S = 60.0
+"""How long what Envoy says of its own configuration, which may be long, is not asked again."""
 
 
 class EnvoyRouter:
@@ -64,6 +66,7 @@ class EnvoyRouter:
         self._took_ms: deque[float] = deque(maxlen=20)
         self._fencing: dict[CellId, Token] = {}
         self._late = LateWriter(connection.name)
+        self._mirrors: dict[CellId, tuple[bool, float]] = {}
 
     def capabilities(self) -> RouterCapabilities:
         """Tell what this router can do; `switch_ms` is the slowest of the last 20 sets, from the order to the read-back.
@@ -71,8 +74,10 @@ class EnvoyRouter:
         Raises:
             TrafficNotApplied: traffic.router_down, traffic.not_shown.
         """
-        self._admin.runtime(Deadline())
-        return RouterCapabilities(switch_ms=max(self._took_ms, default=None), streaming=True, mirror=True, fence="single_writer")
+        deadline = Deadline()
+        self._admin.runtime(deadline)
+        mirror = bool(self._sources) and all(self._can_mirror(c, deadline) for c in self._sources)
+        return RouterCapabilities(switch_ms=max(self._took_ms, default=None), streaming=True, mirror=mirror, fence="single_writer")
 
     @understood
     def read(self, c: CellId) -> Split:
@@ -127,6 +132,8 @@ class EnvoyRouter:
                 self._admin.modify(replace(shown, bp=0).split_entries(cell), deadline)
             return Stale(cell=cell, seen=Token(shown.token))
         if shown != wanted:
+            if shown.bp > standing.bp and shown.token == s.token:  # a raise that is not shown as it was asked for is none
+                self._admin.modify(replace(standing, token=shown.token).split_entries(cell), deadline)
             raise TrafficNotApplied(
                 "traffic.not_shown",
                 f"router {self.name} shows {shown.bp} bp for cell {cell} after {s.target_bp} bp were set: somebody else writes there too.",
@@ -169,14 +176,25 @@ class EnvoyRouter:
         """Let Envoy mirror a share (0 to 1) of a cell's requests to the collector; 0 stops it.
 
         Raises:
-            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
+            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown (also where none of its routes would mirror).
         """
         deadline = Deadline()
         cell = checked_cell(c)
         if not 0 <= share <= 1:
             raise TrafficNotApplied("traffic.not_shown", f"cell {cell}: a mirrored share of {share} is not within 0 to 1.")
         self._standing(cell, deadline)
+        if share and not self._can_mirror(cell, deadline):
+            text = f"router {self.name}: no route of cell {cell} has a mirror policy by the runtime key {shadow_key(cell)}."
+            raise TrafficNotApplied("traffic.not_shown", text, hint="Add it as docs/how-to/envoy-router.md says, or leave out shadow")
         self._admin.modify({shadow_key(cell): str(round(share * _MILLION))}, deadline)
+
+    def _can_mirror(self, cell: CellId, deadline: Deadline) -> bool:
+        """Tell whether its configuration mirrors a cell's requests, as it said within the last minute."""
+        known, at = self._mirrors.get(cell, (False, -MIRROR_S))
+        if time.monotonic() - at >= MIRROR_S:
+            known = self._admin.mirrors(cell, deadline)
+            self._mirrors[cell] = known, time.monotonic()
+        return known
 
     def _standing(self, cell: CellId, deadline: Deadline) -> Standing:
         names = self._backends.get(cell)

@@ -196,6 +196,16 @@ class HttpRouteRouter:
         late = f"{word.late} of router {self.name} has not said that it has seen the new weights" if word.late else ""
         return Applied(split=replace(rounded(replace(s, target_bp=shown.bp)), unseen=word.unseen), reported=word.refused or late)
 
+    @understood
+    def refusal(self, c: CellId) -> str:
+        """Say why no weight of a cell would be raised as its route stands, "" where nothing speaks against it; asks, changes nothing.
+
+        Raises:
+            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
+        """
+        standing = self._standing(checked_cell(c), Deadline())
+        return standing.odd or standing.lost or standing.word.unseen
+
     def _may_raise(self, cell: CellId, standing: _Standing) -> None:
         """Refuse a raise of what is no plain split, or what the gateway has not taken. Raises TrafficNotApplied."""
         if standing.odd or standing.lost:
