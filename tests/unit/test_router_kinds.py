@@ -142,6 +142,24 @@ def test_nothing_starts_behind_a_router_that_does_less_than_its_settings_say_and
     ask_routers(cells, fleet, router)
 
 
+@pytest.mark.parametrize("kind", ["alb", "httproute"])
+def test_nothing_starts_behind_a_router_that_would_raise_no_weight_and_doctor_says_why(kind: str) -> None:
+    fleet = lab_fleet()
+    fleet = replace(fleet, routers=tuple(replace(r, kind=kind) for r in fleet.routers))
+    why, can = [""], RouterCapabilities(switch_ms=None, streaming=True, mirror=False, fence="target")
+    stands = SimpleNamespace(target_bp=0)
+    port: Any = SimpleNamespace(capabilities=lambda: can, refusal=lambda c: why[0], read=lambda c: stands)
+    cells = [c.id for c in fleet.cells]
+    ask_routers(cells, fleet, lambda c: port)
+    why[0] = "gateway edge refuses it: RefNotPermitted"
+    with pytest.raises(TrafficNotApplied, match=r"would raise no weight of .*: gateway edge refuses it") as refused:
+        ask_routers(cells, fleet, lambda c: port)
+    assert refused.value.code == "traffic.refused"
+    app: Any = SimpleNamespace(wiring=SimpleNamespace(router_of=lambda c: port), fleet=lambda: fleet)
+    found = _router_found(app, list(fleet.cells))
+    assert (found.state, "no weight would be raised" in found.detail, "RefNotPermitted" in found.detail) == ("warn", True, True)
+
+
 STATUS = {"parents": [{"parentRef": {"name": "edge"}, "conditions": [{"type": "Accepted", "status": "True"}]}]}
 """What a gateway that serves a route says of it; this double counts no generations."""
 
