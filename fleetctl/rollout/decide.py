@@ -220,8 +220,8 @@ def _go_home(r: Rollout, seen: Observation, now: Instant) -> Decision:
     """Lower to zero as far as ready source capacity allows, keep the lease of what stays; end once customers are shown to have left."""
     kind, cause = home_kind(r), home_cause(r)
     floor_bp = lowest_bp(seen)
-    left_at = now if r.left_at is None and r.weight_bp > 0 else r.left_at
-    r = replace(r, weight_bp=floor_bp, settled_at=None, left_at=left_at)
+    left_at = r.left_at or (now if r.weight_bp > 0 else None)
+    r = replace(r, weight_bp=floor_bp, settled_at=None, left_at=left_at if seen.split.target_bp == 0 else None)
     if seen.split.target_bp == 0:
         if (waits := still_out(r, seen, now)) is not None:
             return waits

@@ -16,7 +16,7 @@ from fleetctl.domain.ids import CellId
 from fleetctl.domain.rollout import Order
 from tests.fakes.evidence import Served
 from tests.rollouts import CELL, PERSON
-from tests.simulator import Simulation, quick
+from tests.simulator import SOURCE, Simulation, quick
 
 Plane = Callable[[int, float], tuple[Arm, bool]]
 """From the weight (bp) and a draw of 0 to 1: who gets a request, and whether the router answers 503 in its place."""
@@ -246,6 +246,23 @@ def test_a_sound_router_is_home_once_that_is_shown(tells: str) -> None:
     s.run(500, lambda: bool(s.rollout().ended))
     assert (s.rollout().ended, pages(s)) == ("aborted", [])
     assert s.clock.now() - began <= timedelta(seconds=5 if tells != "counts" else 420)
+
+
+def test_who_is_taken_home_by_a_guard_after_waiting_for_the_source_is_counted_from_then_on() -> None:
+    s = Faulty(of=quick(), rate_per_s=40)
+    s.plane = lambda bp, draw: ("canary" if draw * 10_000 < bp else "baseline", False)
+    s.begin()
+    s.run(100, lambda: s.bp() == 1_000 and s.rollout().settled_at is not None)
+    s.ready.share[SOURCE] = 0.0
+    s.evidence.down = True  # else good answers of the source are its proof
+    s.store.order(CELL, Order(kind="abort", actor=PERSON, at=s.clock.now()))
+    s.look_now()
+    s.run(200)
+    assert (s.bp(), s.rollout().hold_reason) == (1_000, "home.source_not_ready")
+    told = len(pages(s))
+    s.target.splits[CELL] = replace(s.target.splits[CELL], target_bp=0)
+    s.run(6, lambda: bool(s.rollout().ended))
+    assert (s.rollout().ended, len(pages(s))) == ("aborted", told)
 
 
 def test_a_person_who_has_looked_ends_what_nobody_can_count() -> None:

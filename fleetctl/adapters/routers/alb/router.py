@@ -319,8 +319,8 @@ class AlbRouter:
         whole = since.since.replace(second=0, microsecond=0)
         start = whole if whole == since.since else whole + MINUTE
         end = self._now() + MINUTE
-        counts = {arn: self._elb.requests(arn, start, end, deadline) for arn in (standing.baseline, standing.canary)}
-        canary = counts[standing.canary]
+        counts = {arn: self._elb.requests(arn, start, end, deadline) for arn in (standing.baseline, standing.canary) if arn}
+        canary = counts.get(standing.canary, {})
         last = max((at for at, n in canary.items() if n), default=None)
         return Served(
             baseline=sum(counts[standing.baseline].values()),
