@@ -11,6 +11,8 @@ from fleetctl.domain.units import Instant
 
 HOME_TOKEN_STEP = 2**20
 """A store-free return writes at the router's floor plus this, so that a live controller finds itself stale. Source: design 6."""
+GUARD_TOKENS = 8
+"""A guard takes one number each time that it takes a lapsed weight home, so that a holder stopped before it cannot write after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +95,7 @@ class Returned:
         ms_to_zero: from the order to the router showing what it was set to, milliseconds.
         was_bp: weight before; left_bp: what is still on the target, since no more of the source answers.
         ready, total: replicas of the source that answered a real completion, and how many there are; 0 where they were not asked.
+        unseen: what carries traffic and has not said that it goes by the weight that was set, "" where nothing is known of any.
         router: its name, "" where none was asked to lower; router_ms: from the first word to it to its showing that: without the probes.
     """
 
@@ -107,3 +110,9 @@ class Returned:
     total: int = 0
     router: str = ""
     router_ms: float = 0.0
+    unseen: str = ""
+
+    @property
+    def is_home(self) -> bool:
+        """Whether nothing is left on the target, as far as its router can tell."""
+        return self.left_bp == 0 and not self.unseen

@@ -126,6 +126,7 @@ class Rollout:
         proof_at: when a completion was sent last to see whether the source of evidence is at work while no customer sends any.
         foreign: what somebody else wrote; it holds the cell until a person resumes; foreign_writes: of ours against it, at most 3.
         ends_told: of which ends of pools people were paged already, and how long before.
+        left_at: when the weight was taken to 0 on the way home, None before; the rollout ends once customers are shown to have left.
         lifted_by: people who want the cap lifted because the source is lost; two of them lift it.
         hold_reason: code of what holds it here, or (once ended) why it ended; home_for: what sent it home, if no verdict did.
     """
@@ -162,6 +163,7 @@ class Rollout:
     stops: tuple[Stop, ...] = field(default=(), metadata=LATER)
     proof_at: Instant | None = field(default=None, metadata=LATER)
     lifted_by: tuple[str, ...] = field(default=(), metadata=LATER)
+    left_at: Instant | None = field(default=None, metadata=LATER)
     format_version: int = ROLLOUT_FORMAT
 
     @property
@@ -177,6 +179,20 @@ class Freeze:
     active: bool = False
     name: str = ""
     until: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HomeSeen:
+    """What is known of customers of a cell whose weight is 0 on its way home.
+
+    Args:
+        tells: as the router's capabilities say; served: who answered those that began since it settled, None where nobody can count.
+        told_within: how late the router may tell of them.
+    """
+
+    tells: Literal["itself", "gateway", "counts"] = "itself"
+    served: Served | None = None
+    told_within: timedelta = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +215,8 @@ class Observation:
         wrong_series: why evidence cannot be read as the fleet file says, found before any customer is on the target.
         blind: what went wrong in reading it that nobody foresaw, "" for nothing.
         is_unheld: the source's minimum was to be pinned, and its owner did not answer.
+        tells: what proves that a weight carries traffic there, as the router's capabilities say.
+        home: what is known of customers once the weight is 0 on the way home; None where nothing needs to be proven.
     """
 
     split: Split
@@ -225,6 +243,8 @@ class Observation:
     wrong_series: str = ""
     blind: str = ""
     is_unheld: bool = False
+    tells: Literal["itself", "gateway", "counts"] = "itself"
+    home: HomeSeen | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

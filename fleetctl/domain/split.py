@@ -18,6 +18,7 @@ class Split:
         cap_bp: the most it may ever serve, 0 to 10,000.
         token: fencing number of the writer; as read, the highest the router has seen (the floor).
         lease_until: after this instant the guard takes the weight home.
+        unseen: as read: what carries traffic and has not said that it goes by these weights, "" where nothing is known of any.
     """
 
     cell: CellId
@@ -25,6 +26,7 @@ class Split:
     cap_bp: int
     token: Token
     lease_until: Instant
+    unseen: str = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.target_bp <= self.cap_bp <= 10_000:
@@ -77,6 +79,8 @@ class RouterCapabilities:
         served_s: how far back served counts must reach to hold anything: some are told by the minute, and late.
         keyless_off: by how many requests the target's part of any run of requests without a key may be off its share; None where each is
             drawn by chance.
+        tells: what proves that a weight carries traffic: "itself" it is read from what routes; "gateway" what was read says whether
+            those who route go by it; "counts" served counts alone.
     """
 
     switch_ms: float | None
@@ -86,6 +90,7 @@ class RouterCapabilities:
     weight_lease: Literal["router", "none"] = "none"
     served_s: float = 60.0
     keyless_off: int | None = None
+    tells: Literal["itself", "gateway", "counts"] = "itself"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,20 +50,25 @@ def release_checks(
     drills: Mapping[CellId, Drill],
     now: Instant,
     gone: Collection[str] = (),
+    *,
+    answers: Mapping[CellId, int | None],
 ) -> tuple[Check, ...]:
     """Return what must hold, with what is so now; every one must be ok.
 
     Args:
         rollouts: the current one of every cell that ever moved; shown: what each router sends to the target, basis points (None: silent),
-            of the `strays` too.
+            of the `strays` too; answers: what each router still has open on this pool (None: nobody can tell, so some may be).
         drills: the newest rehearsal per cell.
         gone: routers, or cells whose router the fleet file has no more, that a person says are gone for good; one that answers is not.
     """
     leaving = {c.id for c in fleet.cells if c.source == pool} | {c for c, r in rollouts.items() if r.spec.source == pool}
     coming = {c for c, r in rollouts.items() if r.spec.target == pool and c not in leaving}
     routers = {c.id: c.router.name for c in fleet.cells}
-    served = {c: _Shown(bp=shown.get(c), router=routers.get(c, str(c)), is_gone=bool({str(c), routers.get(c)} & {*gone})) for c in shown}
-    silent = _Shown(bp=None, router="", is_gone=False)
+    served = {
+        c: _Shown(bp=shown.get(c), router=routers.get(c, str(c)), is_gone=bool({str(c), routers.get(c)} & {*gone}), answers=answers.get(c))
+        for c in shown
+    }
+    silent = _Shown(bp=None, router="", is_gone=False, answers=None)
     checks = [_left(pool, c, rollouts.get(c), served.get(c, silent)) for c in sorted(leaving)]
     checks += [_not_there(pool, c, rollouts[c], served.get(c, silent)) for c in sorted(coming)]
     checks += _moved_elsewhere(pool, {c: served.get(c, silent) for c in strays(pool, fleet, rollouts)})
@@ -74,11 +79,23 @@ def release_checks(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shown:
-    """What a cell's router sends to the target, basis points; None where it is silent, and whether it is said to be gone for good."""
+    """What a cell's router sends to the target, basis points; None where it is silent, and whether it is said to be gone for good.
+
+    Args:
+        answers: still open on the pool, None where nobody can tell.
+    """
 
     bp: int | None
     router: str
     is_gone: bool
+    answers: int | None
+
+    @property
+    def open(self) -> str:
+        """What of its answers may still come from the pool, in words, "" where none is."""
+        if self.answers is None:
+            return "its router does not tell whether answers are still open there, so some may be"
+        return f"{self.answers} answers may still be open there; the same command again looks again" if self.answers else ""
 
     @property
     def silence(self) -> str:
@@ -104,6 +121,8 @@ def _left(pool: PoolId, cell: CellId, r: Rollout | None, shown: _Shown) -> Check
         return Check(name=name, ok=shown.is_gone, detail=f"soak is over; {shown.silence}")
     if shown.bp != FULL_BP:
         return Check(name=name, ok=False, detail=f"its router shows {shown.bp / 100:g} % on {r.spec.target}, not 100 %")
+    if shown.open:
+        return Check(name=name, ok=False, detail=f"100 % on {r.spec.target}, soak is over; {shown.open}")
     return Check(name=name, ok=True, detail=f"100 % on {r.spec.target}, soak is over")
 
 
@@ -115,6 +134,8 @@ def _not_there(pool: PoolId, cell: CellId, r: Rollout, shown: _Shown) -> Check:
         return Check(name=name, ok=False, detail=f"{pool} serves {shown.bp / 100:g} % of it")
     if not r.ended:
         return Check(name=name, ok=False, detail=f"it is on its way to {pool} ({r.phase}). Run: fleetctl abort {cell}")
+    if shown.bp is not None and shown.open:
+        return Check(name=name, ok=False, detail=f"0 % on {pool}; {shown.open}")
     how = f"0 % on {pool}" if shown.bp is not None else shown.silence
     return Check(name=name, ok=True, detail=f"{how}: {r.ended.replace('_', ' ')}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from fleetctl.domain.calibration import Sample
 from fleetctl.domain.checks import CheckSeen
@@ -74,6 +74,15 @@ class Together(Protocol):
 
     def set_many(self, splits: Sequence[Split]) -> Mapping[CellId, Applied | Stale | FleetctlError]:
         """Set splits that carry the floor's token, as Router.set."""
+        ...
+
+
+@runtime_checkable
+class Refusing(Protocol):
+    """A router that can say beforehand why it would raise no weight of a cell; asked by doctor and before anything starts."""
+
+    def refusal(self, c: CellId) -> str:
+        """Say why, "" where nothing is known that speaks against it; changes nothing. Raises TrafficNotApplied."""
         ...
 
 

@@ -29,7 +29,9 @@ from fleetctl.rollout.looks import FINISHED, FINISHED_LEASE, MOVING, SETTLING, l
 from fleetctl.rollout.lost import BLIND, lost_evidence
 from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text, percent_text
 from fleetctl.rollout.others import FOREIGN, GUARDED, Against, against, guard_text, resumed
+from fleetctl.rollout.proven import NOT_PROVEN, still_out
 from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL, ROUTER, home_cause, home_kind, router_fault
+from fleetctl.rollout.steps import enter, from_first
 
 PROVIDER_CELLS = 3
 """Cells without evidence from which the provider itself is held at fault. Source: design section 7."""
@@ -197,7 +199,7 @@ def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
             lower = [i for i in range(r.step) if 0 < r.spec.phases[i].weight_bp < r.weight_bp]
             if not lower:
                 return replace(r, direction="home", home_for="abort")
-            return _enter(replace(resumed(r), step_done=False, paused=r.paused, until=r.spec.phases[lower[-1]].phase), lower[-1], now)
+            return enter(replace(resumed(r), step_done=False, paused=r.paused, until=r.spec.phases[lower[-1]].phase), lower[-1], now)
         case "pause":
             return replace(r, paused=True)
         case "resume":
@@ -207,6 +209,8 @@ def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
                 return resumed(r)
             return replace(r, paused=False)
         case "promote":
+            if r.hold_reason == NOT_PROVEN:  # a person has seen that customers left
+                return replace(r, left_at=None, weight_bp=0)
             done = r.step_done or r.phase != "soak"
             return replace(r, step_done=done, paused=False, promoted=True) if r.direction == "forward" else r
         case "advance":
@@ -218,11 +222,14 @@ def _obey_one(r: Rollout, order: Order, now: Instant) -> Rollout:
 
 
 def _go_home(r: Rollout, seen: Observation, now: Instant) -> Decision:
-    """Lower to zero as far as ready source capacity allows, keep the lease of what stays; end once the router shows zero."""
+    """Lower to zero as far as ready source capacity allows, keep the lease of what stays; end once customers are shown to have left."""
     kind, cause = home_kind(r), home_cause(r)
     floor_bp = lowest_bp(seen)
-    r = replace(r, weight_bp=floor_bp, settled_at=None)
+    left_at = r.left_at or (now if r.weight_bp > 0 else None)
+    r = replace(r, weight_bp=floor_bp, settled_at=None, left_at=left_at if seen.split.target_bp == 0 else None)
     if seen.split.target_bp == 0:
+        if (waits := still_out(r, seen, now)) is not None:
+            return waits
         effects: tuple[Effect, ...] = (
             StopShadow(),
             Drain(pool=r.spec.target),
@@ -237,6 +244,7 @@ def _go_home(r: Rollout, seen: Observation, now: Instant) -> Decision:
         page = () if r.hold_reason == why.code else (Notify(level="page", text=f"{r.cell} {text}"),)
         return Decision(next=replace(r, hold_reason=why.code), effects=_renewal(r, seen, now) + page, why=why, look_again=MOVING)
     why = Reason(code=f"home.{kind}", text=f"going home: {cause}")
+    r = replace(r, left_at=None if floor_bp else now)
     return Decision(next=r, effects=(SetSplit(target_bp=floor_bp),), why=why, look_again=SETTLING)
 
 
@@ -250,7 +258,7 @@ def _leave_target(r: Rollout, seen: Observation, ending: Signal, now: Instant) -
 def _off_target(r: Rollout, seen: Observation, why: Reason, notice: tuple[Effect, ...], now: Instant) -> Decision:
     """Lower as far as the source can take it, and stand at the first step with customers: whatever overwrites the hold resumes there."""
     floor_bp = lowest_bp(seen)
-    r = replace(_from_first(r, now), weight_bp=floor_bp, settled_at=None, lost_since=None)
+    r = replace(from_first(r, now), weight_bp=floor_bp, settled_at=None, lost_since=None)
     held = replace(r, step_done=False, promoted=False, hold_reason=TARGET)
     if floor_bp < seen.split.target_bp:
         return Decision(next=held, effects=(SetSplit(target_bp=floor_bp), *notice), why=why, look_again=SETTLING)
@@ -291,7 +299,7 @@ def _return_to_target(r: Rollout, seen: Observation, now: Instant) -> Decision:
         return _off_target(r, seen, Reason(code=TARGET, text=f"target {ready}; not sending anybody there"), (), now)
     if r.paused:
         return _off_target(r, seen, Reason(code=TARGET, text="target is whole again; paused"), (), now)
-    again = replace(_from_first(r, now), settled_at=None, hold_reason="")
+    again = replace(from_first(r, now), settled_at=None, hold_reason="")
     why = Reason(code="notice.over", text=f"target is whole again; beginning again at {again.phase}")
     return Decision(next=again, effects=(), why=why, look_again=SETTLING)
 
@@ -347,7 +355,7 @@ def _renewal(r: Rollout, seen: Observation, now: Instant) -> tuple[Effect, ...]:
 def _settle(r: Rollout, seen: Observation, now: Instant) -> Decision:
     """Bring the router to this step's weight; evidence counts from when it shows it."""
     if guard_text(r, seen, now):  # nobody watched the target meanwhile: customers come back to it a few at a time
-        r = _from_first(r, now)
+        r = from_first(r, now)
     phase = r.spec.phases[r.step]
     r = replace(r, weight_bp=phase.weight_bp)
     if not _shows(r, seen):
@@ -425,28 +433,6 @@ def _unchecked(r: Rollout, seen: Observation, now: Instant, *, is_entered: bool 
     return replace(held, effects=held.effects + run)
 
 
-def _enter(r: Rollout, step: int, now: Instant) -> Rollout:
-    phase = r.spec.phases[step]
-    return replace(
-        r,
-        shown=tuple(i for i in r.shown if i < step),
-        step=step,
-        step_done=False,
-        promoted=False,
-        weight_bp=phase.weight_bp,
-        settled_at=None,
-        first_settled_at=None,
-        hold_reason="",
-        deadline=now + r.spec.step_deadline,
-    )
-
-
-def _from_first(r: Rollout, now: Instant) -> Rollout:
-    """Return the rollout at its first step with customers; where it stands, before that."""
-    first = next((i for i, p in enumerate(r.spec.phases[: r.step + 1]) if p.weight_bp > 0), None)
-    return r if first is None else _enter(r, first, now)
-
-
 def _at_step(r: Rollout, seen: Observation, now: Instant) -> Decision:
     verdict = promoted(r, now) if r.promoted else gate(r, seen, now)
     renewal = _renewal(r, seen, now)
@@ -488,7 +474,7 @@ def _advance(r: Rollout, seen: Observation, now: Instant, verdict: Gate, renewal
     raised = min(following.weight_bp, r.spec.cap_bp)
     if raised > seen.split.target_bp and (held := _not_ready(passed, seen, now) or _unchecked(passed, seen, now)):
         return held
-    entered = replace(_enter(r, r.step + 1, now), shown=(*r.shown, r.step) if _was_shown(r) else r.shown)
+    entered = replace(enter(r, r.step + 1, now), shown=(*r.shown, r.step) if _was_shown(r) else r.shown)
     effects: tuple[Effect, ...] = (SetSplit(target_bp=raised),) if raised != seen.split.target_bp else ()
     why = Reason(code="step.advance", text=f"{r.phase} done ({verdict.why}); next {following.phase} at {raised / 100:g} %")
     return Decision(next=entered, effects=effects, why=why, look_again=SETTLING)

@@ -73,6 +73,8 @@ def _complete(r: Rollout, seen: Observation, now: Instant) -> Gate:
         answered = 0 if seen.served is None else seen.served.baseline + seen.served.canary
         text = f"soak is over; counting who answers at 100 %: {answered} of {ANSWERED_LEAST} customers so far, {left:.0f} s more at most"
         return Gate(open=False, why=text)
+    if seen.tells != "itself" and (seen.served is None or not seen.served.canary):
+        return Gate(open=False, why="soak is over; nobody is counted on the target at 100 %, so nothing proves that it serves")
     return Gate(open=True, why="soak is over")
 
 
@@ -103,6 +105,9 @@ def _preflight(r: Rollout, seen: Observation, now: Instant) -> Gate:
     left = _uncounted_s(r, seen, seen.told_within, now) if seen.told_within > TOLD_LATE else 0.0
     if left > 0:
         return Gate(open=False, why=f"both pools answer; counting who answers customers at weight 0, {left:.0f} s more at most")
+    if seen.tells != "itself" and (seen.served is None or not seen.served.baseline):
+        why = "cannot be counted" if seen.served is None else "are not counted: none of them on the source"
+        return Gate(open=False, why=f"both pools answer; customers {why}, and this router takes weights that others act upon")
     return Gate(open=True, why="both pools answer real completions")
 
 

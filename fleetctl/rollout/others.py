@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fleetctl.domain.holds import MOST_WRITES
-from fleetctl.domain.rollout import Observation, Rollout
+from fleetctl.domain.rollout import Decision, Observation, Rollout, SetSplit
 from fleetctl.domain.units import Instant
+from fleetctl.errors import FleetctlError
 
 FOREIGN = "foreign_write"
 """Hold reason of a cell whose weight, or whose source's minimum, somebody else wrote; latched until a person resumes."""
@@ -62,6 +63,18 @@ def guard_text(r: Rollout, seen: Observation, now: Instant) -> str:
     took = f"the router's guard took {(r.weight_bp - shown) / 100:g} % home"
     left = f", {shown / 100:g} % stayed" if shown else ""
     return f"{took}{left}: nobody had judged this cell, or renewed its weight, when the lease ended at {since:%H:%M:%S} UTC"
+
+
+def after_failed(r: Rollout, d: Decision, seen: Observation, e: FleetctlError) -> Rollout:
+    """Return what stands of a decision that could not be carried out: a raise that was not shown is a person's matter, never tried again.
+
+    Else customers would go to and fro: it may stand all the same, is set back by the next look, and would be raised by the one after.
+    """
+    kept = replace(r, foreign_writes=max(r.foreign_writes, d.next.foreign_writes), foreign=r.foreign or d.next.foreign)
+    is_raise = any(isinstance(effect, SetSplit) and effect.target_bp > seen.split.target_bp for effect in d.effects)
+    if not is_raise or e.code != "traffic.not_shown" or kept.foreign:
+        return kept
+    return replace(kept, foreign=e.message, arms=replace(kept.arms, told=(*kept.arms.told, FOREIGN)))
 
 
 def resumed(r: Rollout) -> Rollout:

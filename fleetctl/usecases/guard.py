@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from fleetctl.domain.event import Event
-from fleetctl.domain.home import WayHome
+from fleetctl.domain.home import GUARD_TOKENS, WayHome
 from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.people import Actor
 from fleetctl.domain.split import Split, Stale, stays_bp
@@ -27,7 +27,13 @@ OWN_GUARD_S = 5.0
 """How long after a lease's end a router's own guard may take to act; it looks twice a second."""
 Shown = dict[CellId, Split]
 """What each router with a guard of its own showed at the look before, by cell."""
-_CAUSES: dict[Seen, str] = {"home": "guard.home", "part": "guard.held", "held": "guard.held", "lost": "guard.lost"}
+_CAUSES: dict[Seen, str] = {
+    "home": "guard.home",
+    "part": "guard.held",
+    "held": "guard.held",
+    "lost": "guard.lost",
+    "foreign": "guard.foreign",
+}
 """Causes of notices, by what was seen: home warns, the others page."""
 
 
@@ -90,17 +96,20 @@ def _look(way: WayHome, ports: HomePorts) -> GuardLook:
     if shown.lease_until > now:
         return GuardLook(cell=way.cell, kind="watched")
     if not shown.token:
-        return GuardLook(cell=way.cell, kind="foreign", text=f"leaves {shown.target_bp / 100:g} % as it is: fleetctl never set it")
+        text = (
+            f"leaves {shown.target_bp / 100:g} % as it is: the router shows no mark of ours, so fleetctl never set it, or its mark is lost"
+        )
+        return GuardLook(cell=way.cell, kind="foreign", text=text)
     return _home(way, shown, ports, now)
 
 
 def _watch(way: WayHome, ports: HomePorts, before: Shown) -> GuardLook:
-    """Tell what a router's own guard did: it alone lowers a weight and leaves its token and its lease, which has lapsed, as they are."""
+    """Tell what a router's own guard did: it alone lowers a weight and leaves its lease, which has lapsed, as it is."""
     shown = ports.router(way).read(way.cell)
     last, before[way.cell] = before.get(way.cell), shown
     late_s = (ports.clock.now() - shown.lease_until).total_seconds()
     since = f"its lease has lapsed {late_s:,.0f} s ago"
-    is_same = last is not None and (last.token, last.lease_until) == (shown.token, shown.lease_until)
+    is_same = last is not None and last.lease_until == shown.lease_until and 0 <= shown.token - last.token < GUARD_TOKENS
     took = last.target_bp - shown.target_bp if last is not None and is_same and late_s >= 0 else 0
     if took > 0 and shown.target_bp == 0:
         return GuardLook(cell=way.cell, kind="home", text=f"of its router took {took / 100:g} % home: {since}")
@@ -130,6 +139,8 @@ def _home(way: WayHome, shown: Split, ports: HomePorts, now: Instant) -> GuardLo
     text = f"took {(shown.target_bp - stays) / 100:g} % home: {since}"
     if stays:
         return GuardLook(cell=way.cell, kind="part", text=f"{text}; {stays / 100:g} % stay on the target: {proof}")
+    if done.split.unseen:
+        return GuardLook(cell=way.cell, kind="part", text=f"{text}; not proven: {done.split.unseen}")
     return GuardLook(cell=way.cell, kind="home", text=text)
 
 

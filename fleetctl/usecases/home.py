@@ -84,7 +84,7 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
     router = ports.router(way)
     shown = router.read(way.cell)
     if shown.target_bp == 0:
-        return _at_home(way, shown, ports) if first is None else replace(first, left_bp=0)
+        return _at_home(way, shown, ports) if first is None else replace(first, left_bp=0, unseen=shown.unseen)
     proof = _proven(way, shown, ports, unproven=unproven)
     asked = ports.clock.now()
     done, reported = _lower(router, way, shown, proof.may_stay_bp, ports.clock, first.token if first is not None else None)
@@ -145,12 +145,13 @@ def _ended(way: WayHome, proof: _Proof, done: Done, began: Instant, ports: HomeP
         total=proof.total,
         router="" if done.split.target_bp else way.router.name,
         router_ms=(done.ended - done.asked) / timedelta(milliseconds=1),
+        unseen=done.split.unseen,
     )
 
 
 def _at_home(way: WayHome, shown: Split, ports: HomePorts) -> Returned:
     said = "; ".join(filter(None, ("was home already", _hush(way, ports))))
-    return Returned(cell=way.cell, ms_to_zero=0.0, was_bp=0, token=shown.token, source_proven=True, reported=said)
+    return Returned(cell=way.cell, ms_to_zero=0.0, was_bp=0, token=shown.token, source_proven=True, reported=said, unseen=shown.unseen)
 
 
 def _mark(way: WayHome, token: Token, ports: HomePorts, actor: Actor) -> str:
@@ -352,9 +353,9 @@ def go_on(ways: Sequence[WayHome], results: Results, ports: HomePorts, actor: Ac
 
 
 def is_open(r: Returned | Failure, *, patient: bool = False) -> bool:
-    """Tell whether waiting for the source may bring a cell further home."""
+    """Tell whether waiting, for the source or for what routes, may bring a cell further home."""
     if isinstance(r, Returned):
-        return r.left_bp > 0
+        return not r.is_home
     return patient and r.error.code == "fallback.unproven"
 
 
@@ -402,7 +403,7 @@ def _keep_home(way: WayHome, found: Returned, ports: HomePorts, actor: Actor) ->
     except FleetctlError as e:
         return Failure(cell=way.cell, error=e)
     reported = "; ".join(filter(None, (reported, _mark(way, done.token, ports, actor), _hush(way, ports))))
-    return replace(found, token=done.token, reported=reported or "was home already; its rollout ends")
+    return replace(found, token=done.token, reported=reported or "was home already; its rollout ends", unseen=done.unseen)
 
 
 def cut_streams(ways: Sequence[WayHome], results: Results, ports: HomePorts) -> dict[CellId, int | FleetctlError]:

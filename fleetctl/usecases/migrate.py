@@ -23,6 +23,7 @@ from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.ports.state import Clock, Held, Lease, Lost, Records, Store
 from fleetctl.rollout.checks import FAILED, OPEN
 from fleetctl.rollout.decide import PHASE_ORDER
+from fleetctl.rollout.proven import NOT_PROVEN
 from fleetctl.usecases.proof import Proof, of_plan
 from fleetctl.usecases.tick import TickPorts, TickResult, TickSettings, tick
 from fleetctl.usecases.tick_events import JUDGE
@@ -284,7 +285,7 @@ HELD_BY_CHECKS = (FAILED, OPEN)
 
 def needs_person(r: Rollout | None) -> bool:
     """Tell whether only a person can help now."""
-    return r is not None and not r.ended and r.hold_reason in ("step.inconclusive", *HELD_BY_CHECKS)
+    return r is not None and not r.ended and r.hold_reason in ("step.inconclusive", NOT_PROVEN, *HELD_BY_CHECKS)
 
 
 @dataclass(slots=True)

@@ -38,6 +38,7 @@ class ReleasePorts:
     Args:
         run: folder for what this run writes.
         shown: what a cell's router routes to its target, basis points; None where it does not answer.
+        answers: how many a cell's router still has open on a pool; None where nobody can tell.
         look: asks every source of the inventory that can see machines; None where the fleet file names none.
         unhold: puts back the minimum that was held at a pool's autoscaler; raises LeaseHeld.
         proof: checks signatures where the policy asks for them.
@@ -46,6 +47,7 @@ class ReleasePorts:
     capacity: CapacityPorts
     run: Path
     shown: Callable[[CellId], int | None]
+    answers: Callable[[CellId, PoolId], int | None]
     look: Callable[[], tuple[Facts | Gap, ...] | None] = lambda: None
     unhold: Callable[[PoolId], tuple[tuple[CellId, Said], ...]] = lambda _: ()
     proof: Proof | None = None
@@ -81,7 +83,9 @@ def view(pool: PoolId, fleet: Fleet, ports: ReleasePorts, *, handoff: bool, gone
         kind: Literal["ours", "handoff"] = "handoff" if handoff else "ours"
         asked = Release(pool=pool, kind=kind, hosts=hosts, role=role, asked_by=c.actor, at=c.clock.now(), gone=said)
     drills = drills_of.newest(c.records, store)
-    checks = release_checks(pool, fleet, rollouts, {x: ports.shown(x) for x in touched}, drills, c.clock.now(), said)
+    shown = {x: ports.shown(x) for x in touched}
+    answers = {x: ports.answers(x, pool) for x, bp in shown.items() if bp is not None and x in rollouts}
+    checks = release_checks(pool, fleet, rollouts, shown, drills, c.clock.now(), said, answers=answers)
     approved = _given(asked, fleet, ports)
     missing = 0 if role == "unused" else approved.missing
     standing = _standing(pool, fleet, c, hosts) if is_ours else ()
@@ -390,8 +394,9 @@ def rehearsed(results: Iterable[Returned], records: Records, store: Store, clock
         if r.router:
             note_home_time(records, r.router, r.router_ms, clock.now())
         if r.was_bp > 0:
-            is_whole = r.source_proven and r.left_bp == 0
-            text = "" if is_whole else "the source was not proven healthy" if r.left_bp == 0 else "the source could not take all of it"
+            is_whole = r.source_proven and r.is_home
+            why = r.unseen or "the source was not proven healthy"
+            text = "" if is_whole else why if r.left_bp == 0 else "the source could not take all of it"
             drill = Drill(at=clock.now(), actor=actor, ms_to_zero=r.ms_to_zero, ok=is_whole, detail=text, cell=r.cell)
             drills_of.keep(drill, records, store)
 

@@ -27,6 +27,7 @@ from fleetctl.domain.rollout import (
     Drain,
     Freeze,
     Hold,
+    HomeSeen,
     Notify,
     Observation,
     Rollout,
@@ -48,7 +49,10 @@ from fleetctl.rollout.lift import is_lifted
 from fleetctl.rollout.looks import FINISHED
 from fleetctl.rollout.lost import needs_proof
 from fleetctl.rollout.notices import LOOK, TARGET, leaving
+from fleetctl.rollout.others import after_failed
+from fleetctl.rollout.proven import counted_from
 from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL
+from fleetctl.usecases.after_guard import went_on_from_guard
 from fleetctl.usecases.holds import give_back, held_again, hold, theirs
 from fleetctl.usecases.looking import mark_of, read_of, with_thresholds
 from fleetctl.usecases.no_notices import NoNotices
@@ -65,8 +69,8 @@ RESTING = FINISHED
 WITHOUT_EVIDENCE = ("evidence.lost", PROVIDER)
 """Hold reasons of a cell that has no evidence."""
 
-GUARD_TOKENS = 8
-"""A guard takes one number each time that it takes a lapsed weight home, so that a holder stopped before it cannot write after it."""
+COUNTING = ("preflight", "shadow", "complete")
+"""Phases in which nothing or everything is on the target, so that the router's own counts are the evidence."""
 
 PERSONS_WORD = ("abort", "fallback", "rollback", "promote", "lift")
 """Orders that are obeyed whatever the arms serve, at once."""
@@ -135,7 +139,9 @@ def tick(c: CellId, ports: TickPorts, settings: TickSettings) -> TickResult:
             return _idle(r, lease, ports)
         split = ports.router(c).fence(c, lease.token)
         if isinstance(split, Stale):
-            return _after_guard(r, lease, split, ports) or _found_stale(r, lease, split, ports)
+            if went_on_from_guard(r, lease, split, ports.router(c), ports.store, ports.clock.now()):
+                return TickResult(cell=c, kind="held", why="the router's guard wrote last; going on from there", rollout=r)
+            return _found_stale(r, lease, split, ports)
         return _observe_and_act(r, lease, split, ports, settings)
     except StoreUnavailable:
         raise
@@ -242,7 +248,7 @@ def _row(r: Rollout, after: Rollout, seen: Observation, now: Instant, why: str) 
 
 def _undone(r: Rollout, d: Decision, seen: Observation, lease: Lease, e: FleetctlError, ports: TickPorts) -> TickResult:
     """Keep what was judged though it could not be carried out: a FAIL stands, and the next tick goes on going home."""
-    stands = replace(r, judge=seen.judge or r.judge)
+    stands = after_failed(replace(r, judge=seen.judge or r.judge), d, seen, e)
     goes_home = d.next.direction == "home" and r.direction == "forward" and not r.ended
     if goes_home:
         stands = replace(stands, latched=d.next.latched, direction="home", home_for=d.next.home_for, settled_at=None)
@@ -321,9 +327,11 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         checks=odd.ask("the checks", lambda: _checks(r, identity, ports)) or (),
         served=served,
         told_within=_of_late(r, ports) if served is not None else timedelta(0),
+        tells=ports.router(r.cell).capabilities().tells if r.phase in COUNTING and r.settled_at is not None and not r.ended else "itself",
         calm=calm,
         both_failing=ports.store.holding(BOTH_FAIL, ALL_FAIL) if r.hold_reason in (BOTH_FAIL, ALL_FAIL) else 0,
         blind="; ".join(odd.said.values()),
+        home=_home_seen(r, split, ports, now),
         is_all_paged=r.hold_reason in (BOTH_FAIL, ALL_FAIL) and ports.store.holding(ALL_FAIL) > 0,
         **({} if _leaves(r, verdicts) else odd.ask("an owner", lambda: theirs(r, split, ports.holds, now)) or {}),
     )
@@ -336,12 +344,26 @@ def _leaves(r: Rollout, verdicts: Sequence[Verdict]) -> bool:
 
 def _served(r: Rollout, ports: TickPorts, now: Instant) -> Served | None:
     """Count who answered of late, where nothing or everything is to be on the target; None where nobody can tell."""
-    if r.ended or r.settled_at is None or r.phase not in ("preflight", "shadow", "complete"):
+    if r.ended or r.settled_at is None or r.phase not in COUNTING:
         return None
     try:
         return ports.router(r.cell).served(r.cell, Cursor(position="", since=max(r.settled_at, now - _of_late(r, ports))))
     except TrafficNotApplied:
         return None
+
+
+def _home_seen(r: Rollout, split: Split, ports: TickPorts, now: Instant) -> HomeSeen | None:
+    """Return what is known of customers of a cell that may be home; None where none of them was on the target by our word."""
+    if split.target_bp or (r.left_at is None and not r.weight_bp) or (r.ended and not r.orders):
+        return None
+    seen = HomeSeen()
+    try:
+        can = ports.router(r.cell).capabilities()
+        seen = HomeSeen(tells=can.tells, told_within=timedelta(seconds=can.served_s))
+        since = counted_from(r.left_at or now, seen.told_within, now)
+        return replace(seen, served=ports.router(r.cell).served(r.cell, Cursor(position="", since=since))) if since <= now else seen
+    except TrafficNotApplied:
+        return seen
 
 
 def _of_late(r: Rollout, ports: TickPorts) -> timedelta:
@@ -446,20 +468,6 @@ def _after_care(r: Rollout, effect: StopShadow | Drain, lease: Lease, ports: Tic
         raise
     except FleetctlError as e:
         events.append(event_of(r, ports.clock.now(), "traffic.reported", e.message))
-
-
-def _after_guard(r: Rollout, lease: Lease, split: Stale, ports: TickPorts) -> TickResult | None:
-    """Go on from the router's guard, which took numbers when it took a lapsed weight home; None: it was somebody else."""
-    if split.seen - lease.token >= GUARD_TOKENS:
-        return None
-    shown = ports.router(r.cell).read(r.cell)
-    if shown.token != split.seen or shown.lease_until > ports.clock.now() or shown.target_bp > r.weight_bp:
-        return None
-    if split.seen > lease.token:
-        ports.store.raise_token(r.cell, split.seen)
-    else:
-        ports.store.release(lease)  # the next acquisition is above the guard's number
-    return TickResult(cell=r.cell, kind="held", why="the router's guard wrote last; going on from there", rollout=r)
 
 
 def _found_stale(r: Rollout, lease: Lease, split: Stale, ports: TickPorts) -> TickResult:

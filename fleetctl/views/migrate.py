@@ -24,6 +24,7 @@ _HOLDS = {
     "tick.unexpected": "something failed in a way that nobody foresaw; traffic stays as it is. See: fleetctl audit list",
     "evidence.provider": "many cells have no evidence: the provider is at fault",
     "home.source_not_ready": "the source does not answer real completions",
+    "home.not_proven": "its weight is 0, and nothing shows that customers left the target; a person must look. Then: fleetctl promote",
     "freeze": "a freeze window is open",
     "source.lost": "the cap is lifted: everybody is on the target",
     "lifted.failing": "the cap is lifted and the target fails; there is no way home until the source answers",

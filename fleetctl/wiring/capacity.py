@@ -309,8 +309,26 @@ class Capacity(See, Traffic):
             return machines_only((*scan.facts(), *scan.gaps()))
 
         return ReleasePorts(
-            capacity=self.capacity_ports(run), run=run, shown=self.shown_bp, look=look, unhold=self._unhold, proof=self.proof
+            capacity=self.capacity_ports(run),
+            run=run,
+            shown=self.shown_bp,
+            answers=self._open_answers,
+            look=look,
+            unhold=self._unhold,
+            proof=self.proof,
         )
+
+    def _open_answers(self, c: CellId, pool: PoolId) -> int | None:
+        """Return how many answers a cell's router still has open on a pool; None where nobody can tell."""
+        from fleetctl.domain.split import Drained
+        from fleetctl.errors import FleetctlError
+
+        try:
+            router = self.router_of(c)
+            found = router.drain(c, pool, router.read(c).token)
+        except FleetctlError:
+            return None
+        return found.open_streams if isinstance(found, Drained) else None
 
     def _unhold(self, pool: PoolId) -> tuple[tuple[CellId, Said], ...]:
         """Give a pool's held minimum back; asks nobody where none is held."""

@@ -146,7 +146,13 @@ def _counter(connection: Connection) -> Callable[[CellId, Instant], Served] | No
         try:
             for arm in ("baseline", "canary"):
                 series = checked_series(settings[f"served.{arm}"].replace("CELL", c))
-                found[arm] = round(sum(sample.value for sample in api.query(f"sum(increase({series}[{seconds}s]))")))
+                told = api.query(f"sum(increase({series}[{seconds}s])) or 0 * sum({series})")  # few samples are 0; no series is nothing
+                if not told:
+                    text = f"router {connection.name}: Prometheus has no series {series}, so who answered is not known."
+                    raise TrafficNotApplied("traffic.not_shown", text, hint="Correct served.baseline and served.canary in the fleet file.")
+                found[arm] = round(sum(sample.value for sample in told))
+        except TrafficNotApplied:
+            raise
         except FleetctlError as e:
             raise TrafficNotApplied("traffic.not_shown", f"router {connection.name}: who answered is not known: {e.message}") from e
         return Served(baseline=found["baseline"], canary=found["canary"])

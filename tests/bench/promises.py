@@ -66,18 +66,18 @@ def at(phase: Phase, **changes: object) -> Rollout:
 
 
 def release_gate() -> Tried:
-    """P6: a source is given back only with soak over, 100 % shown and a green rehearsal under 30 days old."""
+    """P6: a source is given back only with soak over, 100 % shown, no answer open there and a green rehearsal under 30 days old."""
     fleet = parse_fleet(SMALL, file="f.yaml")
     cell, pool = fleet.cells[0].id, fleet.cells[0].source
     green = Drill(at=T0, actor=PERSON, ms_to_zero=9.0, ok=True, cell=cell)
     drills = (None, replace(green, ok=False), replace(green, at=T0 - timedelta(days=31)), green)
     cases = broken = 0
-    for ended, shown, drill in product(get_args(Ended), (None, 0, 9_500, 9_999, 10_000), drills):
+    for ended, shown, drill, answers in product(get_args(Ended), (None, 0, 9_500, 9_999, 10_000), drills, (None, 3, 0)):
         r = rollout()
         r = replace(r, cell=cell, ended=ended, spec=replace(r.spec, source=pool))
-        checks = release_checks(pool, fleet, {cell: r}, {cell: shown}, {} if drill is None else {cell: drill}, T0)
+        checks = release_checks(pool, fleet, {cell: r}, {cell: shown}, {} if drill is None else {cell: drill}, T0, answers={cell: answers})
         cases += 1
-        broken += all(c.ok for c in checks) != (ended == "complete" and shown == 10_000 and drill is green)
+        broken += all(c.ok for c in checks) != (ended == "complete" and shown == 10_000 and drill is green and answers == 0)
     return Tried(cases=cases, broken=broken)
 
 

@@ -23,6 +23,7 @@ from fleetctl.adapters.routers.work.board import WorkSplit
 from fleetctl.adapters.routers.work.sqs import SqsBoard
 from fleetctl.domain.evidence import Cursor
 from fleetctl.domain.fleet import Connection
+from fleetctl.domain.home import HOME_TOKEN_STEP
 from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.split import Applied, Drained, Served, Split, Stale
 from fleetctl.errors import TrafficNotApplied
@@ -95,9 +96,29 @@ def test_a_controller_that_writes_in_between_costs_a_second_try(api: GatewayApi,
         real(self, namespace, name, body, deadline)
 
     monkeypatch.setattr(Routes, "replace", always)
+    monkeypatch.setattr(Deadline.__init__, "__defaults__", (1.5,))
     with pytest.raises(TrafficNotApplied, match="written by somebody else all the time"):
         router.set(split(5_000, 1))
     assert api.weights(CELL) == (2_500, 7_500)
+
+
+def test_home_comes_through_however_often_others_write_first(api: GatewayApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A burst of a controller's own writes, longer than any fixed number of tries, ends within the time of one call."""
+    router = route(api)
+    router.fence(CELL, Token(1))
+    router.set(split(2_500, 1))
+    real, left = Routes.replace, [8]
+
+    def meddled(self: Routes, namespace: str, name: str, body: dict[str, Any], deadline: Deadline) -> None:
+        if left[0]:
+            left[0] -= 1
+            api.reconcile(CELL)
+        real(self, namespace, name, body, deadline)
+
+    monkeypatch.setattr(Routes, "replace", meddled)
+    monkeypatch.setattr("fleetctl.adapters.routers.httproute.router.PAUSE_S", 0.01)
+    assert isinstance(router.set(split(0, 1)), Applied)
+    assert (api.weights(CELL), left) == ((0, 10_000), [0])
 
 
 def test_a_gateway_that_is_late_is_reported_and_one_that_refuses_is_an_error(api: GatewayApi) -> None:
@@ -107,14 +128,115 @@ def test_a_gateway_that_is_late_is_reported_and_one_that_refuses_is_an_error(api
     done = router.set(split(1_000, 1))
     assert isinstance(done, Applied)
     assert done.reported == "gateway edge of router edge has not said that it has seen the new weights"
-    api.sees, api.refuses = True, "NoMatchingParent"
-    with pytest.raises(TrafficNotApplied, match="gateway edge refuses it: NoMatchingParent"):
+    assert "has not said" in done.split.unseen
+    assert router.read(CELL).unseen == done.split.unseen
+    with pytest.raises(TrafficNotApplied, match="raised no further") as refused:
         router.set(split(2_000, 1))
+    assert (refused.value.code, api.weights(CELL)) == ("traffic.refused", (1_000, 9_000))
+    api.sees = True
+    api.reconcile(CELL)
+    api.refuses = "NoMatchingParent"
+    with pytest.raises(TrafficNotApplied, match=r"gateway edge refuses it: NoMatchingParent.*10 % stand again"):
+        router.set(split(2_000, 1))
+    assert api.weights(CELL) == (1_000, 9_000)
+    done = router.set(split(500, 1))
+    assert isinstance(done, Applied), "going down is never refused for what a gateway says"
+    assert "refuses it: NoMatchingParent" in done.reported
     api.refuses = ""
     api.reconcile(CELL)
     done = router.set(split(0, 1))
     assert isinstance(done, Applied)
-    assert done.reported == ""
+    assert (done.reported, done.split.unseen) == ("", "")
+
+
+def test_a_route_whose_backends_the_gateway_does_not_find_is_never_raised_and_is_home(api: GatewayApi) -> None:
+    api.unresolved = "RefNotPermitted"
+    api.reconcile(CELL)
+    router = route(api)
+    router.fence(CELL, Token(1))
+    for _ in range(3):
+        with pytest.raises(TrafficNotApplied, match="refuses it: RefNotPermitted") as refused:
+            router.set(split(1_000, 1))
+        assert refused.value.code == "traffic.refused"
+        assert api.weights(CELL) == (0, 1)
+    done = router.set(split(0, 1))
+    assert isinstance(done, Applied)
+    assert api.weights(CELL)[0] == 0
+    api.unresolved = ""
+    api.reconcile(CELL)
+    assert isinstance(router.set(split(1_000, 1)), Applied)
+
+
+@pytest.mark.parametrize("fails", ["read", "late"])
+def test_a_raise_that_cannot_be_shown_is_taken_back_in_the_same_call(api: GatewayApi, fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The read-back fails; or the write's answer does not come, and it reaches the API server after everybody stopped waiting."""
+    router, real = route(api), Routes.replace
+    router.fence(CELL, Token(1))
+    router.set(split(500, 1))
+
+    def lost(self: Routes, namespace: str, name: str, body: dict[str, Any], deadline: Deadline) -> None:
+        monkeypatch.setattr(Routes, "replace", real)
+        if fails == "read":
+            real(self, namespace, name, body, deadline)
+        else:
+            held.append(body)
+        raise TrafficNotApplied("traffic.router_down", "no answer.")
+
+    held: list[dict[str, Any]] = []
+    monkeypatch.setattr(Routes, "replace", lost)
+    with pytest.raises(TrafficNotApplied, match=r"no answer\. 5 % stand again"):
+        router.set(split(1_000, 1))
+    assert api.weights(CELL) == (500, 9_500)
+    for body in held:
+        assert api.put(CELL, body)[0] == 409, "what was read is not what stands any more"
+    assert api.weights(CELL) == (500, 9_500)
+
+
+def test_a_route_that_loses_its_mark_lets_no_stale_controller_raise_and_everybody_go_home(api: GatewayApi) -> None:
+    router, person = route(api), route(api)
+    router.fence(CELL, Token(1))
+    router.set(split(2_500, 1))
+    high = 1 + HOME_TOKEN_STEP
+    person.fence(CELL, Token(high))
+    assert isinstance(router.set(split(5_000, 1)), Stale)
+    api.routes[CELL]["metadata"]["annotations"].clear()
+    assert router.read(CELL).token == person.read(CELL).token == high, "what was seen once is the floor"
+    assert isinstance(router.fence(CELL, Token(2)), Stale)
+    with pytest.raises(TrafficNotApplied, match=r"it shows no annotation .* which it had") as why:
+        person.set(split(5_000, high))
+    assert why.value.code == "traffic.not_shown"
+    assert isinstance(person.set(split(0, high)), Applied)
+    assert api.weights(CELL) == (0, 10_000)
+    assert isinstance(person.fence(CELL, Token(high + 1)), Split)
+    with pytest.raises(TrafficNotApplied, match="which it had"):
+        person.set(split(1_000, high + 1))
+    assert isinstance(person.fence(CELL, Token(high + HOME_TOKEN_STEP)), Split), "brought home since"
+    assert isinstance(person.set(split(1_000, high + HOME_TOKEN_STEP)), Applied)
+
+
+def test_a_renewal_and_a_step_down_leave_what_somebody_else_routes_to(api: GatewayApi) -> None:
+    router = route(api)
+    router.fence(CELL, Token(1))
+    router.set(split(1_000, 1))
+    refs = api.routes[CELL]["spec"]["rules"][0]["backendRefs"]
+    refs.append({"name": "maintenance", "weight": 10_000})
+    for minutes in range(3):
+        shown = router.read(CELL)
+        renewed = Split(
+            cell=CELL,
+            target_bp=shown.target_bp,
+            cap_bp=10_000,
+            token=Token(1),
+            lease_until=shown.lease_until + timedelta(minutes=minutes + 1),
+        )
+        assert isinstance(router.set(renewed), Applied)
+        refs = api.routes[CELL]["spec"]["rules"][0]["backendRefs"]
+        assert [b["weight"] for b in refs] == [9_000, 1_000, 10_000]
+    assert isinstance(router.set(split(200, 1)), Applied)
+    refs = api.routes[CELL]["spec"]["rules"][0]["backendRefs"]
+    assert [b["weight"] for b in refs] == [9_600, 400, 10_000]
+    assert isinstance(router.set(split(0, 1)), Applied)
+    assert [b["weight"] for b in api.routes[CELL]["spec"]["rules"][0]["backendRefs"]] == [10_000, 0, 10_000]
 
 
 def test_an_httproute_keeps_what_is_not_ours_and_a_set_that_changes_nothing_writes_nothing(api: GatewayApi) -> None:
@@ -364,7 +486,7 @@ def test_stickiness_is_ours_alone_and_off_at_zero_and_signing_in_stays(plane: Al
     }
     rule = plane.rules[CELL]
     client(plane.url, "elbv2").modify_rule(RuleArn=rule, Actions=[sign_in, {**plane.forward(CELL, 0, 1), "Order": 2}])
-    router = alb(plane, {"sticky_s": "3600"})
+    router = alb(plane, {"sticky_s": "3600"}, datetime.now(UTC) + timedelta(hours=2))  # cookies of the tests before are over
     token = token_above(router)
     router.set(split(2_500, token))
     first, last = actions_of(plane)

@@ -34,7 +34,8 @@ class GatewayApi:
         self.routes = {cell: _route(cell) for cell in cells}
         self.sees = True
         """Whether the gateway's controller takes note of changes."""
-        self.refuses = ""
+        self.refuses, self.unresolved = "", ""
+        """Why it accepts no route, and why it finds no backend of one, "" where it does."""
         self.writes = 0
         self.requests: list[tuple[CellId, str, Instant]] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -56,7 +57,9 @@ class GatewayApi:
         found = self.routes[cell]
         condition = {"type": "Accepted", "status": "False" if self.refuses else "True", "reason": self.refuses or "Accepted"}
         condition |= {"observedGeneration": found["metadata"]["generation"], "message": ""}
-        found["status"] = {"parents": [{"parentRef": {"name": "edge"}, "controllerName": "double/gateway", "conditions": [condition]}]}
+        refs = {"type": "ResolvedRefs", "status": "False" if self.unresolved else "True", "reason": self.unresolved or "ResolvedRefs"}
+        conditions = [condition, condition | refs]
+        found["status"] = {"parents": [{"parentRef": {"name": "edge"}, "controllerName": "double/gateway", "conditions": conditions}]}
         self._touch(found)
 
     def put(self, cell: CellId, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:

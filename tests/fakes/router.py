@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 from fleetctl.domain.evidence import Cursor
 from fleetctl.domain.ids import CellId, PoolId, Token, is_id
@@ -43,6 +44,10 @@ class FakeRouter:
         """Answer sets without taking them, as a router that does not show what was set."""
         self.report = ""
         """Put into Applied.reported."""
+        self.tells: Literal["itself", "gateway", "counts"] = "itself"
+        self.unseen = ""
+        """Put into what is read, as by a gateway that is late."""
+        self.is_counted = True
         self.minutes: Callable[[], Instant] | None = None
         """A clock where it counts as CloudWatch does: in whole minutes that began at or after the cursor, told a minute after their end."""
 
@@ -50,14 +55,15 @@ class FakeRouter:
         """Tell what this router can do."""
         self._up()
         late = 300.0 if self.minutes is not None else 60.0
-        return RouterCapabilities(switch_ms=0.0, streaming=True, mirror=True, fence="target", weight_lease="router", served_s=late)
+        can = RouterCapabilities(switch_ms=0.0, streaming=True, mirror=True, fence="target", weight_lease="router", served_s=late)
+        return replace(can, tells=self.tells)
 
     def read(self, c: CellId) -> Split:
         """Return what stands."""
         self._up()
         if not is_id(c) or c not in self.target.splits:
             raise TrafficNotApplied("traffic.unknown_cell", f"the fake router does not route cell {c!r}.")
-        return self.target.splits[c]
+        return replace(self.target.splits[c], unseen=self.unseen) if self.unseen else self.target.splits[c]
 
     def fence(self, c: CellId, token: Token) -> Split | Stale:
         """Raise the floor."""
@@ -65,8 +71,8 @@ class FakeRouter:
         if token <= standing.token and not (token == standing.token and self._fenced.get(c) == token):
             return Stale(cell=c, seen=standing.token)
         self._fenced[c] = token
-        self.target.splits[c] = replace(standing, token=token)
-        return self.target.splits[c]
+        self.target.splits[c] = replace(standing, token=token, unseen="")
+        return self.read(c)
 
     def set(self, s: Split) -> Applied | Stale:
         """Set split, cap and lease at the floor."""
@@ -77,7 +83,7 @@ class FakeRouter:
             raise TrafficNotApplied("traffic.not_shown", f"the fake router shows {standing.target_bp} bp after {s.target_bp} were set.")
         self.target.splits[s.cell] = s
         self.target.applied.append(s)
-        return Applied(split=s, reported=self.report)
+        return Applied(split=replace(s, unseen=self.unseen), reported=self.report or self.unseen)
 
     def drain(self, c: CellId, pool: PoolId, token: Token) -> Drained | Stale:
         """Count open streams of that side."""
@@ -90,6 +96,8 @@ class FakeRouter:
     def served(self, c: CellId, since: Cursor) -> Served:
         """Count recorded requests."""
         self.read(c)
+        if not self.is_counted:
+            raise TrafficNotApplied("traffic.not_shown", "the fake router counts nobody.")
         counted = [(server, at) for cell, server, at in self.target.requests if cell == c and at >= since.since]
         if self.minutes is not None:
             told = self.minutes() - timedelta(minutes=2)

@@ -253,7 +253,7 @@ PLANTED: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "a weight's lease that is not renewed": ("P9", lambda m: m.setattr(rules, "_renewal", lambda *_: ())),
     "a way home that keeps no lease of what must stay": ("P9", lambda m: m.setattr(rules, "_go_home", _leaseless(rules._go_home))),
     "a freeze window that is not seen": ("P10", lambda m: m.setattr(ticks, "open_window", lambda *_: Freeze())),
-    "a step that is passed over": ("P7", lambda m: m.setattr(rules, "_enter", _next_but_one(rules._enter))),
+    "a step that is passed over": ("P7", lambda m: m.setattr(rules, "enter", _next_but_one(steps.enter))),
 }
 """Bugs, among them those that public tools have had (an abort that left the canary's weight, a rollback to a canary too small for it, a
 failed analysis that stopped nothing, a canary that could not be tried again, NaN and empty results as the user's own affair)."""

@@ -9,6 +9,7 @@ import pytest
 
 from fleetctl.analysis.judge import BREAKER, fresh, judge
 from fleetctl.domain.ids import CellId
+from fleetctl.domain.rollout import Order
 from fleetctl.domain.workload import Guardrail, GuardrailSpec
 from fleetctl.errors import ConfigInvalid
 from fleetctl.formats.fleet_file import parse_fleet
@@ -17,7 +18,7 @@ from fleetctl.rollout.decide import decide
 from fleetctl.rollout.gates import gate
 from tests.cases.planning_fleet import plan_of
 from tests.fakes.recorder import Recorder, even, lognormal_table
-from tests.rollouts import T0, all_pass, evidence, seeing, verdict
+from tests.rollouts import PERSON, T0, all_pass, evidence, seeing, verdict
 from tests.simulator import Simulation, tiny
 from tests.unit.test_evidence_in_fleet_file import TEXT
 
@@ -135,9 +136,11 @@ def test_t23_no_evidence_begins_before_the_router_shows_the_weight() -> None:
     s.begin()
     s._writer.hide_sets = True
     s.run(30)
-    assert (s.bp(), s.rollout().hold_reason) == (0, "traffic.not_shown")
+    assert (s.bp(), s.rollout().hold_reason) == (0, "foreign_write"), "a raise that is not shown is a person's matter"
     assert not [row for row in s.store.rows(s.cells[0], None) if row.phase == "ramp" and row.verdicts], "nothing is judged meanwhile"
     s._writer.hide_sets = False
+    s.store.order(s.cells[0], Order(kind="resume", actor=PERSON, at=s.clock.now()))
+    s.look_now()
     s.at("ramp").run(2)
     shown = next(e.at for e in s.store.events(s.cells[0], 0) if e.kind == "rollout.shown" and "50 %" in e.text)
     since = s.rollout().since

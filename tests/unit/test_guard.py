@@ -223,8 +223,23 @@ def test_a_weight_that_was_never_ours_is_left_alone_and_said(tmp_path: Path) -> 
     w = World(tmp_path)
     w.target.splits[CHAT] = Split(cell=CHAT, target_bp=5_000, cap_bp=10_000, token=Token(0), lease_until=EPOCH)
     (seen,) = [found for found in guard(w.ports()) if found.cell == CHAT]
-    assert (seen.kind, seen.text) == ("foreign", "leaves 50 % as it is: fleetctl never set it")
+    said = "leaves 50 % as it is: the router shows no mark of ours, so fleetctl never set it, or its mark is lost"
+    assert (seen.kind, seen.text) == ("foreign", said)
+    told: dict[CellId, str] = {}
+    assert [(e.kind, e.text) for e in notices((seen,), told, w.clock.now())] == [("notify.page", f"{CHAT}: the guard {said}")]
+    assert notices((seen,), told, w.clock.now()) == (), "of each matter once"
     assert w.target.splits[CHAT].target_bp == 5_000
+
+
+def test_a_weight_taken_home_that_what_routes_has_not_seen_pages(tmp_path: Path) -> None:
+    w = World(tmp_path)
+    w.put(CHAT, 1_000)
+    w.clock.advance(timedelta(seconds=200))
+    w.writer.unseen = "gateway edge has not said that it has seen the weights that stand"
+    (seen,) = [found for found in guard(replace(w.ports(), router=lambda _: w.writer)) if found.cell == CHAT]
+    assert w.target.splits[CHAT].target_bp == 0
+    (told,) = notices((seen,), {}, w.clock.now())
+    assert (told.kind, "not proven: gateway edge" in told.text) == ("notify.page", True)
 
 
 def test_one_router_that_breaks_in_a_way_nobody_expected_keeps_no_other_cell_from_home(tmp_path: Path) -> None:

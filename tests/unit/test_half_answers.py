@@ -382,6 +382,26 @@ def envoy_double() -> Iterator[dict[str, Any]]:
         server.server_close()
 
 
+@pytest.mark.parametrize(
+    ("configured", "mirrors"), [({}, False), ({"by": "fleetctl.shadow.other"}, False), ({"by": "fleetctl.shadow.chat"}, True)]
+)
+def test_an_envoy_mirrors_only_where_its_own_configuration_does(configured: dict[str, str], mirrors: bool) -> None:
+    values = {f"fleetctl.weight.{CELL}_canary": "0", f"fleetctl.weight.{CELL}_baseline": "10000"}
+    with envoy_double() as told:
+        router = EnvoyRouter(Connection(name="edge", kind="envoy", settings={"admin": told["url"]}), sources=SOURCES)
+        told["/runtime"] = {"entries": {key: {"final_value": value} for key, value in values.items()}}
+        told["/config_dump"] = (
+            {"request_mirror_policies": [{"runtime_fraction": {"runtime_key": configured.get("by")}}]} if configured else {}
+        )
+        assert router.capabilities().mirror is mirrors
+        if not mirrors:
+            with pytest.raises(TrafficNotApplied, match="no route of cell chat has a mirror policy"):
+                router.set_shadow(CELL, 0.1)
+            assert told["writes"] == 0
+        router.set_shadow(CELL, 0.0)
+        assert told["writes"] == 1, "what stops it is never refused"
+
+
 def test_an_envoys_answers_of_any_other_shape_cut_short_or_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     values = {f"fleetctl.weight.{CELL}_canary": "1000", f"fleetctl.weight.{CELL}_baseline": "9000"}
     values |= {f"fleetctl.token.{CELL}": "5", f"fleetctl.lease.{CELL}": f"10000:{LEASE_MS}"}

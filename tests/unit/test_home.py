@@ -7,12 +7,15 @@ from datetime import timedelta
 
 import pytest
 
+from fleetctl.cli.commands.fallback import _code as exit_code
+from fleetctl.cli.commands.fallback import _line as command_line
 from fleetctl.domain.fleet import Connection
 from fleetctl.domain.home import HOME_TOKEN_STEP, Returned, WayHome
 from fleetctl.domain.ids import CellId, PoolId, Token, WorkloadId
 from fleetctl.domain.split import Applied, Readiness, Split, Stale
-from fleetctl.errors import TrafficNotApplied, UnsafeFallback
-from fleetctl.usecases.home import HomePorts, cut_streams, fallback, go_on, return_home, silent
+from fleetctl.errors import EXIT_DONE, EXIT_PENDING, TrafficNotApplied, UnsafeFallback
+from fleetctl.ports.traffic import Router
+from fleetctl.usecases.home import HomePorts, cut_streams, fallback, go_on, is_open, return_home, silent
 from fleetctl.usecases.home_choice import Failure, readable
 from fleetctl.usecases.home_reconcile import Reconciled, catch_up, reconcile
 from tests.fakes.clock import FakeClock
@@ -224,6 +227,36 @@ def test_what_the_router_reports_is_passed_on() -> None:
         store=home.ports.store,
     )
     assert return_home(way(CELLS[0]), ports, PERSON).reported == "start-up file: no space left"
+
+
+@pytest.mark.parametrize("was_bp", [5_000, 0])
+def test_a_weight_of_0_that_nothing_shows_to_be_gone_by_is_not_called_home_and_the_command_fails(was_bp: int) -> None:
+    home = Home()
+    late = "gateway edge has not said that it has seen the weights that stand"
+    if not was_bp:
+        home.writer.set(replace(home.target.splits[CELLS[0]], target_bp=0))
+    home.store.start(rollout(), ())
+
+    def router(w: WayHome) -> Router:
+        made = FakeRouter({w.cell: w.source}, target=home.target)
+        made.unseen = late if w.cell == CELLS[0] else ""
+        return made
+
+    ports = replace(home.ports, router=router)
+    ways = [way(c) for c in CELLS[:2]]
+    results = fallback(ways, ports, PERSON)
+    first, second = results
+    assert isinstance(first, Returned)
+    assert (home.target.splits[CELLS[0]].target_bp, first.unseen, first.is_home) == (0, late, False)
+    assert isinstance(second, Returned)
+    assert second.is_home
+    assert (command_line(first), exit_code(results)) == (
+        f"cell/{CELLS[0]} NOT PROVEN HOME: {'50 % -> ' if was_bp else ''}0 % is set, but {late}; the same command again looks again",
+        EXIT_PENDING,
+    )
+    assert is_open(first)
+    results = go_on(ways, results, home.ports, PERSON)
+    assert exit_code(results) == EXIT_DONE, "the gateway has said it since"
 
 
 def test_a_way_home_that_was_tampered_with_does_not_stop_the_others() -> None:

@@ -75,6 +75,7 @@ class World:
         self.provisioner = FakeProvisioner()
         self.fleet = _fleet(self.approvals, self.source)
         self.shown: int | None = 10_000
+        self.answers: int | None = 0
         self.seen: tuple[Facts | Gap, ...] | None = None
         self.permits: list[ReleasePermit] = []
         self.held, self.is_busy = {OURS, THEIRS}, False
@@ -102,7 +103,14 @@ class World:
             actor=actor,
             leftovers=lambda _: self.cloud,
         )
-        return ReleasePorts(capacity=capacity, run=self.folder, shown=lambda _: self.shown, look=lambda: self.seen, unhold=self.unhold)
+        return ReleasePorts(
+            capacity=capacity,
+            run=self.folder,
+            shown=lambda _: self.shown,
+            answers=lambda c, p: self.answers,
+            look=lambda: self.seen,
+            unhold=self.unhold,
+        )
 
     def unhold(self, pool: PoolId) -> tuple[tuple[CellId, Said], ...]:
         if self.is_busy:
@@ -361,6 +369,25 @@ def test_a_pool_that_never_served_needs_one_person(world: Callable[..., World]) 
     assert (found.release.role, found.is_open) == ("unused", True)
     destroy(found, w.fleet, w.ports(), lambda _: None)
     assert w.provisioner.outputs(OURS) == ()
+
+
+@pytest.mark.parametrize("answers", [None, 1, 40])
+@pytest.mark.parametrize("role", ["source", "target"])
+def test_a_pool_with_answers_that_may_still_be_open_is_kept(role: str, answers: int | None, world: Callable[..., World]) -> None:
+    w = world() if role == "source" else world(source=THEIRS)
+    w.moved("complete" if role == "source" else "rolled_back")
+    if role == "target":
+        w.shown = 0
+    w.answers = answers
+    pool = OURS if role == "source" else AMD
+    found = w.view(pool)
+    said = "answers may still be open there" if answers else "does not tell whether answers are still open"
+    assert [said in c.detail for c in found.checks if not c.ok] == [True]
+    with pytest.raises(StillPending) as pending:
+        ask(found, w.fleet, w.ports())
+    assert said in " ".join(pending.value.details)
+    w.answers = 0
+    assert all(c.ok for c in w.view(pool).checks)
 
 
 @pytest.mark.parametrize(("shown", "ended", "said"), [(1000, "", "serves 10 %"), (0, "", "on its way"), (None, "", "does not answer")])

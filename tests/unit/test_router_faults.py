@@ -6,6 +6,7 @@ The data plane is a double: a function from the weight that stands to what custo
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -15,7 +16,7 @@ from fleetctl.domain.ids import CellId
 from fleetctl.domain.rollout import Order
 from tests.fakes.evidence import Served
 from tests.rollouts import CELL, PERSON
-from tests.simulator import Simulation, quick
+from tests.simulator import SOURCE, Simulation, quick
 
 Plane = Callable[[int, float], tuple[Arm, bool]]
 """From the weight (bp) and a draw of 0 to 1: who gets a request, and whether the router answers 503 in its place."""
@@ -180,6 +181,125 @@ def test_weights_that_are_ignored_hold_the_first_step_and_go_home_since_a_target
     s.run(150, lambda: bool(s.rollout().ended))
     assert (s.rollout().ended, s.bp()) == ("lost_evidence", 0)
     assert pages(s) == [f"{CELL}: served share 0.0% is not the 10.0% that was set", f"{CELL} is home: lost evidence"]
+
+
+class Stuck(Faulty):
+    """What routes goes on with the weight that it had once it is lowered, until somebody mends it."""
+
+    stuck = True
+
+    def serve(self, seconds: float) -> None:
+        self.highest = max(getattr(self, "highest", 0), self.target.splits[CELL].target_bp)
+        self.plane = lambda bp, draw: ("canary" if draw * 10_000 < (self.highest if self.stuck else bp) else "baseline", False)
+        super().serve(seconds)
+
+
+def stuck(**changes: object) -> Stuck:
+    """Return a cell whose target begins to fail at 10 %, behind a router that shows what it is told and ignores what lowers."""
+    s = Stuck(of=quick(), rate_per_s=10 if changes.get("tells") == "counts" else 40)
+    is_counted = bool(changes.pop("is_counted", True))
+    for name, value in changes.items():
+        setattr(s._writer, name, value)
+    s._writer.minutes = s.clock.now if changes.get("tells") == "counts" else None
+    s.begin()
+    s.run(400, lambda: s.bp() == 1_000 and s.rollout().settled_at is not None)
+    s._writer.is_counted = is_counted
+    s.store.order(CELL, Order(kind="abort", actor=PERSON, at=s.clock.now()))
+    s.look_now()
+    s.tick_once()
+    assert s.bp() == 0, "going home waits for nothing"
+    return s
+
+
+LOWERING_IGNORED: list[dict[str, object]] = [
+    {},
+    {"tells": "counts"},
+    {"tells": "gateway", "is_counted": False, "unseen": "gateway edge has not said that it has seen the weights that stand"},
+]
+
+
+@pytest.mark.parametrize("changes", LOWERING_IGNORED, ids=["read from what routes", "told by counts", "told by a gateway"])
+def test_a_router_that_ignores_what_lowers_is_never_called_home_and_people_are_told_once(changes: dict[str, object]) -> None:
+    unseen = changes.pop("unseen", "")
+    s = stuck(**changes)
+    s._writer.unseen = str(unseen)
+    s.run(500 if changes.get("tells") == "counts" else 150)
+    r = s.rollout()
+    assert (r.ended, r.direction, r.hold_reason, s.bp()) == ("", "home", "home.not_proven", 0)
+    assert len(pages(s)) == 1
+    assert "it is not proven that customers have left the target" in pages(s)[0]
+    assert not any("is home" in n.text for n in s.notices.sent)
+    s.target.splits[CELL] = replace(s.target.splits[CELL], target_bp=1_000, cap_bp=10_000)
+    s.run(10, lambda: s.bp() == 0)
+    assert s.bp() == 0, "it is kept at 0"
+    s.stuck, s._writer.unseen = False, ""
+    s.run(500, lambda: bool(s.rollout().ended))
+    assert s.rollout().ended == "aborted"
+    assert s.notices.sent[-1].text == f"{CELL} is home: aborted"
+
+
+@pytest.mark.parametrize("tells", ["itself", "gateway", "counts"])
+def test_a_sound_router_is_home_once_that_is_shown(tells: str) -> None:
+    s = stuck(tells=tells)
+    s.stuck = False
+    began = s.clock.now()
+    s.run(500, lambda: bool(s.rollout().ended))
+    assert (s.rollout().ended, pages(s)) == ("aborted", [])
+    assert s.clock.now() - began <= timedelta(seconds=5 if tells != "counts" else 420)
+
+
+def test_who_is_taken_home_by_a_guard_after_waiting_for_the_source_is_counted_from_then_on() -> None:
+    s = Faulty(of=quick(), rate_per_s=40)
+    s.plane = lambda bp, draw: ("canary" if draw * 10_000 < bp else "baseline", False)
+    s.begin()
+    s.run(100, lambda: s.bp() == 1_000 and s.rollout().settled_at is not None)
+    s.ready.share[SOURCE] = 0.0
+    s.evidence.down = True  # else good answers of the source are its proof
+    s.store.order(CELL, Order(kind="abort", actor=PERSON, at=s.clock.now()))
+    s.look_now()
+    s.run(200)
+    assert (s.bp(), s.rollout().hold_reason) == (1_000, "home.source_not_ready")
+    told = len(pages(s))
+    s.target.splits[CELL] = replace(s.target.splits[CELL], target_bp=0)
+    s.run(6, lambda: bool(s.rollout().ended))
+    assert (s.rollout().ended, len(pages(s))) == ("aborted", told)
+
+
+def test_a_person_who_has_looked_ends_what_nobody_can_count() -> None:
+    s = stuck(tells="counts", is_counted=False)
+    s.run(500)
+    assert (s.rollout().ended, s.rollout().hold_reason) == ("", "home.not_proven")
+    assert "who answers customers cannot be counted" in pages(s)[-1]
+    s.store.order(CELL, Order(kind="promote", actor=PERSON, at=s.clock.now()))
+    s.look_now()
+    s.run(3)
+    assert s.rollout().ended == "aborted"
+
+
+@pytest.mark.parametrize("tells", ["gateway", "counts"])
+@pytest.mark.parametrize("counted", ["nobody can", "nobody on either side"])
+def test_nobody_is_sent_behind_a_router_whose_customers_are_not_counted(tells: str, counted: str) -> None:
+    s = Simulation(of=quick(), rate_per_s=40)  # which records none of its customers at the router
+    s._writer.tells, s._writer.is_counted = tells, counted != "nobody can"  # type: ignore[assignment]
+    s.begin()
+    s.run(60)
+    assert (s.rollout().phase, s.bp(), s.target.applied) == ("preflight", 0, [])
+    assert "counted" in s.results[-1].why
+
+
+def test_100_percent_that_nobody_is_counted_at_is_not_complete() -> None:
+    s = Faulty(of=quick(), rate_per_s=80)
+    s.plane = lambda bp, draw: ("canary" if draw * 10_000 < bp else "baseline", False)
+    s._writer.tells = "gateway"
+    s.begin()
+    s.run(300, lambda: s.rollout().phase == "complete")
+    s._writer.is_counted = False
+    s.run(60)
+    assert (s.bp(), s.rollout().ended) == (10_000, "")
+    assert "nobody is counted on the target at 100 %" in s.results[-1].why
+    s._writer.is_counted = True
+    s.run(60, lambda: bool(s.rollout().ended))
+    assert s.rollout().ended == "complete"
 
 
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=[] if n < 2 else pytest.mark.slow) for n in range(20)])

@@ -142,8 +142,30 @@ def test_nothing_starts_behind_a_router_that_does_less_than_its_settings_say_and
     ask_routers(cells, fleet, router)
 
 
+@pytest.mark.parametrize("kind", ["alb", "httproute"])
+def test_nothing_starts_behind_a_router_that_would_raise_no_weight_and_doctor_says_why(kind: str) -> None:
+    fleet = lab_fleet()
+    fleet = replace(fleet, routers=tuple(replace(r, kind=kind) for r in fleet.routers))
+    why, can = [""], RouterCapabilities(switch_ms=None, streaming=True, mirror=False, fence="target")
+    stands = SimpleNamespace(target_bp=0)
+    port: Any = SimpleNamespace(capabilities=lambda: can, refusal=lambda c: why[0], read=lambda c: stands)
+    cells = [c.id for c in fleet.cells]
+    ask_routers(cells, fleet, lambda c: port)
+    why[0] = "gateway edge refuses it: RefNotPermitted"
+    with pytest.raises(TrafficNotApplied, match=r"would raise no weight of .*: gateway edge refuses it") as refused:
+        ask_routers(cells, fleet, lambda c: port)
+    assert refused.value.code == "traffic.refused"
+    app: Any = SimpleNamespace(wiring=SimpleNamespace(router_of=lambda c: port), fleet=lambda: fleet)
+    found = _router_found(app, list(fleet.cells))
+    assert (found.state, "no weight would be raised" in found.detail, "RefNotPermitted" in found.detail) == ("warn", True, True)
+
+
+STATUS = {"parents": [{"parentRef": {"name": "edge"}, "conditions": [{"type": "Accepted", "status": "True"}]}]}
+"""What a gateway that serves a route says of it; this double counts no generations."""
+
+
 class Written:
-    """A Kubernetes client with one HTTPRoute, which a write replaces."""
+    """A Kubernetes client with one HTTPRoute, which a write replaces, and a gateway that takes it."""
 
     def __init__(self, route: dict[str, Any]) -> None:
         self.route = route
@@ -152,7 +174,7 @@ class Written:
         return SimpleNamespace(data=json.dumps(self.route).encode())
 
     def replace_namespaced_custom_object(self, group: str, version: str, space: str, plural: str, name: str, body: Any, **_: Any) -> None:
-        self.route = deepcopy(body)
+        self.route = {**deepcopy(body), "status": STATUS}
 
 
 def test_an_httproute_of_the_inference_extension_keeps_its_pools_and_gets_their_weights() -> None:
@@ -161,7 +183,7 @@ def test_an_httproute_of_the_inference_extension_keeps_its_pools_and_gets_their_
     pool = {"group": "inference.networking.k8s.io", "kind": "InferencePool", "port": 8000}
     refs = [{**pool, "name": "vllm-h100-baseline"}, {**pool, "name": "vllm-mi300x-canary"}]
     rule = {"matches": [{"path": {"type": "PathPrefix", "value": "/"}}], "timeouts": {"request": "300s"}, "backendRefs": refs}
-    written = Written({"metadata": {"name": "chat", "resourceVersion": "7"}, "spec": {"rules": [rule]}})
+    written = Written({"metadata": {"name": "chat", "resourceVersion": "7"}, "spec": {"rules": [rule]}, "status": STATUS})
     connection = Connection(name="edge", kind="httproute", settings={"route": "serving/chat"})
     router = HttpRouteRouter(connection, routes=Routes(lambda: written, "edge"), sources=SOURCES, seen_s=0.0)
     assert router.read(CELL).target_bp == 5_000

@@ -123,6 +123,7 @@ def _alb(connection: Connection, cell: CellId, names: Backends, endpoints: Seque
         },
     }
     body = json.dumps([forward]).replace('"', '\\"')
+    alone = json.dumps([{"Type": "forward", "TargetGroupArn": "$B"}]).replace('"', '\\"')
     tags = f"$({aws} describe-tags --resource-arns {quote(arn)} --output text --query {quote(_MARK_OF_TAGS)} | tr -dc 0-9)"
     look = f"{aws} {asked} --query {quote(actions)}"
     return (
@@ -133,7 +134,8 @@ def _alb(connection: Connection, cell: CellId, names: Backends, endpoints: Seque
         f"T={tags}; {aws} add-tags --resource-arns {quote(arn)} --tags Key=fleetctl:token,Value=$(({_T} + {HOME_TOKEN_STEP}))",
         f"B={group(names.baseline, 'baseline')}",
         f"C={group(names.canary, 'canary')}",
-        f'{aws} {change} "{body}"',
+        "# The second is for target groups with stickiness of their own, which AWS takes beside ours alone: the source by itself.",
+        f'{aws} {change} "{body}" || {aws} {change} "{alone}"',
         look,
     )
 

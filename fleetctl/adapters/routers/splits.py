@@ -36,7 +36,7 @@ def whole(word: str) -> int:
         ) from wrong
 
 
-def as_split(cell: CellId, bp: int, cap: int, token: int, lease_ms: int) -> Split:
+def as_split(cell: CellId, bp: int, cap: int, token: int, lease_ms: int, unseen: str = "") -> Split:
     """Return what a router shows as a split: a weight above the cap raises the cap shown."""
     shown = min(max(bp, 0), FULL_BP)
     return Split(
@@ -45,6 +45,7 @@ def as_split(cell: CellId, bp: int, cap: int, token: int, lease_ms: int) -> Spli
         cap_bp=max(shown, min(cap, FULL_BP)),
         token=Token(token),
         lease_until=datetime.fromtimestamp(min(lease_ms, _LEASE_MAX_MS) / 1_000, UTC),
+        unseen=unseen,
     )
 
 

@@ -159,6 +159,7 @@ _ROUTER_HINTS = {
 def _router_found(app: App, cells: list[Cell]) -> Found:
     from fleetctl.adapters.needs import Found
     from fleetctl.domain.fleet import WORK_ROUTERS
+    from fleetctl.ports.traffic import Refusing
 
     if not cells:
         return Found("not configured", "no cell of this fleet uses it")
@@ -174,6 +175,9 @@ def _router_found(app: App, cells: list[Cell]) -> Found:
     if kind not in WORK_ROUTERS:
         off = can.keyless_off
         detail += "; without a key: " + ("drawn by chance" if off is None else f"share off by at most {off} requests")
+    refused = [f"{cell.id}: {why}" for cell in asked if isinstance(port, Refusing) and (why := port.refusal(cell.id))]
+    if refused:
+        return Found("warn", f"no weight would be raised of {'; '.join(refused[:3])}; {detail}"[:600], "mend it at the router")
     if can.fence != "target" or can.weight_lease == "none":
         return Found("warn", detail, _ROUTER_HINTS.get(kind, ""))
     return Found("ok", detail)

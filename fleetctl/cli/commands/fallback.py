@@ -245,7 +245,8 @@ def _warming(app: App, ways: Sequence[WayHome], results: Results, ports: HomePor
     try:
         while any(is_open(r, patient=patient) for r in results) and ports.clock.now() < end:
             waiting = _some([r.cell for r in results if is_open(r, patient=patient)])
-            text = f"{_home(results)} of {len(results)} home; waiting for the source of {waiting}"
+            unseen = any(getattr(r, "unseen", "") for r in results)
+            text = f"{_home(results)} of {len(results)} home; waiting for {'what routes' if unseen else 'the source of'} {waiting}"
             if text != said:
                 app.note(f"{text} (Ctrl-C stops waiting; --unproven goes all the way now)")
                 said = text
@@ -272,7 +273,7 @@ def _told(app: App, results: Results, output: str) -> None:
 def _home(results: Results) -> int:
     from fleetctl.domain.home import Returned
 
-    return sum(1 for r in results if isinstance(r, Returned) and r.left_bp == 0)
+    return sum(1 for r in results if isinstance(r, Returned) and r.is_home)
 
 
 def _code(results: Results) -> int:
@@ -325,6 +326,7 @@ def _row(r: object) -> dict[str, object]:
 
     if isinstance(r, Returned):
         found = {"cell": r.cell, "ms_to_zero": round(r.ms_to_zero, 1), "was_bp": r.was_bp, "source_proven": r.source_proven}
+        found |= {"unseen": r.unseen} if r.unseen else {}
         return {**found, "left_bp": r.left_bp, "ready": r.ready, "total": r.total}
     failure: Failure = r  # type: ignore[assignment]
     found = {"cell": failure.cell, "error": failure.error.code, "message": failure.error.message}
@@ -338,6 +340,9 @@ def _line(r: object) -> str:
         error: FleetctlError = r.error  # type: ignore[attr-defined]
         details = "".join(f"\n    {d}" for d in error.details)
         return f"cell/{r.cell} NOT HOME {error}{details}"  # type: ignore[attr-defined]
+    if r.unseen and not r.left_bp:
+        way = f"{r.was_bp / 100:g} % -> 0 %" if r.was_bp else "0 %"
+        return f"cell/{r.cell} NOT PROVEN HOME: {way} is set, but {r.unseen}; the same command again looks again"
     if r.was_bp == 0:
         return f"cell/{r.cell} {r.reported or 'was home already'}"
     more = f" ({r.reported})" if r.reported else ""

@@ -15,6 +15,13 @@ from fleetctl.errors import FleetctlError, TrafficNotApplied
 _GONE = frozenset({"RuleNotFound", "ListenerNotFound", "RuleNotFoundException", "ListenerNotFoundException"})
 
 
+def is_about_stickiness(e: TrafficNotApplied) -> bool:
+    """Tell whether AWS refused actions since a target group is sticky by itself, which it takes beside group stickiness alone."""
+    response: Any = getattr(e.__cause__, "response", None) or {}
+    error = response.get("Error", {})
+    return error.get("Code") == "InvalidConfigurationRequest" and "stickiness" in str(error.get("Message", "")).lower()
+
+
 class Elb:
     """Listener rules, tags and request counts of one region.
 
@@ -63,6 +70,11 @@ class Elb:
     def tag(self, arn: str, key: str, value: str, deadline: Deadline) -> None:
         """Set one tag. Raises TrafficNotApplied."""
         self._ask(deadline, lambda: self._of("elbv2").add_tags(ResourceArns=[arn], Tags=[{"Key": key, "Value": value}]))
+
+    def sticky(self, group: str, deadline: Deadline) -> bool:
+        """Tell whether a target group keeps clients to its targets by a cookie of its own. Raises TrafficNotApplied."""
+        call = lambda: self._of("elbv2").describe_target_group_attributes(TargetGroupArn=group)["Attributes"]  # noqa: E731
+        return any(a["Key"] == "stickiness.enabled" and a.get("Value") == "true" for a in self._ask(deadline, call))
 
     def requests(self, group: str, start: Instant, end: Instant, deadline: Deadline) -> dict[Instant, int]:
         """Return the requests of a target group by minute. Raises TrafficNotApplied."""

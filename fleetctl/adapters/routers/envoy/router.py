@@ -38,6 +38,8 @@ from fleetctl.domain.split import Applied, Drained, RouterCapabilities, Served, 
 from fleetctl.errors import ConfigInvalid, TrafficNotApplied
 
 _MILLION = 1_000_000
+MIRROR_S = 60.0
+"""How long what Envoy says of its own configuration, which may be long, is not asked again."""
 
 
 class EnvoyRouter:
@@ -67,6 +69,7 @@ class EnvoyRouter:
         self._took_ms: deque[float] = deque(maxlen=20)
         self._fencing: dict[CellId, Token] = {}
         self._late = LateWriter(connection.name)
+        self._mirrors: dict[CellId, tuple[bool, float]] = {}
 
     def capabilities(self) -> RouterCapabilities:
         """Tell what this router can do; `switch_ms` is the slowest of the last 20 sets, from the order to the read-back.
@@ -79,7 +82,7 @@ class EnvoyRouter:
         return RouterCapabilities(
             switch_ms=max(self._took_ms, default=None),
             streaming=True,
-            mirror=True,
+            mirror=bool(self._sources) and all(self._can_mirror(c, deadline) for c in self._sources),
             fence="single_writer",
             keyless_off=TURNS_OFF if self._counts_turns(deadline) else None,
         )
@@ -137,6 +140,8 @@ class EnvoyRouter:
                 self._admin.modify(replace(shown, bp=0).split_entries(cell), deadline)
             return Stale(cell=cell, seen=Token(shown.token))
         if shown != wanted:
+            if shown.bp > standing.bp and shown.token == s.token:  # a raise that is not shown as it was asked for is none
+                self._admin.modify(replace(standing, token=shown.token).split_entries(cell), deadline)
             raise TrafficNotApplied(
                 "traffic.not_shown",
                 f"router {self.name} shows {shown.bp} bp for cell {cell} after {s.target_bp} bp were set: somebody else writes there too.",
@@ -179,13 +184,16 @@ class EnvoyRouter:
         """Let Envoy mirror a share (0 to 1) of a cell's requests to the collector; 0 stops it.
 
         Raises:
-            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
+            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown (also where none of its routes would mirror).
         """
         deadline = Deadline()
         cell = checked_cell(c)
         if not 0 <= share <= 1:
             raise TrafficNotApplied("traffic.not_shown", f"cell {cell}: a mirrored share of {share} is not within 0 to 1.")
         self._standing(cell, deadline)
+        if share and not self._can_mirror(cell, deadline):
+            text = f"router {self.name}: no route of cell {cell} has a mirror policy by the runtime key {shadow_key(cell)}."
+            raise TrafficNotApplied("traffic.not_shown", text, hint="Add it as docs/how-to/envoy-router.md says, or leave out shadow")
         self._admin.modify({shadow_key(cell): str(round(share * _MILLION))}, deadline)
 
     def _counts_turns(self, deadline: Deadline) -> bool:
@@ -194,6 +202,14 @@ class EnvoyRouter:
             with suppress(TrafficNotApplied):
                 self._turns = self._admin.is_configured(TURN_HEADER, deadline)
         return bool(self._turns)
+
+    def _can_mirror(self, cell: CellId, deadline: Deadline) -> bool:
+        """Tell whether its configuration mirrors a cell's requests, as it said within the last minute."""
+        known, at = self._mirrors.get(cell, (False, -MIRROR_S))
+        if time.monotonic() - at >= MIRROR_S:
+            known = self._admin.mirrors(cell, deadline)
+            self._mirrors[cell] = known, time.monotonic()
+        return known
 
     def _standing(self, cell: CellId, deadline: Deadline) -> Standing:
         names = self._backends.get(cell)

@@ -138,6 +138,11 @@ class Admin:
             raise self._odd("its runtime")
         return {key: str(entry.get("final_value", "")) for key, entry in entries.items() if isinstance(entry, dict)}
 
+    def mirrors(self, c: CellId, deadline: Deadline) -> bool:
+        """Tell whether a route of its configuration mirrors by a cell's share. Raises TrafficNotApplied (traffic.router_down)."""
+        status, body = self._ask("GET", "/config_dump", deadline)
+        return status == 200 and b"request_mirror_policies" in body and json.dumps(shadow_key(c)).encode() in body
+
     def modify(self, values: Mapping[str, str], deadline: Deadline) -> None:
         """Set runtime keys, all in one snapshot. Raises TrafficNotApplied (traffic.router_down, traffic.not_shown)."""
         query = "&".join(f"{quote(key, safe='')}={quote(value, safe='')}" for key, value in values.items())

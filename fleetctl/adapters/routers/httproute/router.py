@@ -7,6 +7,7 @@ must have seen our generation, and who answered is counted elsewhere (a counter 
 
 from __future__ import annotations
 
+import random
 import re
 import time
 from collections import deque
@@ -17,8 +18,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fleetctl.adapters.deadline import Deadline, within
+from fleetctl.adapters.routers.httproute.status import Word, word_of
 from fleetctl.adapters.routers.httproute.wire import Conflict, Routes
-from fleetctl.adapters.routers.marks import LONGEST_ANSWER_S, Mark, read_mark, still_open
+from fleetctl.adapters.routers.marks import LONGEST_ANSWER_S, Floors, Mark, read_mark, still_open
 from fleetctl.adapters.routers.odd import understood
 from fleetctl.adapters.routers.route import Backends
 from fleetctl.adapters.routers.splits import as_split, checked_cell, epoch_ms, natural, rounded
@@ -30,26 +32,46 @@ from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.errors import TrafficNotApplied
 
 MARK = "fleetctl-split/mark"
-TRIES = 5
-"""A gateway's controller writes the status of the same object, so a write of ours may be refused a few times for that alone."""
+PAUSE_S = 0.1
+"""Longest pause after the first write that was refused since another one came before it (a gateway's controller writes the status of the
+same object), twice that after the next, and so on to a second: two writers at one pace would meet each time."""
 SEEN_S = 2.0
 """How long the gateway may take to say that it has seen our generation before that is reported."""
 READ_BACK_S = 1.0
 """What is kept of a call's time to read back what was set."""
+TAKE_BACK_S = 1.0
+"""What is kept of a raise's time to take it back where it is not shown."""
 _PLACE = re.compile(r"([a-z0-9][a-z0-9-]{0,62})/([a-z0-9][a-z0-9.-]{0,252})(?:#(\d{1,2}))?\Z")
 Counter = Callable[[CellId, Instant], Served]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Standing:
-    """A route as it stands: the whole object, the backends of both sides in it, the weight, the mark."""
+    """A route as it stands: the whole object, the backends of both sides in it, the weight, the mark and its text, what others' backends
+    weigh, and what it has lost."""
 
     whole: dict[str, Any]
     baseline: dict[str, Any]
     canary: dict[str, Any]
     bp: int
     mark: Mark
+    text: str = ""
+    others: int = 0
     odd: str = ""
+    lost: str = ""
+
+    @property
+    def word(self) -> Word:
+        """What the gateways say of it."""
+        return word_of(self.whole)
+
+    def weights(self, bp: int) -> tuple[int, int]:
+        """Return the weights of target and source for a share; what others get is theirs, and stays."""
+        ours = _weight(self.canary) + _weight(self.baseline)
+        if not self.others:
+            return (bp, FULL_BP - bp) if ours or bp != self.bp else (0, 0)
+        canary = _weight(self.canary) if bp == self.bp else bp * (ours + self.others) // FULL_BP
+        return canary, ours - canary
 
 
 class HttpRouteRouter:
@@ -82,10 +104,11 @@ class HttpRouteRouter:
         self._seen_s = seen_s
         self._took_ms: deque[float] = deque(maxlen=20)
         self._fencing: dict[CellId, Token] = {}
+        self._floors = Floors()
 
     def capabilities(self) -> RouterCapabilities:
         """Tell what this router can do; `switch_ms` is the slowest of the last 20 sets, until the gateway said that it had seen it."""
-        return RouterCapabilities(switch_ms=max(self._took_ms, default=None), streaming=True, mirror=False, fence="target")
+        return RouterCapabilities(switch_ms=max(self._took_ms, default=None), streaming=True, mirror=False, fence="target", tells="gateway")
 
     @understood
     def read(self, c: CellId) -> Split:
@@ -123,11 +146,26 @@ class HttpRouteRouter:
     def set(self, s: Split) -> Applied | Stale:
         """Set split, cap and lease where the token is the floor, then look whether the gateway has seen it.
 
+        Nothing is raised where the gateway has not taken what stands, and a raise that it does not take is taken back in the same call.
+        Lowering is never refused for what a gateway says: that is reported, and what is read says so too.
+
         Raises:
-            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown (also where the gateway refuses the route).
+            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown, traffic.refused.
         """
-        started, deadline = time.monotonic(), Deadline()
+        deadline = Deadline()
         cell = checked_cell(s.cell)
+        standing = self._standing(cell, deadline)
+        if s.target_bp <= standing.bp or standing.mark.token != s.token:
+            return self._set(cell, s, standing, deadline)
+        self._may_raise(cell, standing)
+        try:
+            return self._set(cell, s, standing, Deadline(max(0.0, deadline.left_s() - TAKE_BACK_S)))
+        except TrafficNotApplied as e:
+            stands = self._taken_back(cell, s, standing.bp, deadline)
+            raise TrafficNotApplied(e.code, f"{e.message} {stands}", hint=e.hint) from e
+
+    def _set(self, cell: CellId, s: Split, first: _Standing, deadline: Deadline) -> Applied | Stale:
+        started, before_bp = time.monotonic(), first.bp
 
         def change(standing: _Standing) -> Mark | Stale | None:
             if standing.mark.token != s.token:
@@ -140,20 +178,59 @@ class HttpRouteRouter:
                 changed_ms=epoch_ms(self._now()) if moved else standing.mark.changed_ms,
             )
 
-        done = self._change(cell, change, s.target_bp, deadline)
+        done = self._change(cell, change, s.target_bp, deadline, first)
         if isinstance(done, Stale):
             return done
-        reported = self._until_seen(cell, done, min(self._seen_s, deadline.left_s() - READ_BACK_S), deadline)
+        word = self._until_seen(cell, done, min(self._seen_s, deadline.left_s() - READ_BACK_S), deadline)
+        if word.refused and s.target_bp > before_bp:
+            raise _odd(cell, word.refused)
         shown = self._standing(cell, deadline)
         if shown.mark.token > s.token:
             return Stale(cell=cell, seen=Token(shown.mark.token))
-        if shown.bp != s.target_bp:
+        if shown.bp != s.target_bp and not (shown.others and shown.bp < s.target_bp < before_bp):
             text = (
                 f"router {self.name} shows {shown.bp} bp for cell {cell} after {s.target_bp} bp were set: somebody else writes there too."
             )
             raise TrafficNotApplied("traffic.not_shown", text, hint="Run: fleetctl status")
         self._took_ms.append((time.monotonic() - started) * 1_000)
-        return Applied(split=rounded(s), reported=reported)
+        late = f"{word.late} of router {self.name} has not said that it has seen the new weights" if word.late else ""
+        return Applied(split=replace(rounded(replace(s, target_bp=shown.bp)), unseen=word.unseen), reported=word.refused or late)
+
+    @understood
+    def refusal(self, c: CellId) -> str:
+        """Say why no weight of a cell would be raised as its route stands, "" where nothing speaks against it; asks, changes nothing.
+
+        Raises:
+            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
+        """
+        standing = self._standing(checked_cell(c), Deadline())
+        return standing.odd or standing.lost or standing.word.unseen
+
+    def _may_raise(self, cell: CellId, standing: _Standing) -> None:
+        """Refuse a raise of what is no plain split, or what the gateway has not taken. Raises TrafficNotApplied."""
+        if standing.odd or standing.lost:
+            raise _odd(cell, standing.odd or standing.lost, "Run: fleetctl fallback CELL" if standing.lost else "Run: fleetctl doctor")
+        if standing.word.unseen:
+            text = f"the route of cell {cell} is raised no further: {standing.word.unseen}."
+            raise TrafficNotApplied("traffic.refused", text, hint="Mend the route: kubectl describe httproute")
+
+    def _taken_back(self, cell: CellId, s: Split, before_bp: int, deadline: Deadline) -> str:
+        """Take a raise back that was not shown, and have a late one of ours refused; return what stands, in words."""
+
+        def change(standing: _Standing) -> Mark | Stale | None:
+            if standing.mark.token != s.token:
+                return Stale(cell=cell, seen=Token(standing.mark.token))
+            return replace(standing.mark, changed_ms=max(epoch_ms(self._now()), standing.mark.changed_ms + 1))
+
+        try:
+            standing = self._standing(cell, deadline)
+            was = before_bp if standing.bp == s.target_bp else standing.bp
+            done = self._change(cell, change, min(was, standing.bp), deadline, standing)
+        except TrafficNotApplied as e:
+            return f"It may stand: {e.message}"
+        if isinstance(done, Stale):
+            return "A newer writer is there."
+        return f"{done.bp / 100:g} % stand again."
 
     @understood
     def drain(self, c: CellId, pool: PoolId, token: Token) -> Drained | Stale:
@@ -209,56 +286,62 @@ class HttpRouteRouter:
         others = [b for b in backends if _weight(b) and b not in (baseline, canary)]
         odd = f"it routes to {str(others[0].get('name'))[:63]} too, which is neither side" if others else ""
         total = sum(_weight(b) for b in backends)
+        foreign = sum(_weight(b) for b in others)
         odd = odd or ("" if total else "both weights are 0")
         bp = round(_weight(canary) * FULL_BP / total) if total else 0
-        mark = read_mark(str(((whole.get("metadata") or {}).get("annotations") or {}).get(MARK, "")))
-        return _Standing(whole=whole, baseline=baseline, canary=canary, bp=bp, mark=mark, odd=odd)
+        text = str(((whole.get("metadata") or {}).get("annotations") or {}).get(MARK, ""))
+        mark = read_mark(text)
+        has = frozenset({f"annotation {MARK}"} if mark.token else ())
+        mark, lost = self._floors.look(cell, mark, has)
+        found = _Standing(whole=whole, baseline=baseline, canary=canary, bp=bp, mark=mark, text=text)
+        return replace(found, others=foreign, odd=odd, lost=lost)
 
     def _change(
-        self, cell: CellId, change: Callable[[_Standing], Mark | Stale | None], bp: int | None, deadline: Deadline
+        self,
+        cell: CellId,
+        change: Callable[[_Standing], Mark | Stale | None],
+        bp: int | None,
+        deadline: Deadline,
+        first: _Standing | None = None,
     ) -> _Standing | Stale:
-        """Read, decide, replace what was read; again where somebody wrote in between."""
+        """Read, decide, replace what was read; again, until the time is over, where somebody wrote in between."""
         namespace, name, _ = self._place(cell)
-        for _attempt in range(TRIES):
-            standing = self._standing(cell, deadline)
+        standing, pause_s = first, PAUSE_S
+        while True:
+            standing = standing or self._standing(cell, deadline)
             wanted = change(standing)
             if isinstance(wanted, Stale):
                 return wanted
             share = standing.bp if bp is None else bp
-            if share > standing.bp and standing.odd:
-                raise _odd(cell, standing.odd)
-            if wanted is None or (wanted == standing.mark and share == standing.bp and _is_plain(standing)):
+            if share > standing.bp:
+                self._may_raise(cell, standing)
+            weights = standing.weights(share)
+            if wanted is None or (str(wanted) == standing.text and weights == (_weight(standing.canary), _weight(standing.baseline))):
                 return standing
             if bp is not None:
-                standing.canary["weight"], standing.baseline["weight"] = share, FULL_BP - share
+                standing.canary["weight"], standing.baseline["weight"] = weights
             body = deepcopy(standing.whole)
             body["metadata"].setdefault("annotations", {})[MARK] = str(wanted)
             body.pop("status", None)
             try:
                 self._routes.replace(namespace, name, body, deadline)
             except Conflict:
-                if deadline.left_s() <= 0:
+                if deadline.left_s() <= pause_s:
                     break
+                time.sleep(random.uniform(0, pause_s))  # noqa: S311 - a pause is no secret
+                standing, pause_s = None, min(1.0, 2 * pause_s)
                 continue
             return replace(self._standing(cell, deadline), mark=wanted)
         text = f"router {self.name}: HTTPRoute {namespace}/{name} is written by somebody else all the time."
         raise TrafficNotApplied("traffic.not_shown", text, hint="Run: fleetctl doctor")
 
-    def _until_seen(self, cell: CellId, done: _Standing, limit_s: float, whole: Deadline) -> str:
-        """Wait until every gateway of the route has seen its generation; return what is missing, "" where nothing is."""
-        deadline, wanted = Deadline(limit_s), int((done.whole.get("metadata") or {}).get("generation") or 0)
-        while True:
-            late = _late_gateways(cell, self._standing(cell, whole).whole, wanted)
-            if not late:
-                return ""
-            if deadline.left_s() <= 0:
-                return f"{late} of router {self.name} has not said that it has seen the new weights"
+    def _until_seen(self, cell: CellId, done: _Standing, limit_s: float, whole: Deadline) -> Word:
+        """Wait until every gateway of the route has seen its generation; return what they say."""
+        deadline, word = Deadline(limit_s), done.word
+        while word.late and deadline.left_s() > 0:
             time.sleep(0.05)
-
-
-def _is_plain(standing: _Standing) -> bool:
-    """Tell whether the weights are written as ours are, out of 10,000."""
-    return _weight(standing.baseline) + _weight(standing.canary) == FULL_BP
+            word = self._standing(cell, whole).word
+        return word
 
 
 def _weight(backend: Mapping[str, Any]) -> int:
@@ -273,29 +356,10 @@ def _pick(cell: CellId, backends: list[dict[str, Any]], name: str, ending: str) 
     return fits[0]
 
 
-def _late_gateways(cell: CellId, whole: Mapping[str, Any], wanted: int) -> str:
-    """Return who has not seen the generation yet, "" where all have.
-
-    Raises:
-        TrafficNotApplied: traffic.not_shown, where a gateway refuses this generation.
-    """
-    parents = (whole.get("status") or {}).get("parents") or []
-    if not parents:
-        return "the gateway"
-    for parent in parents:
-        who = str((parent.get("parentRef") or {}).get("name", "the gateway"))[:63]
-        for condition in parent.get("conditions") or []:
-            if int(condition.get("observedGeneration") or 0) < wanted:
-                return f"gateway {who}"
-            if condition.get("type") in ("Accepted", "ResolvedRefs") and condition.get("status") != "True":
-                why = " ".join(f"{condition.get('reason', '')} {condition.get('message', '')}".split())[:200]
-                raise _odd(cell, f"gateway {who} refuses it: {why}")
-    return ""
-
-
-def _odd(cell: CellId, why: str) -> TrafficNotApplied:
-    return TrafficNotApplied("traffic.not_shown", f"the route of cell {cell} cannot be used: {why}.", hint="Run: fleetctl doctor")
+def _odd(cell: CellId, why: str, hint: str = "Run: fleetctl doctor") -> TrafficNotApplied:
+    return TrafficNotApplied("traffic.not_shown", f"the route of cell {cell} cannot be used: {why}.", hint=hint)
 
 
 def _shown(cell: CellId, standing: _Standing) -> Split:
-    return as_split(cell, standing.bp, standing.mark.cap_bp, standing.mark.token, standing.mark.lease_ms)
+    mark = standing.mark
+    return as_split(cell, standing.bp, mark.cap_bp, mark.token, mark.lease_ms, standing.word.unseen)
