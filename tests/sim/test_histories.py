@@ -15,7 +15,7 @@ from fleetctl.domain.rollout import Decision, Freeze, Observation, Order, Rollou
 from fleetctl.errors import FleetctlError
 from fleetctl.ports.state import Lease
 from fleetctl.rollout import decide as rules
-from fleetctl.rollout import gates, lost
+from fleetctl.rollout import gates, lost, steps
 from fleetctl.rollout.gates import Gate
 from fleetctl.usecases import configure_nodes as nodes
 from fleetctl.usecases import migrate
