@@ -94,12 +94,12 @@ def test_a_store_that_fails_for_long_costs_no_thread_and_no_notifier_each_time(t
     fleet = tmp_path / "inventory/example/fleet.yaml"
     monkeypatch.setenv("TEAM_HOOK", "http://127.0.0.1:9/x")
     text = re.sub(r"(?ms)^notify:.*?(?=^\S|\Z)", "", fleet.read_text())
-    fleet.write_text(text + "notify:\n  team: {kind: slack, secrets: {url: {kind: env, name: TEAM_HOOK}}}\n")
+    fleet.write_text(text + "notify:\n  lasting: {kind: slack, secrets: {url: {kind: env, name: TEAM_HOOK}}}\n")
     rounds, threads = [0], set[int]()
 
     def fails(*_: object) -> None:
         rounds[0] += 1
-        threads.add(len([t for t in threading.enumerate() if t.name == "notify-team" and t.is_alive()]))
+        threads.add(len([t for t in threading.enumerate() if t.name == "notify-lasting" and t.is_alive()]))
         raise StoreUnavailable("store.full", "the disk is full.")
 
     monkeypatch.setattr(SqliteStore, "acquire", fails)
@@ -108,15 +108,15 @@ def test_a_store_that_fails_for_long_costs_no_thread_and_no_notifier_each_time(t
     resident.run(lambda: rounds[0] >= 20)
     assert said == ["error[store.full]: the disk is full."]
     assert threads == {1}
-    kept = [p.read_text() for p in (tmp_path / ".fleetctl/notify/team").glob("*.json")]
+    kept = [p.read_text() for p in (tmp_path / ".fleetctl/notify/lasting").glob("*.json")]
     assert [("nothing is judged" in text, "store.full" in text) for text in kept] == [(True, True)], "people are told, once"
-    fleet.write_text(fleet.read_text().replace("  team: {", "  other: {"))
+    fleet.write_text(fleet.read_text().replace("  lasting: {", "  another: {"))
     resident.run(lambda: rounds[0] >= 25)
     until = time.monotonic() + 10
-    while any(t.name == "notify-team" for t in threading.enumerate()):
+    while any(t.name == "notify-lasting" for t in threading.enumerate()):
         assert time.monotonic() < until, "the old channel's thread goes on"
         time.sleep(0.01)
-    assert any(t.name == "notify-other" for t in threading.enumerate())
+    assert any(t.name == "notify-another" for t in threading.enumerate())
     assert resident._wiring is not None
     resident._wiring.notifier.close()  # type: ignore[attr-defined]
 
