@@ -251,28 +251,19 @@ class Ledger:
         Raises:
             TrafficNotApplied: traffic.router_down; then it was not handed out.
         """
-        self.lapse(c)
         now = _ms(self._now())
         with self._open() as db:
-            ended = db.execute("SELECT state FROM jobs WHERE cell = ? AND id = ? AND state IN ('ended', 'dead')", (c, id_)).fetchone()
-            if ended is not None:
-                return "dead" if ended[0] == "dead" else "ended"
-            tries, until = db.execute("SELECT tries, until_ms FROM holds WHERE cell = ? AND id = ?", (c, id_)).fetchone() or (0, 0)
-            if until > now:
-                return "held"
-            if tries >= most_tries:
+            lost = _lapse(db, c, now)
+            found = _hand(db, c, id_, now, most_tries)
+            if found == "given":
                 db.execute(
-                    "INSERT OR IGNORE INTO jobs (id, cell, bucket, body, state, arm, taken_ms, ended_ms, tries)"
-                    " SELECT id, cell, ?, x'', 'dead', arm, taken_ms, ?, tries FROM holds WHERE cell = ? AND id = ?",
-                    (bucket_of(id_), now, c, id_),
+                    "INSERT INTO holds (cell, id, tries, arm, taken_ms, until_ms) VALUES (?, ?, 1, ?, ?, ?) ON CONFLICT (cell, id)"
+                    " DO UPDATE SET tries = tries + 1, arm = excluded.arm, taken_ms = excluded.taken_ms, until_ms = excluded.until_ms",
+                    (c, id_, arm, _ms(taken), now + round(hold_s * 1_000)),
                 )
-                db.execute("DELETE FROM holds WHERE cell = ? AND id = ?", (c, id_))
-                return "dead"
-            db.execute(
-                "INSERT OR REPLACE INTO holds (cell, id, tries, arm, taken_ms, until_ms) VALUES (?, ?, ?, ?, ?, ?)",
-                (c, id_, tries + 1, arm, _ms(taken), now + round(hold_s * 1_000)),
-            )
-        return "given"
+        if lost:
+            self._tell_if_possible()
+        return found
 
     def hold(self, c: CellId, id_: str, taken: Instant, *, hold_s: float) -> bool:
         """Hold a job of another queue for `hold_s` from now on; False where the one who took it then no longer holds it.
@@ -291,13 +282,7 @@ class Ledger:
     def lapse(self, c: CellId) -> None:
         """Count the tries at jobs of another queue that were lost since, also of those that never come again; raises TrafficNotApplied."""
         with self._open() as db:
-            now = _ms(self._now())
-            db.execute(
-                "INSERT OR IGNORE INTO lost (cell, id, arm, taken_ms, until_ms)"
-                " SELECT cell, id, arm, taken_ms, until_ms FROM holds WHERE cell = ? AND until_ms BETWEEN 1 AND ?",
-                (c, now),
-            )
-            lost = db.execute("UPDATE holds SET until_ms = 0 WHERE cell = ? AND until_ms BETWEEN 1 AND ?", (c, now)).rowcount
+            lost = _lapse(db, c, _ms(self._now()))
         if lost:
             self._tell_if_possible()
 
@@ -401,6 +386,35 @@ def _begin(db: sqlite3.Connection, wait_s: float) -> None:
                 raise
             time.sleep(random.uniform(*ASK_S))  # noqa: S311 - so that two do not always meet
     db.execute(f"PRAGMA busy_timeout = {round(BUSY_S * 1_000)}")
+
+
+def _lapse(db: sqlite3.Connection, c: CellId, now: int) -> int:
+    """Count as lost what was held too long of another queue; return how much that is."""
+    db.execute(
+        "INSERT OR IGNORE INTO lost (cell, id, arm, taken_ms, until_ms)"
+        " SELECT cell, id, arm, taken_ms, until_ms FROM holds WHERE cell = ? AND until_ms BETWEEN 1 AND ?",
+        (c, now),
+    )
+    return db.execute("UPDATE holds SET until_ms = 0 WHERE cell = ? AND until_ms BETWEEN 1 AND ?", (c, now)).rowcount
+
+
+def _hand(db: sqlite3.Connection, c: CellId, id_: str, now: int, most_tries: int) -> Hand:
+    """Tell what may be done with a job of another queue; one that was lost too often is dead from now on."""
+    ended = db.execute("SELECT state FROM jobs WHERE cell = ? AND id = ? AND state IN ('ended', 'dead')", (c, id_)).fetchone()
+    if ended is not None:
+        return "dead" if ended[0] == "dead" else "ended"
+    tries, until = db.execute("SELECT tries, until_ms FROM holds WHERE cell = ? AND id = ?", (c, id_)).fetchone() or (0, 0)
+    if until > now:
+        return "held"
+    if tries < most_tries:
+        return "given"
+    db.execute(
+        "INSERT OR IGNORE INTO jobs (id, cell, bucket, body, state, arm, taken_ms, ended_ms, tries)"
+        " SELECT id, cell, ?, x'', 'dead', arm, taken_ms, ?, tries FROM holds WHERE cell = ? AND id = ?",
+        (bucket_of(id_), now, c, id_),
+    )
+    db.execute("DELETE FROM holds WHERE cell = ? AND id = ?", (c, id_))
+    return "dead"
 
 
 def _missing(lines: list[bytes], tail: bytes) -> bytes:
