@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -37,7 +40,7 @@ def test_consumers_of_sqs_killed_at_random_lose_nothing_and_no_result_counts_twi
 
 
 def test_a_poison_message_ends_in_the_queues_redrive_and_a_long_one_is_done_once(tmp_path: Path) -> None:
-    """With the smallest hold that SQS knows, 1 s: at one message every consumer dies, the other takes three holds and is renewed."""
+    """At one message every consumer dies; the other takes longer than two holds, which a thread beside it renews."""
     with moto_server(tmp_path) as url:
         sqs = client(url, "sqs")
         dead = sqs.create_queue(QueueName="dead")["QueueUrl"].replace("localhost", "127.0.0.1")
@@ -48,7 +51,7 @@ def test_a_poison_message_ends_in_the_queues_redrive_and_a_long_one_is_done_once
         sqs.tag_queue(QueueUrl=queue, Tags={TAG: "10000/10000:1:9:0", TOKEN_TAG: "1"})
         results = Ledger(tmp_path / "results.db", log=tmp_path / "log" / "work-1.log")
         board = SqsBoard(lambda: sqs, {CELL: queue}, lambda *_: Served(baseline=0, canary=0))
-        first, second = (SqsConsumer(board, sqs, queue, CELL, "canary", index=i, of=2, results=results, hold_s=1) for i in range(2))
+        first, second = (SqsConsumer(board, sqs, queue, CELL, "canary", index=i, of=2, results=results, hold_s=2) for i in range(2))
 
         sqs.send_message(QueueUrl=queue, MessageBody="long")
         held = list[Message]()
@@ -59,12 +62,11 @@ def test_a_poison_message_ends_in_the_queues_redrive_and_a_long_one_is_done_once
 
         until(is_taken, "it is taken", 10.0)
         (message,) = held
-        began, renewed = message.at, message.at
-        while (now := first._now()) < began + timedelta(seconds=3):
-            if now > renewed + timedelta(seconds=0.3):
-                assert first.renew(message)
-                renewed = now
-            assert second.take() is None
+        with beating(first, message) as renewals:
+            while first._now() < message.at + timedelta(seconds=5):
+                assert second.take() is None
+        assert renewals
+        assert all(renewals)
         assert first.done(message)
 
         sent = sqs.send_message(QueueUrl=queue, MessageBody="poison")["MessageId"]
@@ -79,6 +81,24 @@ def test_a_poison_message_ends_in_the_queues_redrive_and_a_long_one_is_done_once
         assert _waiting(sqs, queue) == 0
         rows = [json.loads(line) for line in (tmp_path / "log" / "work-1.log").read_text().splitlines()]
         assert [(row["id"], row["st"]) for row in rows] == [(message.id, 200), (f"{sent}/lost/canary", 500)]
+
+
+@contextmanager
+def beating(consumer: SqsConsumer, message: Message) -> Iterator[list[bool]]:
+    """Renew a message's hold as long as the block runs; what each renewal answered."""
+    stop, answers = threading.Event(), list[bool]()
+
+    def beat() -> None:
+        while not stop.wait(0.2):
+            answers.append(consumer.renew(message))
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        yield answers
+    finally:
+        stop.set()
+        thread.join()
 
 
 def _waiting(sqs: Any, queue: str) -> int:
