@@ -126,7 +126,7 @@ url, queue, results, arm, n, done = sys.argv[1:]
 cell, sqs = CellId("nightly"), client(url, "sqs")
 board = SqsBoard(lambda: sqs, {cell: queue}, lambda *_: None)
 ledger = Ledger(Path(results), log=Path(results).parent / "log" / "work-1.log")
-consumer = SqsConsumer(board, sqs, queue, cell, arm, index=int(n) // 2, of=2, results=ledger, most_tries=1000)
+consumer = SqsConsumer(board, sqs, queue, cell, arm, index=int(n) // 2, of=2, results=ledger, hold_s=3, most_tries=1000)
 while True:
     message = consumer.take()
     if message is None:
@@ -142,7 +142,7 @@ while True:
 def sqs_kills(folder: Path, url: str, jobs: int, rounds: int, seed: int) -> Killed:
     """Do the same at an SQS queue of moto, an emulated AWS, whose messages come back 3 s after their consumer took them."""
     rng, sqs = random.Random(seed), client(url, "sqs")
-    made = sqs.create_queue(QueueName=f"nightly-{seed}", Attributes={"VisibilityTimeout": "3"})
+    made = sqs.create_queue(QueueName=f"nightly-{seed}")
     queue = made["QueueUrl"].replace("localhost", "127.0.0.1")
     results = Ledger(folder / "results.db", log=folder / "log" / "work-1.log")
     split = WorkSplit(

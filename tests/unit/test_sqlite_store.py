@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.adapters.filesystems import network_filesystem
 from fleetctl.adapters.store import database, schema
 from fleetctl.adapters.store.sqlite import SqliteStore
 from fleetctl.adapters.store.status import status_rows
@@ -290,9 +291,9 @@ def test_network_filesystem_is_told_by_the_longest_mount(monkeypatch: pytest.Mon
     mounts.write_text("/dev/sda / ext4 rw 0 0\nserver:/x /mnt/a\\040b nfs4 rw 0 0\ntmpfs /mnt/a\\040b/local tmpfs rw 0 0\n")
     real_open = open
     monkeypatch.setattr("builtins.open", lambda p, *a, **k: real_open(mounts if p == "/proc/self/mounts" else p, *a, **k))
-    assert database.network_filesystem("/mnt/a b/w/store.db") == "nfs4"
-    assert database.network_filesystem("/mnt/a b/local/store.db") is None
-    assert database.network_filesystem("/mnt/ax/store.db") is None
+    assert network_filesystem("/mnt/a b/w/store.db") == "nfs4"
+    assert network_filesystem("/mnt/a b/local/store.db") is None
+    assert network_filesystem("/mnt/ax/store.db") is None
 
 
 def test_half_written_transaction_leaves_nothing(store: SqliteStore) -> None:

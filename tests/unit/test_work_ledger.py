@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import sqlite3
 import tempfile
 import threading
 import time
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,13 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetctl.adapters.routers.evidence import RouterLogEvidence
-from fleetctl.adapters.routers.work import sqs
-from fleetctl.adapters.routers.work.board import Posted, WorkSplit
+from fleetctl.adapters.routers.work import ledger
+from fleetctl.adapters.routers.work.board import WorkSplit
 from fleetctl.adapters.routers.work.ledger import Job, Ledger, bucket_of
-from fleetctl.adapters.routers.work.sqs import TAG, TOKEN_TAG, SqsBoard, SqsConsumer, may_take
 from fleetctl.domain.evidence import Arm
 from fleetctl.domain.ids import CellId, PoolId, Token
-from fleetctl.domain.split import Applied, Served, Split
+from fleetctl.domain.split import Applied, Split
 from fleetctl.errors import TrafficNotApplied
 from tests.fakes.clock import FakeClock
 from tests.lab.work_kills import MEMORY
@@ -218,7 +219,7 @@ def _history(batch: Batch, seed: int, jobs: int) -> None:
     for _ in range(10_000):
         if batch.ledger.counts(CELL)["good"] == jobs:
             break
-        match rng.choice(("take", "take", "finish", "finish", "die", "time", "share")):
+        match rng.choice(("take", "take", "finish", "finish", "die", "time", "share", "renew")):
             case "take":
                 job = batch.ledger.take(CELL, rng.choice(arms), f"w{rng.randrange(4)}")
                 held += [job] if job is not None else []
@@ -229,6 +230,8 @@ def _history(batch: Batch, seed: int, jobs: int) -> None:
                     assert not batch.ledger.finish(job, ok=True), "a result that is told twice counts once"
             case "die" if held:
                 held.pop(rng.randrange(len(held)))
+            case "renew" if held:
+                batch.ledger.renew(rng.choice(held))
             case "time":
                 batch.clock.advance(timedelta(seconds=rng.choice((1, 10, 31))))
             case "share":
@@ -238,16 +241,6 @@ def _history(batch: Batch, seed: int, jobs: int) -> None:
     assert sorted(counted) == sorted(f"job-{n}" for n in range(jobs))
     assert len([row for row in batch.rows() if row["st"] == 200]) == jobs
     assert len(batch.rows()) <= 3 * jobs, "a lost try counts once per job and side"
-
-
-@given(st.integers(0, 10_000), st.integers(1, 50))
-def test_the_targets_consumers_never_exceed_the_share_and_both_sides_together_are_whole(bp: int, of: int) -> None:
-    posted = Posted(bp=bp)
-    canary = sum(may_take(posted, "canary", i, of) for i in range(of))
-    baseline = sum(may_take(posted, "baseline", i, of) for i in range(of))
-    assert canary + baseline == of
-    assert canary / of <= bp / 10_000
-    assert may_take(Posted(bp=0), "canary", 0, of) is False
 
 
 def test_the_file_is_its_owners_alone_and_a_broken_one_is_told(tmp_path: Path) -> None:
@@ -294,78 +287,87 @@ def test_what_came_of_a_job_of_another_queue_counts_once_and_is_evidence(batch: 
     assert batch.ledger.note(CELL, "message-1", "canary", ok=True, taken=began)
     assert not batch.ledger.note(CELL, "message-1", "baseline", ok=False, taken=began)
     assert batch.ledger.note(CELL, "message-2", "canary", ok=False, taken=began)
-    assert (batch.ledger.is_known(CELL, "message-1"), batch.ledger.is_known(CELL, "message-3")) == (True, False)
+    tried = [batch.ledger.hand(CELL, f"message-{n}", "canary", began, hold_s=30, most_tries=3) for n in (1, 3, 3)]
+    assert tried == ["ended", "given", "held"]
     assert sorted((row["a"], row["st"]) for row in batch.rows()) == [("canary", 200), ("canary", 500)]
 
 
-class Queue:
-    """An SQS client in memory: gives what is not deleted, again and again, as SQS does with a message whose consumer died."""
-
-    def __init__(self, messages: dict[str, str]) -> None:
-        self.messages, self.received, self.given_back = messages, 0, 0
-        self.bp = self.bp_after_poll = 10_000
-        """Share in the tag, before a message is given and from then on; -1: AWS throttles the question."""
-
-    def list_queue_tags(self, **_: object) -> dict[str, object]:
-        if self.bp < 0:
-            raise ValueError("ThrottlingException")
-        return {"Tags": {TAG: f"{self.bp}/10000:1:9:0", TOKEN_TAG: "1"}}
-
-    def receive_message(self, **_: object) -> dict[str, object]:
-        self.received, self.bp = self.received + 1, self.bp_after_poll
-        given = [
-            {"MessageId": i, "Body": b, "ReceiptHandle": i, "Attributes": {"ApproximateReceiveCount": str(self.received)}}
-            for i, b in self.messages.items()
-        ]
-        return {"Messages": given[:1]}
-
-    def delete_message(self, *, QueueUrl: str, ReceiptHandle: str) -> None:  # noqa: N803 - AWS's names
-        del self.messages[ReceiptHandle]
-
-    def change_message_visibility(self, **_: object) -> None:
-        self.given_back += 1
+def test_a_job_of_the_ledger_longer_than_its_hold_is_done_once_where_its_consumer_lives(batch: Batch) -> None:
+    batch.ledger.put(CELL, "long", b"")
+    job = batch.ledger.take(CELL, "baseline", "w")
+    assert job is not None
+    for _ in range(20):
+        batch.clock.advance(timedelta(seconds=10))
+        assert batch.ledger.take(CELL, "baseline", "other") is None
+        assert batch.ledger.renew(job)
+    assert batch.ledger.finish(job, ok=True)
+    assert not batch.ledger.renew(job)
+    assert [(row["a"], row["st"], row["ta"]) for row in batch.rows()] == [("baseline", 200, 200_000)]
+    assert tries_at(batch, "jobs") == [1]
 
 
-def test_a_message_that_comes_again_after_its_result_is_not_worked_at_and_a_poison_one_counts_once(batch: Batch) -> None:
-    queue = Queue({"a": "1"})
-    board = SqsBoard(lambda: queue, {CELL: "http://q"}, lambda *_: Served(baseline=0, canary=0))
-    consumer = SqsConsumer(board, queue, "http://q", CELL, "canary", index=0, of=1, results=batch.ledger, most_tries=3)
-    message = consumer.take()
-    assert message is not None
-    assert batch.ledger.note(CELL, message.id, "canary", ok=True, taken=message.at), "killed before it could delete it"
-    assert consumer.take() is None
-    assert queue.messages == {}
-    queue.messages = {"poison": "2"}
-    assert [consumer.take() is not None for _ in range(5)] == [True, True, True, False, False]
-    assert queue.messages == {}
-    assert sorted((row["a"], row["st"]) for row in batch.rows()) == [("canary", 200), ("canary", 500)]
+def test_a_hold_that_lapsed_cannot_be_renewed(batch: Batch) -> None:
+    batch.ledger.put(CELL, "a", b"")
+    job = batch.ledger.take(CELL, "baseline", "w1")
+    assert job is not None
+    batch.clock.advance(timedelta(seconds=31))
+    assert not batch.ledger.renew(job)
+    assert batch.ledger.take(CELL, "baseline", "w2") is not None
+    assert not batch.ledger.renew(job)
 
 
-def test_a_message_that_went_back_untouched_was_never_tried_and_a_lost_one_is_charged_to_the_side_that_had_it(
-    batch: Batch, monkeypatch: pytest.MonkeyPatch
+def tries_at(batch: Batch, table: str) -> list[int]:
+    with closing(sqlite3.connect(batch.path)) as db:
+        return [row[0] for row in db.execute(f"SELECT tries FROM {table}")]
+
+
+@pytest.mark.parametrize("kept", [-1, 0, 1, 40, 10_000])
+def test_results_that_were_written_but_not_committed_when_a_consumer_was_killed_stand_once(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
-    """Neither a side that was closed after the poll nor a throttled look nor a results file that fails makes a try, however often."""
-    monkeypatch.setattr(sqs, "LOOK_S", 0.0)
-    queue = Queue({"a": "1"})
-    board = SqsBoard(lambda: queue, {CELL: "http://q"}, lambda *_: Served(baseline=0, canary=0))
-    target, source = (
-        SqsConsumer(board, queue, "http://q", CELL, arm, index=0, of=1, results=batch.ledger) for arm in ("canary", "baseline")
-    )
-    for _ in range(5):
-        queue.bp, queue.bp_after_poll = 10_000, 0
-        assert target.take() is None
-    for _ in range(5):
-        queue.bp, queue.bp_after_poll = 10_000, -1
-        with pytest.raises(TrafficNotApplied, match="Throttling"):
-            target.take()
-    queue.bp = queue.bp_after_poll = 10_000
-    with monkeypatch.context() as broken:
-        broken.setattr(Ledger, "hand", lambda *_: (_ for _ in ()).throw(TrafficNotApplied("traffic.router_down", "busy")))
-        with pytest.raises(TrafficNotApplied, match="busy"):
-            target.take()
-    assert (queue.received, queue.given_back, queue.messages) == (11, 11, {"a": "1"})
-    assert [target.take() is not None for _ in range(3)] == [True] * 3, "and each of these consumers dies"
-    queue.bp = queue.bp_after_poll = 0
-    assert source.take() is None
-    assert queue.messages == {}
-    assert [(row["a"], row["st"]) for row in batch.rows()] == [("canary", 500)]
+    """Killed after all bytes of its lines, or after `kept` of them, or all but one."""
+    for n in range(5):
+        batch.ledger.put(CELL, f"job-{n}", b"{}")
+    first = batch.ledger.take(CELL, "baseline", "w")
+    assert first is not None
+    batch.ledger.finish(first, ok=True)
+    real = Ledger._append
+
+    def dies(ledger: Ledger, lines: list[bytes]) -> None:
+        before = batch.log.stat().st_size
+        real(ledger, lines)
+        after = batch.log.stat().st_size
+        os.truncate(batch.log, min(after, before + kept) if kept >= 0 else after + kept)
+        raise KeyboardInterrupt
+
+    for ok in (True, False):
+        job = batch.ledger.take(CELL, "baseline", "w")
+        assert job is not None
+        with monkeypatch.context() as killed:
+            killed.setattr(Ledger, "_append", dies)
+            with pytest.raises(KeyboardInterrupt):
+                batch.ledger.finish(job, ok=ok)
+    job = batch.ledger.take(CELL, "baseline", "w")
+    assert job is not None
+    batch.ledger.finish(job, ok=True)
+    assert [(row["id"], row["st"]) for row in batch.rows()] == [("job-0", 200), ("job-1", 200), ("job-2", 500), ("job-3", 200)]
+
+
+def test_a_result_of_which_a_full_disk_takes_only_a_part_at_a_time_is_written_whole(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch.ledger.put(CELL, "a", b"")
+    job = batch.ledger.take(CELL, "baseline", "w")
+    assert job is not None
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda handle, text: write(handle, bytes(text)[:7]))
+    assert batch.ledger.finish(job, ok=True)
+    assert [row["id"] for row in batch.rows()] == ["a"]
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "cifs", "lustre"])
+def test_a_queue_on_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(ledger, "network_filesystem", lambda path: kind if path == str(tmp_path / "work.db") else None)
+    with pytest.raises(TrafficNotApplied, match=f"network file system .{kind}.") as refused:
+        Ledger(tmp_path / "work.db")
+    assert refused.value.code == "traffic.router_down"
+    assert not (tmp_path / "work.db").exists()
+    Ledger(tmp_path / "other.db")

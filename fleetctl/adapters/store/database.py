@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from fleetctl.adapters.filesystems import network_filesystem
 from fleetctl.adapters.store.schema import MIGRATIONS
 from fleetctl.errors import StoreUnavailable
 
@@ -23,9 +24,6 @@ OLDEST_SQLITE = (3, 37, 0)
 """STRICT tables came with 3.37. Source: SQLite release log."""
 LEAST_FREE = 64 * 1024
 """Bytes; SQLite needs 32 kB for the -shm file of a store in WAL mode. Source: SQLite, WAL-mode file format."""
-NETWORK_KINDS = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "lustre", "glusterfs", "fuse.sshfs", "fuse.glusterfs", "afs"}
-)
 
 
 class Database:
@@ -199,22 +197,6 @@ def _is_disk_full(path: str) -> bool:
     except OSError:
         return False
     return found.f_bavail * found.f_frsize < LEAST_FREE
-
-
-def network_filesystem(path: str) -> str | None:
-    """Name the network filesystem that holds `path`; None for a local one or where that cannot be told."""
-    try:
-        with open("/proc/self/mounts", encoding="utf-8", errors="replace") as f:
-            mounts = [line.split()[1:3] for line in f]
-    except OSError:
-        return None
-    real = os.path.realpath(path)
-    best, kind = "", ""
-    for point, fs in mounts:
-        point = point.replace("\\040", " ")
-        if len(point) >= len(best) and (real == point or real.startswith(point.rstrip("/") + "/")):
-            best, kind = point, fs
-    return kind if kind in NETWORK_KINDS else None
 
 
 def _statements(script: str) -> Iterator[str]:

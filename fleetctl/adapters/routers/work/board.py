@@ -1,7 +1,7 @@
 """Traffic, adapter layer: where the split of a queue stands, and the Router over it. Never decides a weight.
 
 A board holds one text per cell: share, cap, token, lease. Consumers look at it before they take a job; so a share is exact by bucket
-where the queue itself compares (a database), and by number of consumers where it cannot (SQS).
+where the queue itself compares (a database), and by the numbers of consumers where it cannot (SQS).
 """
 
 from __future__ import annotations

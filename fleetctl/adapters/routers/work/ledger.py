@@ -1,10 +1,10 @@
 """Traffic, adapter layer: a queue in one SQLite file that splits itself: jobs, who took them, and what came of them. Never runs a job.
 
 A job belongs to a side by its bucket, hash(key) mod 10,000, as a request does. Which side may take it is decided in the transaction that
-takes it, by the share that stands then: so no job is taken for the target after a share of 0 was written. A job that its consumer has
-not finished in time is free again; what comes of it is taken once, from whoever holds it. A try that was lost is a failure of the side that
-had it, once per job and side: so consumers that die on the target show, and a poison job that nobody survives counts once. One that has
-been tried too often is dead.
+takes it, by the share that stands then: so no job is taken for the target after a share of 0 was written. A job whose consumer neither
+finished it nor renewed its hold in time is free again; what comes of it is taken once, from whoever holds it. A try that was lost so is a
+failure of the side that had it, once per job and side: so consumers that die on the target show, and a poison job that nobody survives
+counts once. One that has been tried too often is dead. The file is one machine's: SQLite's locks hold on a local disk alone.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from fleetctl.adapters.deadline import Deadline
+from fleetctl.adapters.filesystems import network_filesystem
 from fleetctl.adapters.routers.marks import Mark
 from fleetctl.adapters.routers.work.board import Posted
 from fleetctl.domain.evidence import Arm
@@ -47,8 +48,9 @@ CREATE TABLE IF NOT EXISTS lost (cell TEXT NOT NULL, id TEXT NOT NULL, arm TEXT 
   until_ms INTEGER NOT NULL, told INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (cell, id, arm));
 CREATE TABLE IF NOT EXISTS takes (cell TEXT NOT NULL, arm TEXT NOT NULL, at_ms INTEGER NOT NULL);
 CREATE INDEX IF NOT EXISTS takes_at ON takes (cell, at_ms);
-CREATE TABLE IF NOT EXISTS handed (cell TEXT NOT NULL, id TEXT NOT NULL, tries INTEGER NOT NULL, arm TEXT NOT NULL,
-  taken_ms INTEGER NOT NULL, PRIMARY KEY (cell, id));
+CREATE TABLE IF NOT EXISTS holds (cell TEXT NOT NULL, id TEXT NOT NULL, tries INTEGER NOT NULL, arm TEXT NOT NULL,
+  taken_ms INTEGER NOT NULL, until_ms INTEGER NOT NULL, PRIMARY KEY (cell, id));
+CREATE INDEX IF NOT EXISTS holds_until ON holds (cell, until_ms);
 """
 
 
@@ -57,7 +59,7 @@ class Job:
     """A job that a consumer holds.
 
     Args:
-        claim: proves who holds it; until: after this instant it is free again.
+        claim: proves who holds it; until: after this instant it is free again, unless its hold was renewed.
     """
 
     id: str
@@ -68,13 +70,9 @@ class Job:
     until: Instant
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handed:
-    """How often a job of another queue was handed to a consumer, from 1, and the side and moment of the last time."""
-
-    tries: int
-    arm: Arm
-    taken: Instant
+Hand = Literal["given", "held", "ended", "dead"]
+"""What a consumer may do with a job of another queue: work at it; leave it, another works at it; nothing, its result is known; leave it,
+it was tried too often."""
 
 
 def bucket_of(key: str) -> int:
@@ -88,7 +86,10 @@ class Ledger:
     Args:
         path: of the SQLite file, made where it is missing (0600).
         log: file to which the end of each job is written as a line of JSON, as a router's log is: the evidence. None: nobody reads it.
-        hold_s: how long a consumer may hold a job; most_tries: after so many a job is dead.
+        hold_s: how long a consumer may hold a job without renewing; most_tries: after so many that were lost a job is dead.
+
+    Raises:
+        TrafficNotApplied: traffic.router_down, the file lies on a network file system or cannot be used.
     """
 
     compares: Literal["target", "single_writer"] = "target"
@@ -105,6 +106,9 @@ class Ledger:
         self._path, self._log = path, log
         self._hold_ms, self._most_tries = round(hold_s * 1_000), most_tries
         self._now = now
+        if (kind := network_filesystem(str(path))) is not None:
+            text = f"the queue {path} cannot be used: it lies on a network file system ({kind}), where SQLite's locks cannot be trusted."
+            raise TrafficNotApplied("traffic.router_down", text, hint="Keep it on a local disk, its consumers on that machine.")
         with self._open() as db:
             db.executescript(_TABLES)
         self._tell_if_possible()
@@ -198,6 +202,20 @@ class Ledger:
             db.execute("INSERT INTO takes VALUES (?, ?, ?)", (c, arm, now))
         return Job(id=row[0], cell=c, body=row[1], arm=arm, claim=claim, until=datetime.fromtimestamp(until / 1_000, UTC))
 
+    def renew(self, job: Job) -> bool:
+        """Hold a job for `hold_s` from now on, call it well before a hold ends; False where its consumer no longer holds it: stop then.
+
+        Raises:
+            TrafficNotApplied: traffic.router_down.
+        """
+        now = _ms(self._now())
+        with self._open() as db:
+            done = db.execute(
+                "UPDATE jobs SET until_ms = ? WHERE cell = ? AND id = ? AND state = 'taken' AND worker = ? AND until_ms > ?",
+                (now + self._hold_ms, job.cell, job.id, job.claim, now),
+            )
+            return done.rowcount == 1
+
     def finish(self, job: Job, *, ok: bool) -> bool:
         """Take what came of a job; False where its consumer no longer holds it (then it was or will be done by another)."""
         now = _ms(self._now())
@@ -221,31 +239,52 @@ class Ledger:
                 " VALUES (?, ?, ?, x'', 'ended', ?, ?, ?, ?)",
                 row,
             )
-            db.execute("DELETE FROM handed WHERE cell = ? AND id = ?", (c, id_))
+            db.execute("DELETE FROM holds WHERE cell = ? AND id = ?", (c, id_))
             counted = done.rowcount == 1
         if counted:
             self._tell_if_possible()
         return counted
 
-    def is_known(self, c: CellId, id_: str) -> bool:
-        """Tell whether it is known what came of a job. Raises TrafficNotApplied (traffic.router_down)."""
-        with self._open() as db:
-            return db.execute("SELECT 1 FROM jobs WHERE cell = ? AND id = ? AND state = 'ended'", (c, id_)).fetchone() is not None
+    def hand(self, c: CellId, id_: str, arm: Arm, taken: Instant, *, hold_s: float, most_tries: int) -> Hand:
+        """Hand a job of another queue to a consumer, held for `hold_s` unless renewed; one lost `most_tries` times is never handed again.
 
-    def hand(self, c: CellId, id_: str, arm: Arm, taken: Instant) -> None:
-        """Count a try at a job of another queue, right before its consumer gets it. Raises TrafficNotApplied (traffic.router_down)."""
+        Raises:
+            TrafficNotApplied: traffic.router_down; then it was not handed out.
+        """
+        now = _ms(self._now())
         with self._open() as db:
-            db.execute(
-                "INSERT INTO handed (cell, id, tries, arm, taken_ms) VALUES (?, ?, 1, ?, ?)"
-                " ON CONFLICT (cell, id) DO UPDATE SET tries = tries + 1, arm = excluded.arm, taken_ms = excluded.taken_ms",
-                (c, id_, arm, _ms(taken)),
+            lost = _lapse(db, c, now)
+            found = _hand(db, c, id_, now, most_tries)
+            if found == "given":
+                db.execute(
+                    "INSERT INTO holds (cell, id, tries, arm, taken_ms, until_ms) VALUES (?, ?, 1, ?, ?, ?) ON CONFLICT (cell, id)"
+                    " DO UPDATE SET tries = tries + 1, arm = excluded.arm, taken_ms = excluded.taken_ms, until_ms = excluded.until_ms",
+                    (c, id_, arm, _ms(taken), now + round(hold_s * 1_000)),
+                )
+        if lost:
+            self._tell_if_possible()
+        return found
+
+    def hold(self, c: CellId, id_: str, taken: Instant, *, hold_s: float) -> bool:
+        """Hold a job of another queue for `hold_s` from now on; False where the one who took it then no longer holds it.
+
+        Raises:
+            TrafficNotApplied: traffic.router_down.
+        """
+        now = _ms(self._now())
+        with self._open() as db:
+            done = db.execute(
+                "UPDATE holds SET until_ms = ? WHERE cell = ? AND id = ? AND taken_ms = ? AND until_ms > ?",
+                (now + round(hold_s * 1_000), c, id_, _ms(taken), now),
             )
+            return done.rowcount == 1
 
-    def handed(self, c: CellId, id_: str) -> Handed | None:
-        """Return the tries at a job of another queue, None where it was never handed out. Raises TrafficNotApplied."""
+    def lapse(self, c: CellId) -> None:
+        """Count the tries at jobs of another queue that were lost since, also of those that never come again; raises TrafficNotApplied."""
         with self._open() as db:
-            row = db.execute("SELECT tries, arm, taken_ms FROM handed WHERE cell = ? AND id = ?", (c, id_)).fetchone()
-        return None if row is None else Handed(tries=row[0], arm=row[1], taken=datetime.fromtimestamp(row[2] / 1_000, UTC))
+            lost = _lapse(db, c, _ms(self._now()))
+        if lost:
+            self._tell_if_possible()
 
     def counts(self, c: CellId) -> dict[str, int]:
         """Return how many jobs wait, are taken, have ended well or badly, and are dead."""
@@ -262,13 +301,15 @@ class Ledger:
         if self._log is None:
             return 0
         with self._open() as db:
+            # the oldest first: what a killed process wrote last is among them
             ended = db.execute(
-                "SELECT cell, id, arm, ok, taken_ms, ended_ms FROM jobs WHERE told = 0 AND state = 'ended' LIMIT 1000"
+                "SELECT cell, id, arm, ok, taken_ms, ended_ms FROM jobs WHERE told = 0 AND state = 'ended'"
+                " ORDER BY ended_ms, rowid LIMIT 1000"
             ).fetchall()
-            lost = db.execute("SELECT cell, id, arm, 0, taken_ms, until_ms FROM lost WHERE told = 0 LIMIT 1000").fetchall()
+            lost = db.execute("SELECT cell, id, arm, 0, taken_ms, until_ms FROM lost WHERE told = 0 ORDER BY rowid LIMIT 1000").fetchall()
             if not ended and not lost:
                 return 0
-            self._append(b"".join(_line(row[0], *row[2:]) for row in (*ended, *lost)))
+            self._append([_line(*row) for row in ended] + [_line(row[0], f"{row[1]}/lost/{row[2]}", *row[2:]) for row in lost])
             db.executemany("UPDATE jobs SET told = 1 WHERE cell = ? AND id = ?", [row[:2] for row in ended])
             db.executemany("UPDATE lost SET told = 1 WHERE cell = ? AND id = ? AND arm = ?", [row[:3] for row in lost])
         return len(ended) + len(lost)
@@ -278,12 +319,16 @@ class Ledger:
         with suppress(TrafficNotApplied):
             self.tell()
 
-    def _append(self, text: bytes) -> None:
+    def _append(self, lines: list[bytes]) -> None:
+        """Write what the log does not have yet: one that was killed before it could commit has written the same lines, or some, last."""
         assert self._log is not None  # noqa: S101 - only called where there is one
         self._log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        handle = os.open(self._log, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            os.write(handle, text)
+            most = sum(map(len, lines))
+            text = memoryview(_missing(lines, os.pread(handle, most, max(0, os.fstat(handle).st_size - most))))
+            while text:  # a disk that is nearly full takes a part
+                text = text[os.write(handle, text) :]
             os.fsync(handle)
         finally:
             os.close(handle)
@@ -343,8 +388,50 @@ def _begin(db: sqlite3.Connection, wait_s: float) -> None:
     db.execute(f"PRAGMA busy_timeout = {round(BUSY_S * 1_000)}")
 
 
-def _line(cell: str, arm: str, ok: int, taken_ms: int, ended_ms: int) -> bytes:
-    """Return the end of a try as a router's log has a request."""
+def _lapse(db: sqlite3.Connection, c: CellId, now: int) -> int:
+    """Count as lost what was held too long of another queue; return how much that is."""
+    db.execute(
+        "INSERT OR IGNORE INTO lost (cell, id, arm, taken_ms, until_ms)"
+        " SELECT cell, id, arm, taken_ms, until_ms FROM holds WHERE cell = ? AND until_ms BETWEEN 1 AND ?",
+        (c, now),
+    )
+    return db.execute("UPDATE holds SET until_ms = 0 WHERE cell = ? AND until_ms BETWEEN 1 AND ?", (c, now)).rowcount
+
+
+def _hand(db: sqlite3.Connection, c: CellId, id_: str, now: int, most_tries: int) -> Hand:
+    """Tell what may be done with a job of another queue; one that was lost too often is dead from now on."""
+    ended = db.execute("SELECT state FROM jobs WHERE cell = ? AND id = ? AND state IN ('ended', 'dead')", (c, id_)).fetchone()
+    if ended is not None:
+        return "dead" if ended[0] == "dead" else "ended"
+    tries, until = db.execute("SELECT tries, until_ms FROM holds WHERE cell = ? AND id = ?", (c, id_)).fetchone() or (0, 0)
+    if until > now:
+        return "held"
+    if tries < most_tries:
+        return "given"
+    db.execute(
+        "INSERT OR IGNORE INTO jobs (id, cell, bucket, body, state, arm, taken_ms, ended_ms, tries)"
+        " SELECT id, cell, ?, x'', 'dead', arm, taken_ms, ?, tries FROM holds WHERE cell = ? AND id = ?",
+        (bucket_of(id_), now, c, id_),
+    )
+    db.execute("DELETE FROM holds WHERE cell = ? AND id = ?", (c, id_))
+    return "dead"
+
+
+def _missing(lines: list[bytes], tail: bytes) -> bytes:
+    """Return what is to be written after `tail` so that the log has each line once, and whole; each names its job, so none is another's."""
+    whole, _, begun = tail.rpartition(b"\n")
+    known = set(whole.split(b"\n"))
+    left = [line for line in lines if line[:-1] not in known]
+    if not begun:
+        return b"".join(left)
+    rest = next((line for line in left if line.startswith(begun)), None)
+    if rest is None:  # of somebody else, or cut at its front too: it stays what it is, a line that is not whole
+        return b"\n" + b"".join(left)
+    return rest[len(begun) :] + b"".join(line for line in left if line is not rest)
+
+
+def _line(cell: str, id_: str, arm: str, ok: int, taken_ms: int, ended_ms: int) -> bytes:
+    """Return the end of a try as a router's log has a request, with an id that no other line has."""
     row = {
         "c": cell,
         "a": arm,
@@ -354,6 +441,7 @@ def _line(cell: str, arm: str, ok: int, taken_ms: int, ended_ms: int) -> bytes:
         "t0": taken_ms,
         "ta": max(0, ended_ms - taken_ms),
         "p": "-",
+        "id": id_,
     }
     return json.dumps(row, separators=(",", ":")).encode() + b"\n"
 

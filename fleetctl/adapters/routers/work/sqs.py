@@ -1,13 +1,17 @@
 """Traffic, adapter layer: the split of an SQS queue by its consumers, which ask before they take. Never runs a job.
 
-SQS hands a message to whoever asks, so the share is one of consumers: of `n` on each side, so many of the target's may take. It stands in
-a tag of the queue, where nothing compares: a single writer. A message that comes after a side was closed goes back at once, untouched.
+SQS hands a message to whoever asks, so the share is one of consumers: of those that both sides have, so many of each side may take. The
+split and how many there are stand in tags of the queue, where nothing compares: a single writer. A message that comes after a side was
+closed goes back at once, untouched. (By the message, as the ledger does it, each one that is not ours would go back too: SQS counts that as
+a receive, and a redrive policy would take healthy messages away.)
 """
 
 from __future__ import annotations
 
+import math
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,8 +21,8 @@ from fleetctl.adapters.deadline import Deadline, within
 from fleetctl.adapters.routers.marks import read_mark, read_token
 from fleetctl.adapters.routers.open_writes import OpenWrites, ended
 from fleetctl.adapters.routers.work.board import Posted
-from fleetctl.adapters.routers.work.ledger import Ledger
-from fleetctl.domain.evidence import Arm
+from fleetctl.adapters.routers.work.ledger import Hand, Ledger
+from fleetctl.domain.evidence import ARMS, Arm
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.split import Served
 from fleetctl.domain.units import FULL_BP, Instant
@@ -27,15 +31,38 @@ from fleetctl.errors import FleetctlError, TrafficNotApplied
 T = TypeVar("T")
 
 TAG, TOKEN_TAG = "fleetctl:split", "fleetctl:token"
+COUNT_TAG = {"baseline": "fleetctl:source-consumers", "canary": "fleetctl:target-consumers"}
+MOST_CONSUMERS = 100_000
 LOOK_S = 1.0
 """How old a consumer's knowledge of the split may be when it begins a message. AWS answers few such calls a second for a whole account
-(5, by its developer guide): a process with many consumers shares one board."""
+(5, by its developer guide): a process with many consumers shares one board, which asks once for all of them."""
 WAIT_S = 1
 """Longest wait for a message: after it the split is looked at again."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a consumer goes by.
+
+    Args:
+        consumers: how many of a side were announced last, from 1; a side that none announced is not there.
+    """
+
+    posted: Posted
+    consumers: Mapping[Arm, int]
+
+
+class _Place:
+    """The last look at a queue, shared by all consumers of a process: what it found, or why it found nothing."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.began = -math.inf
+        self.found: Look | TrafficNotApplied | None = None
+
+
 class SqsBoard:
-    """The split of one queue per cell, in the queue's tags.
+    """The split of one queue per cell, in the queue's tags; safe for threads.
 
     Args:
         client: gives that of SQS, called within the limit of a call; urls: queue per cell; count: counts what consumers began, by
@@ -47,18 +74,47 @@ class SqsBoard:
     def __init__(self, client: Callable[[], Any], urls: dict[CellId, str], count: Callable[[CellId, Instant], Served]) -> None:
         self._client, self._urls, self._count = client, dict(urls), count
         self._seen: dict[CellId, frozenset[str]] = {}
+        self._places = {c: _Place() for c in urls}
         self._open = OpenWrites()
+
+    def look(self, c: CellId) -> Look:
+        """Return what stood at most LOOK_S ago, asked once for all consumers; an error is shared as long. Raises TrafficNotApplied."""
+        self._url(c)
+        place, asked = self._places[c], time.monotonic()
+        with place.lock:
+            if place.found is None or asked - place.began >= LOOK_S:
+                place.began = time.monotonic()
+                try:
+                    place.found = self._look(c, Deadline())
+                except TrafficNotApplied as e:
+                    place.found = e
+            found = place.found
+        if isinstance(found, TrafficNotApplied):
+            raise TrafficNotApplied(found.code, found.message, hint=found.hint)  # one of its own for each thread
+        return found
+
+    def announce(self, c: CellId, arm: Arm, of: int) -> None:
+        """Tell everybody how many consumers a side has, where the tag says another number. Raises TrafficNotApplied."""
+        if self.look(c).consumers.get(arm) == of:
+            return
+        url = self._url(c)
+        self._ask(url, Deadline(), lambda client: client.tag_queue(QueueUrl=url, Tags={COUNT_TAG[arm]: str(of)}))
+        self._places[c].found = None
 
     def read(self, c: CellId, deadline: Deadline | None = None) -> Posted:
         """Return what stands. Raises TrafficNotApplied (traffic.router_down, traffic.unknown_cell, traffic.not_shown)."""
+        return self._look(c, deadline or Deadline()).posted
+
+    def _look(self, c: CellId, deadline: Deadline) -> Look:
         url = self._url(c)
-        found = self._ask(url, deadline or Deadline(), lambda client: dict(client.list_queue_tags(QueueUrl=url).get("Tags") or {}))
+        found = self._ask(url, deadline, lambda client: dict(client.list_queue_tags(QueueUrl=url).get("Tags") or {}))
         bp, _, mark = str(found.get(TAG, "")).partition("/")
         self._check(c, url, found, read_mark(mark).token)
         share = int(bp) if bp.isascii() and bp.isdigit() and int(bp) <= FULL_BP else 0
         posted = read_mark(mark)
         floor = max(posted.token, read_token(str(found.get(TOKEN_TAG, ""))))  # a fence that came late lowers no floor
-        return Posted(bp=share, mark=replace(posted, token=floor))
+        counts = {arm: n for arm in ARMS if (n := _count(found.get(COUNT_TAG[arm]))) > 0}
+        return Look(posted=Posted(bp=share, mark=replace(posted, token=floor)), consumers=counts)
 
     def post(self, c: CellId, floor: int, new: Posted, deadline: Deadline) -> bool:
         """Write it where the token that stands is `floor`, read right before; a change of before does not come after it."""
@@ -106,7 +162,10 @@ class SqsBoard:
                 raise TimeoutError("no time is left")
             self._open.write(url, deadline, lambda: client.tag_queue(QueueUrl=url, Tags=tags), late)
 
-        self._ask(url, deadline, write)
+        try:
+            self._ask(url, deadline, write)
+        finally:
+            self._places[c].found = None  # the next consumer looks again
         return True
 
     def _check(self, c: CellId, url: str, found: dict[str, Any], set_by: int) -> None:
@@ -132,10 +191,32 @@ def _tag(posted: Posted) -> dict[str, str]:
     return {TAG: f"{posted.bp}/{posted.mark}"}
 
 
-def may_take(posted: Posted, arm: Arm, index: int, of: int) -> bool:
-    """Tell whether consumer `index` (from 0) of `of` on a side may take a message; the target's never exceed the share."""
-    open_on_target = posted.bp * of // FULL_BP
-    return index < (open_on_target if arm == "canary" else of - open_on_target)
+def _count(told: object) -> int:
+    """Return how many consumers a tag tells of, 0 where it tells no such number."""
+    text = str(told)
+    return n if text.isascii() and text.isdigit() and len(text) < 7 and 0 < (n := int(text)) <= MOST_CONSUMERS else 0
+
+
+def open_consumers(bp: int, consumers: Mapping[Arm, int]) -> dict[Arm, int]:
+    """Return how many of each side may take: as many as can be, and of those that may, the target's never exceed the share.
+
+    Args:
+        bp: share of the target, 0 to 10,000; consumers: of each side that announced them. While one has not, the target takes nothing below
+            the whole share.
+    """
+    source, target, rest = consumers.get("baseline", 0), consumers.get("canary", 0), FULL_BP - bp
+    if rest == 0:
+        return {"baseline": 0, "canary": target}
+    if bp == 0 or not source or not target:
+        return {"baseline": source, "canary": 0}
+    if target * rest > source * bp:
+        return {"baseline": source, "canary": source * bp // rest}
+    return {"baseline": -(-target * rest // bp), "canary": target}
+
+
+def may_take(look: Look, arm: Arm, index: int) -> bool:
+    """Tell whether consumer `index` (from 0) of a side may take a message."""
+    return index < open_consumers(look.posted.bp, look.consumers)[arm]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,10 +233,12 @@ class SqsConsumer:
     """One consumer of one side.
 
     Args:
-        board: the split; client, url: of the queue; index: of this consumer from 0; of: consumers of its side.
+        board: the split; client, url: of the queue; index: of this consumer from 0; of: consumers of its side, announced to the other.
         results: what came of each message, shared by all consumers: SQS gives a message again whose consumer died, so a result counts once
-            by the message's id, and one that was handed out `most_tries` times in vain counts once, as a failure of the side that had it
-            last. What went back untouched was not tried, however often SQS gave it. None: you keep results.
+            by the message's id, and a try whose hold lapsed without being renewed counts once per side, as a failure of it. What went back
+            untouched was not tried, however often SQS gave it. None: you keep results.
+        hold_s: how long it holds a message without renewing it, 1 to 43,200 s (SQS's own limit).
+        most_tries: one that was lost so often is worked at no more, and stays: it is for the queue's redrive policy to take it away.
     """
 
     def __init__(
@@ -169,43 +252,61 @@ class SqsConsumer:
         index: int,
         of: int,
         results: Ledger | None = None,
+        hold_s: int = 300,
         most_tries: int = 3,
+        now: Callable[[], Instant] = lambda: datetime.now(UTC),
     ) -> None:
-        self._results, self._most_tries = results, most_tries
+        self._results, self._hold_s, self._most_tries, self._now = results, hold_s, most_tries, now
         self._board, self._client, self._url = board, client, url
         self._cell, self._arm, self._index, self._of = cell, arm, index, of
-        self._posted, self._looked = Posted(), -LOOK_S
+        self._is_announced = False
 
     def is_open(self) -> bool:
         """Tell whether this consumer may take; what it knows is at most LOOK_S old."""
-        if time.monotonic() - self._looked >= LOOK_S:
-            self._posted, self._looked = self._board.read(self._cell), time.monotonic()
-        return may_take(self._posted, self._arm, self._index, self._of)
+        if not self._is_announced:
+            self._board.announce(self._cell, self._arm, self._of)
+            self._is_announced = True
+        return may_take(self._board.look(self._cell), self._arm, self._index)
 
     def take(self) -> Message | None:
         """Return a message to work at, None where there is none or this side is closed. Raises TrafficNotApplied."""
         if not self.is_open():
             return None
-        found = self._ask(
-            lambda: self._client.receive_message(QueueUrl=self._url, MaxNumberOfMessages=1, WaitTimeSeconds=WAIT_S).get("Messages") or []
-        )
+        found = self._ask(lambda: self._client.receive_message(**self._wanted()).get("Messages") or [])
         if not found:
+            if self._results is not None:
+                self._results.lapse(self._cell)
             return None
         with _translated(self._url):
             id_, body, receipt = found[0]["MessageId"], found[0]["Body"], found[0]["ReceiptHandle"]
-        is_done = False
+        hand: Hand | None = None
         try:
-            is_done = self._is_over(id_, receipt)
-            if is_done or not self.is_open():
+            if not self.is_open():
                 return None
-            message = Message(id=id_, body=body, receipt=receipt, at=datetime.now(UTC))
+            message, hand = Message(id=id_, body=body, receipt=receipt, at=self._now()), "given"
             if self._results is not None:
-                self._results.hand(self._cell, id_, self._arm, message.at)
-            is_done = True
-            return message
+                hand = None
+                hand = self._results.hand(self._cell, id_, self._arm, message.at, hold_s=self._hold_s, most_tries=self._most_tries)
         finally:
-            if not is_done:
-                self._ask(lambda: self._client.change_message_visibility(QueueUrl=self._url, ReceiptHandle=receipt, VisibilityTimeout=0))
+            if hand is None:
+                self._show(receipt, 0)
+        if hand == "ended":  # its consumer died before it could delete it
+            self._delete(receipt)
+        return message if hand == "given" else None  # one that is held or dead stays hidden for `hold_s`
+
+    def renew(self, message: Message) -> bool:
+        """Hold a message for `hold_s` from now on: call it well before a hold ends, from a thread beside the work.
+
+        Returns:
+            False where it is not held any more: another may work at it.
+
+        Raises:
+            TrafficNotApplied: traffic.router_down; call it again.
+        """
+        if self._results is not None and not self._results.hold(self._cell, message.id, message.at, hold_s=self._hold_s):
+            return False
+        self._show(message.receipt, self._hold_s)
+        return True
 
     def done(self, message: Message, *, ok: bool = True) -> bool:
         """Keep the result, then delete the message; False where its result was known already. Raises TrafficNotApplied."""
@@ -213,17 +314,12 @@ class SqsConsumer:
         self._delete(message.receipt)
         return counted
 
-    def _is_over(self, id_: str, receipt: str) -> bool:
-        """Delete what is known already (its consumer died before it could), or was handed out too often."""
-        if self._results is None:
-            return False
-        if not self._results.is_known(self._cell, id_):
-            last = self._results.handed(self._cell, id_)
-            if last is None or last.tries < self._most_tries:
-                return False
-            self._results.note(self._cell, id_, last.arm, ok=False, taken=last.taken)
-        self._delete(receipt)
-        return True
+    def _wanted(self) -> dict[str, Any]:
+        return {"QueueUrl": self._url, "MaxNumberOfMessages": 1, "WaitTimeSeconds": WAIT_S, "VisibilityTimeout": self._hold_s}
+
+    def _show(self, receipt: str, after_s: int) -> None:
+        """Let SQS give a message again after so many seconds."""
+        self._ask(lambda: self._client.change_message_visibility(QueueUrl=self._url, ReceiptHandle=receipt, VisibilityTimeout=after_s))
 
     def _delete(self, receipt: str) -> None:
         self._ask(lambda: self._client.delete_message(QueueUrl=self._url, ReceiptHandle=receipt))
