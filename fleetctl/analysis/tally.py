@@ -51,6 +51,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 SHOWN = ("output_tokens", "tokens_per_s", "ttft", "token_time", "nll")
 """What is shown as a mean beside the ladders."""
+_CACHED = "cached"
 _FINISHES_KEPT = 12
 _MODELS_KEPT = 64
 _SLOW_RUNG = LADDER.index(0.90)
@@ -202,8 +203,7 @@ class Tally:
         if a.model:
             self._by_model(arm, a)
         if a.prompt_tokens >= 0 and a.cached_tokens >= 0:
-            arm.prompt += a.prompt_tokens
-            arm.cached += a.cached_tokens
+            self._young.append((a.started_ms, arm, _CACHED, float(a.cached_tokens), a.prompt_tokens))
         if a.fault and a.arm == "canary":
             self._faults[a.fault] = self._faults.get(a.fault, 0) + 1
         if a.failed:
@@ -249,6 +249,10 @@ class Tally:
         self._young = young
 
     def _time(self, arm: ArmTally, metric: str, value: float, prompt_tokens: int) -> None:
+        if metric == _CACHED:  # with the times that they made shorter, and not before them
+            arm.prompt += prompt_tokens
+            arm.cached += int(value)
+            return
         counted = arm.metrics[metric]
         counted.n += 1
         if metric == "latency":
