@@ -4,6 +4,7 @@ The same attempts in the same order give the same counts, however they were cut 
 
 A log tells of requests when they end, the fast ones first. So a request's time counts only once it began long enough ago that one which
 is still running is slower than every bound; and one that ended without an answer after as long counts as slow, beside being an error.
+So does one without a first token by the bounds of those.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 SHOWN = ("output_tokens", "tokens_per_s", "ttft", "token_time", "nll")
 """What is shown as a mean beside the ladders."""
+TIMES = ("latency", "ttft")
+"""Ladder metrics that are times from a request's start: what ended without them after longer than every bound is slow."""
 _CACHED = "cached"
 _FINISHES_KEPT = 12
 _MODELS_KEPT = 64
@@ -143,7 +146,8 @@ class Tally:
                     (ladder_key(scale, metric), tuple(tuple(q * scale for q in row) for row in own.rows))
                     for scale in sorted({1.0, *thresholds.scales})
                 ]
-        self._wait_ms = self._longest_bound()
+        self._bounds = {m: self._longest_bound(m) for m in TIMES}
+        self._wait_ms = max(self._bounds.values())
         self._young: list[tuple[int, ArmTally, str, float, int]] = []
         self._arms: dict[Arm, ArmTally] = {arm: ArmTally() for arm in ARMS}
         for arm in self._arms.values():
@@ -183,9 +187,10 @@ class Tally:
             arm.refused.add(a.started_ms // 1_000)
         if a.failed:
             arm.failures.add(a.started_ms // 1_000)
-            elapsed = a.ended_ms - a.started_ms
-            if "latency" in self._ladders and elapsed > self._wait_ms:
-                self._young.append((a.started_ms, arm, "latency", float(elapsed), a.prompt_tokens))
+            elapsed = float(a.ended_ms - a.started_ms)
+            for metric in TIMES:
+                if metric in self._ladders and elapsed > self._bounds[metric] and not (metric == "ttft" and a.ttft_ms is not None):
+                    self._young.append((a.started_ms, arm, metric, elapsed, a.prompt_tokens))
         else:
             for metric in LADDER_METRICS:
                 value = a.measured(metric)
@@ -232,11 +237,9 @@ class Tally:
             row[2] += 1
             row[3] += value > frozen.rows[bisect_right(frozen.class_edges, a.prompt_tokens)][_SLOW_RUNG]
 
-    def _longest_bound(self) -> float:
-        """Return the longest time (ms) that a request is held against, at most 10 minutes; 0 where none is."""
-        timed = [m for m in ("latency", "ttft") if m in self._ladders]
-        bounds = [edge for m in timed for _, rows in self._ladders[m] for row in rows for edge in row]
-        return min(max(bounds, default=0.0), MOST_WAIT_MS)
+    def _longest_bound(self, metric: str) -> float:
+        """Return the longest time (ms) that a request is held against by a metric, at most 10 minutes; 0 where none is."""
+        return min(max((e for _, rows in self._ladders.get(metric, ()) for row in rows for e in row), default=0.0), MOST_WAIT_MS)
 
     def _ripen(self, at_ms: float) -> None:
         """Count the times of requests that began long enough ago."""
