@@ -20,7 +20,7 @@ from fleetctl.analysis import eprocess as ep
 from fleetctl.analysis.caches import CONFOUNDED_SCALE
 from fleetctl.analysis.eprocess import Block
 from fleetctl.analysis.memory import ArmSeen, FailBank, Memory, PassBank
-from fleetctl.domain.evidence import LADDER, Counts, Evidence, Thresholds, ladder_key
+from fleetctl.domain.evidence import ARMS, LADDER, SETTLED, Counts, Evidence, Thresholds, ladder_key
 from fleetctl.domain.workload import GuardrailSpec
 
 FAIL_BOUND = 100.0
@@ -103,12 +103,24 @@ def feed_share(memory: Memory, guardrail: str, e: Evidence, margin: float, fail_
     for i, ratio in enumerate(RATIOS):
         fail.llr[i] += ep.log_e(block, baseline, min((baseline + fail_margin) * ratio, 0.97), fail_margin, worse=True)
     sudden.feed_share(memory.sudden(guardrail), block, baseline, fail_margin, clusters.effect_on(memory, guardrail))
+    if guardrail == "errors" and all(SETTLED in counts.shares for counts in e.arms.values()):
+        base, canary, block = _settled(memory, e)
     pooled = ep.estimate(base.k + canary.k, base.n + canary.n, prior, weight)
     own = ep.estimate(canary.k, canary.n, pooled, 100.0)
     options = ((pooled, pooled), (pooled, pooled + margin / 2), (baseline, own))
     bank = memory.pass_bank(guardrail, len(options))
     for i, (q0, q1) in enumerate(options):
         bank.llr[i] += ep.log_e(block, q0, q1, margin, worse=False)
+
+
+def _settled(memory: Memory, e: Evidence) -> tuple[Rate, Rate, Block]:
+    """Return what a PASS on errors may rest on, before this look and in it: one that ends last, by failing, is missing among the others."""
+    base, canary = memory.arm("baseline"), memory.arm("canary")
+    if canary.attempts and SETTLED not in canary.shares:  # an older release has counted them all
+        memory.passes.pop("errors", None)
+    before = [share_counts(SETTLED, seen) for seen in (base, canary)]
+    now = [share_counts(SETTLED, e.arms[arm]) for arm in ARMS]
+    return before[0], before[1], increment(before[0], now[0], before[1], now[1])
 
 
 def usable_key(thresholds: Thresholds | None, counts: Counts, scale: float, *, worse: bool, metric: str = "latency") -> str | None:

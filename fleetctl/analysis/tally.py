@@ -13,12 +13,14 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from heapq import heappop, heappush
 
 from fleetctl.analysis.freeze import quantiles
 from fleetctl.domain.evidence import (
     ARMS,
     LADDER,
     LADDER_METRICS,
+    SETTLED,
     Arm,
     ClusterSums,
     Counts,
@@ -114,6 +116,7 @@ class ArmTally:
     finished: int = 0
     models: dict[str, list[int]] = field(default_factory=dict)
     gave_up: Clustered = field(default_factory=Clustered)
+    settled: tuple[int, int] = (0, 0)
 
     @property
     def timed(self) -> int:
@@ -127,10 +130,13 @@ class Tally:
     Args:
         streaming: a whole answer's time is not evidence; slo_latency_ms: unless the cursor's thresholds hold one.
         refusals: attempts tell whether they were refused.
+        settle_ms: how long (ms, at least 0) a request may run before it fails; above 0, those that began earlier are counted apart.
     """
 
-    def __init__(self, cell: CellId, cursor: Cursor, *, streaming: bool, slo_latency_ms: float | None, refusals: bool = False) -> None:
-        self._cell, self._refusals = cell, refusals
+    def __init__(
+        self, cell: CellId, cursor: Cursor, *, streaming: bool, slo_latency_ms: float | None, refusals: bool = False, settle_ms: float = 0.0
+    ) -> None:
+        self._cell, self._refusals, self._settle_ms = cell, refusals, settle_ms
         self._cursor = cursor
         self._streaming = streaming
         thresholds = cursor.thresholds
@@ -149,6 +155,7 @@ class Tally:
         self._bounds = {m: self._longest_bound(m) for m in TIMES}
         self._wait_ms = max(self._bounds.values())
         self._young: list[tuple[int, ArmTally, str, float, int]] = []
+        self._unsettled: list[tuple[int, Arm, bool]] = []
         self._arms: dict[Arm, ArmTally] = {arm: ArmTally() for arm in ARMS}
         for arm in self._arms.values():
             arm.metrics = {m: MetricTally() for m in LADDER_METRICS}
@@ -176,6 +183,8 @@ class Tally:
             return
         arm = self._arms[a.arm]
         arm.attempts += 1
+        if self._settle_ms:
+            heappush(self._unsettled, (a.started_ms, a.arm, a.failed))
         arm.first_ms = a.started_ms if arm.first_ms is None else min(arm.first_ms, a.started_ms)
         arm.last_ms = a.ended_ms if arm.last_ms is None else max(arm.last_ms, a.ended_ms)
         self._recent.append((a.started_ms, a.ended_ms, a.arm, a.failed))
@@ -242,7 +251,11 @@ class Tally:
         return min(max((e for _, rows in self._ladders.get(metric, ()) for row in rows for e in row), default=0.0), MOST_WAIT_MS)
 
     def _ripen(self, at_ms: float) -> None:
-        """Count the times of requests that began long enough ago."""
+        """Count the times, and the errors that a PASS may rest on, of requests that began long enough ago."""
+        while self._unsettled and self._unsettled[0][0] + self._settle_ms <= at_ms:
+            _, name, is_failed = heappop(self._unsettled)
+            n, k = self._arms[name].settled
+            self._arms[name].settled = (n + 1, k + is_failed)
         young = []
         for entry in self._young:
             if entry[0] + self._wait_ms <= at_ms:
@@ -309,6 +322,8 @@ class Tally:
 
     def _counts(self, arm: ArmTally) -> Counts:
         counts = _counts(arm)
+        if self._settle_ms:
+            counts = replace(counts, shares={**counts.shares, SETTLED: arm.settled})
         if not self._refusals:
             return counts
         shares = {**counts.shares, REFUSALS: (arm.attempts, arm.refused.n)}
