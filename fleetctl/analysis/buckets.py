@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite, log, sqrt
 
+from fleetctl.analysis.caches import CONFOUNDED_SCALE
 from fleetctl.analysis.faults import HARD_XIDS
-from fleetctl.analysis.guardrails import CONFOUNDED_SCALE
 from fleetctl.analysis.tally import BASELINE_OUTCOMES, OUTCOMES, STALE_GAPS, instant, milliseconds
 from fleetctl.domain.evidence import (
     ARMS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import ceil, log, sqrt
 
-from fleetctl.analysis.guardrails import CONFOUNDED_SCALE
+from fleetctl.analysis.caches import CONFOUNDED_SCALE
 from fleetctl.domain.evidence import LADDER, Quantiles, Thresholds
 from fleetctl.domain.records import Attempt
 

@@ -15,21 +15,21 @@ from math import log, log1p
 from operator import sub
 from typing import NamedTuple
 
-from fleetctl.analysis import clusters, sudden
+from fleetctl.analysis import caches, clusters, sudden
 from fleetctl.analysis import eprocess as ep
+from fleetctl.analysis.caches import CONFOUNDED_SCALE
 from fleetctl.analysis.eprocess import Block
 from fleetctl.analysis.memory import ArmSeen, FailBank, Memory, PassBank
-from fleetctl.domain.evidence import LADDER, Counts, Evidence, Thresholds, cached_shares, ladder_key
+from fleetctl.domain.evidence import ARMS, LADDER, SETTLED, Counts, Evidence, Thresholds, ladder_key
 from fleetctl.domain.workload import GuardrailSpec
 
 FAIL_BOUND = 100.0
 PASS_BOUND = 20.0
-CACHE_GAP = 0.05
-"""Difference of cached prompt-token shares over which latency is confounded."""
-CONFOUNDED_SCALE = 1.5
-"""Latency worse than this fails even where the caches differ."""
 CACHE_BOUND = ("latency", "ttft")
 """Ladder metrics that a cached prompt makes smaller."""
+CONFOUNDED_CAPITAL = 0.1
+"""Share of such a metric's FAIL capital that is for blocks in which the caches differ, where they are told at all: slowness of x1.5 makes
+up for so little in some tens of requests."""
 
 RATIOS = (1.5, 2.0, 3.0, 6.0, 20.0)
 _RATIO_WEIGHTS = (0.23, 0.35, 0.2, 0.12, 0.1)
@@ -103,12 +103,24 @@ def feed_share(memory: Memory, guardrail: str, e: Evidence, margin: float, fail_
     for i, ratio in enumerate(RATIOS):
         fail.llr[i] += ep.log_e(block, baseline, min((baseline + fail_margin) * ratio, 0.97), fail_margin, worse=True)
     sudden.feed_share(memory.sudden(guardrail), block, baseline, fail_margin, clusters.effect_on(memory, guardrail))
+    if guardrail == "errors" and all(SETTLED in counts.shares for counts in e.arms.values()):
+        base, canary, block = _settled(memory, e)
     pooled = ep.estimate(base.k + canary.k, base.n + canary.n, prior, weight)
     own = ep.estimate(canary.k, canary.n, pooled, 100.0)
     options = ((pooled, pooled), (pooled, pooled + margin / 2), (baseline, own))
     bank = memory.pass_bank(guardrail, len(options))
     for i, (q0, q1) in enumerate(options):
         bank.llr[i] += ep.log_e(block, q0, q1, margin, worse=False)
+
+
+def _settled(memory: Memory, e: Evidence) -> tuple[Rate, Rate, Block]:
+    """Return what a PASS on errors may rest on, before this look and in it: one that ends last, by failing, is missing among the others."""
+    base, canary = memory.arm("baseline"), memory.arm("canary")
+    if canary.attempts and SETTLED not in canary.shares:  # an older release has counted them all
+        memory.passes.pop("errors", None)
+    before = [share_counts(SETTLED, seen) for seen in (base, canary)]
+    now = [share_counts(SETTLED, e.arms[arm]) for arm in ARMS]
+    return before[0], before[1], increment(before[0], now[0], before[1], now[1])
 
 
 def usable_key(thresholds: Thresholds | None, counts: Counts, scale: float, *, worse: bool, metric: str = "latency") -> str | None:
@@ -168,22 +180,31 @@ def can_pass(e: Evidence, spec: GuardrailSpec) -> bool:
 
 
 def confounded_name(metric: str) -> str:
-    """Return the name of a metric's FAIL process at the scale that counts where the caches differ."""
+    """Return the name of a metric's FAIL process of the blocks in which the caches differ, at the scale that counts there."""
     return f"{metric}+50%"
 
 
 def feed_latency(memory: Memory, e: Evidence, spec: GuardrailSpec) -> None:
-    """Feed a ladder metric's processes with what is new."""
-    thresholds, metric, fail_margin = e.cursor.thresholds, spec.name, spec.fail_margin
-    confounded = confounded_name(metric)
-    for name, scale in ((metric, 1 + fail_margin), (confounded, max(CONFOUNDED_SCALE, 1 + fail_margin))):
-        if name == confounded and (cache_gap(e) is None or metric not in CACHE_BOUND):
-            continue
-        key = usable_key(thresholds, e.arms["canary"], scale, worse=True, metric=metric)
-        if key is not None:
-            rungs = _rungs(memory, e, key, metric)
-            more = [_feed_fail_rung(memory.fail_bank(f"{name}/{i}", len(ODDS)), rung, 1 - LADDER[i]) for i, rung in enumerate(rungs)]
-            sudden.feed(memory.sudden(name), sudden.LADDERS, rungs[0].block.n1, [row[i] for row in more for i in SUDDEN_ODDS])
+    """Feed a ladder metric's processes with what is new; a block in which the caches differ goes to the process of those alone."""
+    thresholds, metric = e.cursor.thresholds, spec.name
+    name, scale, is_confounded = str(metric), 1 + spec.fail_margin, False
+    if metric in CACHE_BOUND and caches.shares(memory) is not None:
+        for i in range(len(LADDER)):  # made with the first block that tells, so that each has its capital from its beginning
+            memory.fail_bank(f"{confounded_name(metric)}/{i}", len(ODDS))
+        is_confounded = caches.is_confounded(memory)
+    if is_confounded:
+        name, scale = confounded_name(metric), max(CONFOUNDED_SCALE, scale)
+    key = usable_key(thresholds, e.arms["canary"], scale, worse=True, metric=metric)
+    if key is not None:
+        rungs = _rungs(memory, e, key, metric)
+        more = [_feed_fail_rung(memory.fail_bank(f"{name}/{i}", len(ODDS)), rung, 1 - LADDER[i]) for i, rung in enumerate(rungs)]
+        sudden.feed(memory.sudden(name), sudden.LADDERS, rungs[0].block.n1, [row[i] for row in more for i in SUDDEN_ODDS])
+    if not is_confounded:
+        _feed_pass(memory, e, spec)
+
+
+def _feed_pass(memory: Memory, e: Evidence, spec: GuardrailSpec) -> None:
+    thresholds, metric = e.cursor.thresholds, spec.name
     own = thresholds.quantiles(metric) if thresholds is not None else None
     if own is None or own.edges_only:
         return
@@ -241,6 +262,13 @@ def latency_log_fail(memory: Memory, name: str = "latency") -> float:
     return ep.log_mean(values, [1 / len(values)] * len(values))
 
 
+def ladder_log_fail(memory: Memory, name: str) -> float:
+    """Return the log FAIL e-value of a ladder metric: of fair blocks and, where caches are told, of confounded ones, with its part."""
+    names = (name, confounded_name(name)) if f"{confounded_name(name)}/0" in memory.fails else (name,)
+    values = [sudden.beside(memory.sudden(n), sudden.LADDERS, latency_log_fail(memory, n)) for n in names]
+    return values[0] if len(values) == 1 else ep.log_mean(values, [1 - CONFOUNDED_CAPITAL, CONFOUNDED_CAPITAL])
+
+
 def pass_log(bank: PassBank, effect: float) -> float:
     """Return the log of the PASS process as it stands."""
     return ep.log_mean([v / effect for v in bank.llr], _PASS_WEIGHTS)
@@ -263,20 +291,5 @@ def new_step(memory: Memory) -> None:
     memory.passes = {}
     memory.seen = {}
     memory.quits_seen = {}
+    memory.caches = {}
     memory.cursor = ""
-
-
-def cache_gap(e: Evidence) -> float | None:
-    """Return the difference of the arms' cached shares of prompt tokens, None where it cannot be told."""
-    shares = cached_shares(e.arms)
-    return None if shares is None else abs(shares["baseline"] - shares["canary"])
-
-
-def cache_text(e: Evidence) -> str:
-    """Say how far the arms' caches differ."""
-    shares = cached_shares(e.arms) or {"baseline": 0.0, "canary": 0.0}
-    points = 100 * abs(shares["baseline"] - shares["canary"])
-    return (
-        f"confounded: cached prompt tokens differ by {points:.0f} points (source {shares['baseline']:.0%}, target {shares['canary']:.0%}),"
-        f" so only x{CONFOUNDED_SCALE} can fail"
-    )

@@ -20,10 +20,11 @@ from dataclasses import replace
 from functools import lru_cache
 from math import exp, log
 
-from fleetctl.analysis import clusters, guardrails, sudden
+from fleetctl.analysis import caches, clusters, guardrails, sudden
 from fleetctl.analysis.breaker import BREAKER_BOUND, blame, is_over, note_outcomes, start_afresh
+from fleetctl.analysis.caches import CONFOUNDED_SCALE
 from fleetctl.analysis.gave_up import GAVE_UP, GAVE_UP_BOUND, feed_gave_up, gave_up_counts, gave_up_log, gave_up_went_back
-from fleetctl.analysis.guardrails import CACHE_BOUND, CACHE_GAP, CONFOUNDED_SCALE, FAIL_BOUND, PASS_BOUND, cache_gap, confounded_name
+from fleetctl.analysis.guardrails import CACHE_BOUND, FAIL_BOUND, PASS_BOUND, confounded_name
 from fleetctl.analysis.interval import difference, latency_ratio
 from fleetctl.analysis.memory import BreakerMemory, Memory, PassBank, advance, pack, unpack, went_back
 from fleetctl.analysis.power import LEAST_CANARY, rung_walk, share_walk
@@ -141,6 +142,7 @@ def _after_a_gap(memory: Memory, e: Evidence) -> None:
         for arm in ARMS:
             advance(memory.arm(arm), e.arms[arm])
         clusters.go_on_from(memory, e)
+        caches.go_on_from(memory, e)
         rates = {arm: gave_up_counts(e.customers.arms[arm]) for arm in ARMS}
         memory.quits_seen = {arm: (rate.n, rate.k) for arm, rate in rates.items()}
     memory.breaker.seen = min(memory.breaker.seen, e.arms["canary"].attempts)
@@ -158,6 +160,7 @@ def _use(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec]) -> None:
     new = [e.arms[arm].attempts - memory.arm(arm).attempts for arm in ARMS]
     if min(new) >= 1 and sum(new) >= LEAST_BLOCK:
         memory.fed = True
+        caches.note(memory, e, min(new))
         for spec in specs:
             if not spec.judged:
                 continue
@@ -171,17 +174,11 @@ def _use(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec]) -> None:
         guardrails.note_pass(bank, clusters.effect_on(memory, name))
 
 
-def _confounded(e: Evidence) -> bool:
-    gap = cache_gap(e)
-    return gap is not None and gap > CACHE_GAP
-
-
-def _log_fail(memory: Memory, name: str, *, confounded: bool) -> float:
+def _log_fail(memory: Memory, name: str) -> float:
     if name not in LADDER_METRICS:
         value = guardrails.share_log_fail(memory, name, clusters.effect_on(memory, name))
         return sudden.beside(memory.sudden(name), sudden.SHARES, value)
-    names = (name, confounded_name(name)) if confounded and name in CACHE_BOUND else (name,)
-    return min(sudden.beside(memory.sudden(n), sudden.LADDERS, guardrails.latency_log_fail(memory, n)) for n in names)
+    return guardrails.ladder_log_fail(memory, name)
 
 
 def _banks(memory: Memory, name: str) -> list[PassBank]:
@@ -191,8 +188,8 @@ def _banks(memory: Memory, name: str) -> list[PassBank]:
 
 def _verdicts(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec], trouble: tuple[VerdictKind, str] | None) -> tuple[Verdict, ...]:
     judged = [s for s in specs if s.judged]
-    confounded = _confounded(e)
-    logs = {s.name: _log_fail(memory, s.name, confounded=confounded) for s in judged}
+    confounded = caches.is_confounded(memory)
+    logs = {s.name: _log_fail(memory, s.name) for s in judged}
     held = frozenset({Guardrail(REFUSALS)}) if e.sticky else frozenset[Guardrail]()
     whole = _mean(memory, {n: v for n, v in logs.items() if n not in held}, held) if logs else 1.0
     breaker = _breaker(memory, e)
@@ -218,7 +215,7 @@ def _mean(memory: Memory, logs: Mapping[Guardrail, float], held: frozenset[Guard
         return sum(_exp(v) for v in logs.values()) / len(logs) if logs else 1.0
     fed = {name.partition("/")[0] for name in memory.fails}
     others = [n for n in sorted(fed - set(logs) - held) if n != GAVE_UP and not n.endswith(confounded_name(""))]
-    values = [*logs.values(), *(_log_fail(memory, n, confounded=False) for n in others)]
+    values = [*logs.values(), *(_log_fail(memory, n) for n in others)]
     unfed = max(0, memory.guardrails - len(values))
     return (sum(_exp(v) for v in values) + unfed) / (len(values) + unfed)
 
@@ -281,7 +278,7 @@ def _one(
     if e.sticky and spec.name == REFUSALS and base.e_value >= FAIL_BOUND and trouble is None:
         return replace(base, blocked=True, detail=f"more is refused than on the source, {ONE_CLIENT}")
     if memory.failed and (memory.failed == spec.name or base.e_value >= FAIL_BOUND):
-        return replace(base, kind="FAIL", detail=guardrails.cache_text(e) if base.confounded else "")
+        return replace(base, kind="FAIL", detail=caches.text(memory) if base.confounded else "")
     if trouble is not None:
         return replace(base, kind=trouble[0], detail=trouble[1])
     if not guardrails.is_told(memory, e, spec.name):
@@ -297,7 +294,7 @@ def _one(
         why = "no bound of the buckets is the promised latency: a PASS needs one, or records of requests"
         return replace(base, blocked=True, detail=why)
     if base.confounded:
-        return replace(base, blocked=True, detail=guardrails.cache_text(e))
+        return replace(base, blocked=True, detail=caches.text(memory))
     missing = _missing(e, spec, banks, clusters.effect_on(memory, spec.name))
     if all(b.reached for b in banks) and e.arms["canary"].attempts >= LEAST_CANARY:
         return replace(base, kind="PASS", missing=0)

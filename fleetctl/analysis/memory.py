@@ -140,6 +140,7 @@ class Memory:
         quits_seen: requests and those given up that have been used, by arm; quits: how they cluster.
         cuts: of the source since the step's cursor, that have been taken in.
         suddens: by guardrail, what gets worse late.
+        caches: by arm, prompt and cached tokens that have been used since the cursor, then both weighted by how new they are.
     """
 
     steps: int
@@ -159,6 +160,7 @@ class Memory:
     quits_seen: dict[str, tuple[int, int]] = field(default_factory=dict)
     quits: ClusterMemory = field(default_factory=ClusterMemory)
     cuts: int = 0
+    caches: dict[str, list[float]] = field(default_factory=dict)
 
     def arm(self, name: str) -> ArmSeen:
         """Return what has been used of an arm."""
@@ -212,6 +214,8 @@ def pack(memory: Memory) -> JudgeState:
         data["clusters_of"] = {name: _clusters(m) for name, m in memory.clusters_of.items()}
     if memory.quits_seen or memory.quits != _NO_CLUSTERS:
         data["quits"] = {"seen": memory.quits_seen, **_clusters(memory.quits)}
+    if memory.caches:
+        data["caches"] = memory.caches
     if memory.cuts:
         data["cuts"] = memory.cuts
     return JudgeState(format_version=JUDGE_FORMAT, numbers=_written(data))
@@ -330,6 +334,7 @@ def _memory(data: Any) -> Memory:
         clusters_of={name: _read_clusters(row) for name, row in data.get("clusters_of", {}).items()},
         guardrails=data.get("guardrails", 0),
         cuts=data.get("cuts", 0),
+        caches={arm: [*row] for arm, row in data.get("caches", {}).items()},
         breaker=_read_breaker(data["breaker"]),
         beside=_read_breaker(data["beside"]) if "beside" in data else BreakerMemory(),
         suddens=_read_suddens(data),

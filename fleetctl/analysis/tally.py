@@ -4,6 +4,7 @@ The same attempts in the same order give the same counts, however they were cut 
 
 A log tells of requests when they end, the fast ones first. So a request's time counts only once it began long enough ago that one which
 is still running is slower than every bound; and one that ended without an answer after as long counts as slow, beside being an error.
+So does one without a first token by the bounds of those.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from heapq import heappop, heappush
 
 from fleetctl.analysis.freeze import quantiles
 from fleetctl.domain.evidence import (
     ARMS,
     LADDER,
     LADDER_METRICS,
+    SETTLED,
     Arm,
     ClusterSums,
     Counts,
@@ -51,6 +54,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 SHOWN = ("output_tokens", "tokens_per_s", "ttft", "token_time", "nll")
 """What is shown as a mean beside the ladders."""
+TIMES = ("latency", "ttft")
+"""Ladder metrics that are times from a request's start: what ended without them after longer than every bound is slow."""
+_CACHED = "cached"
 _FINISHES_KEPT = 12
 _MODELS_KEPT = 64
 _SLOW_RUNG = LADDER.index(0.90)
@@ -110,6 +116,7 @@ class ArmTally:
     finished: int = 0
     models: dict[str, list[int]] = field(default_factory=dict)
     gave_up: Clustered = field(default_factory=Clustered)
+    settled: tuple[int, int] = (0, 0)
 
     @property
     def timed(self) -> int:
@@ -123,10 +130,13 @@ class Tally:
     Args:
         streaming: a whole answer's time is not evidence; slo_latency_ms: unless the cursor's thresholds hold one.
         refusals: attempts tell whether they were refused.
+        settle_ms: how long (ms, at least 0) a request may run before it fails; above 0, those that began earlier are counted apart.
     """
 
-    def __init__(self, cell: CellId, cursor: Cursor, *, streaming: bool, slo_latency_ms: float | None, refusals: bool = False) -> None:
-        self._cell, self._refusals = cell, refusals
+    def __init__(
+        self, cell: CellId, cursor: Cursor, *, streaming: bool, slo_latency_ms: float | None, refusals: bool = False, settle_ms: float = 0.0
+    ) -> None:
+        self._cell, self._refusals, self._settle_ms = cell, refusals, settle_ms
         self._cursor = cursor
         self._streaming = streaming
         thresholds = cursor.thresholds
@@ -142,8 +152,10 @@ class Tally:
                     (ladder_key(scale, metric), tuple(tuple(q * scale for q in row) for row in own.rows))
                     for scale in sorted({1.0, *thresholds.scales})
                 ]
-        self._wait_ms = self._longest_bound()
+        self._bounds = {m: self._longest_bound(m) for m in TIMES}
+        self._wait_ms = max(self._bounds.values())
         self._young: list[tuple[int, ArmTally, str, float, int]] = []
+        self._unsettled: list[tuple[int, Arm, bool]] = []
         self._arms: dict[Arm, ArmTally] = {arm: ArmTally() for arm in ARMS}
         for arm in self._arms.values():
             arm.metrics = {m: MetricTally() for m in LADDER_METRICS}
@@ -171,6 +183,8 @@ class Tally:
             return
         arm = self._arms[a.arm]
         arm.attempts += 1
+        if self._settle_ms:
+            heappush(self._unsettled, (a.started_ms, a.arm, a.failed))
         arm.first_ms = a.started_ms if arm.first_ms is None else min(arm.first_ms, a.started_ms)
         arm.last_ms = a.ended_ms if arm.last_ms is None else max(arm.last_ms, a.ended_ms)
         self._recent.append((a.started_ms, a.ended_ms, a.arm, a.failed))
@@ -182,9 +196,10 @@ class Tally:
             arm.refused.add(a.started_ms // 1_000)
         if a.failed:
             arm.failures.add(a.started_ms // 1_000)
-            elapsed = a.ended_ms - a.started_ms
-            if "latency" in self._ladders and elapsed > self._wait_ms:
-                self._young.append((a.started_ms, arm, "latency", float(elapsed), a.prompt_tokens))
+            elapsed = float(a.ended_ms - a.started_ms)
+            for metric in TIMES:
+                if metric in self._ladders and elapsed > self._bounds[metric] and not (metric == "ttft" and a.ttft_ms is not None):
+                    self._young.append((a.started_ms, arm, metric, elapsed, a.prompt_tokens))
         else:
             for metric in LADDER_METRICS:
                 value = a.measured(metric)
@@ -202,8 +217,7 @@ class Tally:
         if a.model:
             self._by_model(arm, a)
         if a.prompt_tokens >= 0 and a.cached_tokens >= 0:
-            arm.prompt += a.prompt_tokens
-            arm.cached += a.cached_tokens
+            self._young.append((a.started_ms, arm, _CACHED, float(a.cached_tokens), a.prompt_tokens))
         if a.fault and a.arm == "canary":
             self._faults[a.fault] = self._faults.get(a.fault, 0) + 1
         if a.failed:
@@ -232,14 +246,16 @@ class Tally:
             row[2] += 1
             row[3] += value > frozen.rows[bisect_right(frozen.class_edges, a.prompt_tokens)][_SLOW_RUNG]
 
-    def _longest_bound(self) -> float:
-        """Return the longest time (ms) that a request is held against, at most 10 minutes; 0 where none is."""
-        timed = [m for m in ("latency", "ttft") if m in self._ladders]
-        bounds = [edge for m in timed for _, rows in self._ladders[m] for row in rows for edge in row]
-        return min(max(bounds, default=0.0), MOST_WAIT_MS)
+    def _longest_bound(self, metric: str) -> float:
+        """Return the longest time (ms) that a request is held against by a metric, at most 10 minutes; 0 where none is."""
+        return min(max((e for _, rows in self._ladders.get(metric, ()) for row in rows for e in row), default=0.0), MOST_WAIT_MS)
 
     def _ripen(self, at_ms: float) -> None:
-        """Count the times of requests that began long enough ago."""
+        """Count the times, and the errors that a PASS may rest on, of requests that began long enough ago."""
+        while self._unsettled and self._unsettled[0][0] + self._settle_ms <= at_ms:
+            _, name, is_failed = heappop(self._unsettled)
+            n, k = self._arms[name].settled
+            self._arms[name].settled = (n + 1, k + is_failed)
         young = []
         for entry in self._young:
             if entry[0] + self._wait_ms <= at_ms:
@@ -249,6 +265,10 @@ class Tally:
         self._young = young
 
     def _time(self, arm: ArmTally, metric: str, value: float, prompt_tokens: int) -> None:
+        if metric == _CACHED:  # with the times that they made shorter, and not before them
+            arm.prompt += prompt_tokens
+            arm.cached += int(value)
+            return
         counted = arm.metrics[metric]
         counted.n += 1
         if metric == "latency":
@@ -302,6 +322,8 @@ class Tally:
 
     def _counts(self, arm: ArmTally) -> Counts:
         counts = _counts(arm)
+        if self._settle_ms:
+            counts = replace(counts, shares={**counts.shares, SETTLED: arm.settled})
         if not self._refusals:
             return counts
         shares = {**counts.shares, REFUSALS: (arm.attempts, arm.refused.n)}

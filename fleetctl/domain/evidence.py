@@ -140,6 +140,10 @@ class Counts:
         return self.timed if metric == "latency" else self.timed_of.get(metric, 0)
 
 
+SETTLED = "settled"
+"""Name of the share that holds attempts and errors of those requests alone that began so long ago that none of them still runs."""
+
+
 def cached_shares(arms: Mapping[Arm, Counts]) -> Mapping[Arm, float] | None:
     """Return which share of its prompt tokens each arm had in its cache, 0 to 1; None where an arm's engines or router do not tell."""
     if any(arm not in arms or arms[arm].prompt_tokens <= 0 for arm in ARMS):

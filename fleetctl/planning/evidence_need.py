@@ -227,6 +227,25 @@ def probed_of(cell: Cell, sources: Iterable[Connection]) -> Probed | None:
     return Probed(source=found.name, per_s=float(found.settings.get("pairs_per_s", DEFAULT_PAIRS_PER_S))) if found is not None else None
 
 
+def with_probes(phases: tuple[PhaseSpec, ...], probed: Probed | None) -> tuple[PhaseSpec, ...]:
+    """Return the steps with the errors of paired probes judged beside errors, with refusals' margin: they can FAIL, and no step waits.
+
+    Args:
+        probed: None where the cell has none, or where they are its first source, whose errors are the guardrail itself.
+    """
+    if probed is None:
+        return phases
+    name = Guardrail(f"errors_{probed.source}")
+    out = []
+    for phase in phases:
+        errors = next((g for g in phase.guardrails if g.name == "errors" and g.judged), None)
+        if errors is not None and all(g.name != name for g in phase.guardrails):
+            own = replace(errors, name=name, fail_margin=max(errors.fail_margin, errors.margin), needs_pass=False)
+            phase = replace(phase, guardrails=(*phase.guardrails, own))
+        out.append(phase)
+    return tuple(out)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     """How fast evidence comes.

@@ -9,7 +9,7 @@ from fleetctl.domain.ids import CellId
 from fleetctl.domain.plan import Plan
 from fleetctl.domain.rollout import RolloutSpec
 from fleetctl.errors import UsageError
-from fleetctl.planning.evidence_need import phases_for
+from fleetctl.planning.evidence_need import phases_for, probed_of, with_probes
 from fleetctl.planning.lanes import lane_of, other_lane
 
 TIMES_PLANNED, LEAST_DEADLINE = 3.0, timedelta(hours=1)
@@ -30,10 +30,12 @@ def spec_for(plan: Plan, fleet: Fleet, cell: CellId) -> RolloutSpec:
     workload = fleet.workload(declared.workload)
     policy = fleet.policy
     lane = lane_of(declared.lane, outcome.lane)
+    probed = probed_of(declared, fleet.evidence)
+    beside = probed if probed is not None and declared.evidence[0] != probed.source else None
     return RolloutSpec(
         source=outcome.source,
         target=outcome.target,
-        phases=phases_for(policy, workload, lane),
+        phases=with_probes(phases_for(policy, workload, lane), beside),
         warm_up=policy.warm_up,
         cap_bp=policy.cap_bp,
         lane=lane,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.analysis.guardrails import cache_gap
+from fleetctl.analysis import caches
 from fleetctl.analysis.judge import fresh, judge
-from fleetctl.domain.evidence import Arm, JudgeState, Verdict
+from fleetctl.domain.evidence import Arm, JudgeState, Verdict, cached_shares
 from fleetctl.domain.ids import CellId
 from fleetctl.errors import ConfigInvalid
 from fleetctl.formats.fleet_file import parse_fleet
@@ -166,7 +166,7 @@ def test_business_counters_and_cached_tokens_from_a_fleet_file_to_a_verdict(tmp_
         n, k = seen.arms["canary"].shares["counter_failed_orders"]
         assert abs(k / n - 0.01) < 0.005, "one in a hundred orders fails"
         assert seen.state == {"baseline": "ok", "canary": "ok"}
-        gap = cache_gap(seen)
+        gap = caches.gap(cached_shares(seen.arms))
         assert gap is not None, "the log tells nothing of caches, the engines do"
         assert gap > 0.3
         world.shop.failing = 8

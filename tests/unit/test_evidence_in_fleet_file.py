@@ -10,7 +10,7 @@ from fleetctl.domain.evidence import Arm
 from fleetctl.domain.ids import CellId
 from fleetctl.errors import ConfigInvalid
 from fleetctl.formats.fleet_file import parse_fleet
-from fleetctl.planning.evidence_need import phases_for
+from fleetctl.planning.evidence_need import gating_of, phases_for, probed_of, with_probes
 from fleetctl.usecases.evidence import Combined, CounterEvidence
 from fleetctl.wiring.evidence import EvidenceMaker
 from tests.fakes.clock import FakeClock
@@ -125,6 +125,23 @@ def test_finish_reasons_and_slo_misses_need_somebody_who_tells_them() -> None:
         assert said in " ".join(caught.value.details)
     plain = misses.replace("streaming: true", "streaming: false")
     assert "slo_misses" in parse_fleet(plain, file="f.yaml").workloads[0].guardrails
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_errors_of_probes_are_judged_beside_errors_and_waited_for_only_where_they_are_named(named: bool) -> None:
+    text = TEXT.replace("nll, counter_failed_orders", "nll, errors_asked") if named else TEXT
+    fleet = parse_fleet(text, file="f.yaml")
+    before = phases_for(fleet.policy, fleet.workloads[0])
+    after = with_probes(before, probed_of(fleet.cells[0], fleet.evidence))
+    for then, now in zip(before, after, strict=True):
+        errors = [g for g in then.guardrails if g.name == "errors" and g.judged]
+        own = [g for g in now.guardrails if g.name == "errors_asked" and g.judged]
+        assert [(g.margin, g.fail_margin <= max(e.fail_margin, e.margin)) for g, e in zip(own, errors, strict=True)] == [
+            (e.margin, True) for e in errors
+        ]
+        assert gating_of(now) == gating_of(then)
+        assert all(g.needs_pass is named for g in own)
+    assert with_probes(before, None) == before
 
 
 def test_quality_is_not_judged_at_steps_where_nobody_compares_answers() -> None:

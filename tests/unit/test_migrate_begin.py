@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from fleetctl.analysis.memory import unpack
-from fleetctl.domain.fleet import Fleet
+from fleetctl.domain.fleet import Connection, Fleet
 from fleetctl.domain.ids import CellId, PlanId
 from fleetctl.domain.plan import Plan
 from fleetctl.domain.rollout import Ended, Rollout
-from fleetctl.domain.workload import REFUSALS
+from fleetctl.domain.workload import REFUSALS, Guardrail
 from fleetctl.errors import FleetctlError, StillPending
 from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.usecases.approve import approvable
@@ -132,6 +132,22 @@ def test_only_a_plan_that_is_there_and_current_may_be_approved() -> None:
     with pytest.raises(FleetctlError) as e:
         approvable(p.new.id, replace(p.fleet, serial=p.fleet.serial + 1), records)
     assert e.value.code == "plan.stale"
+
+
+@pytest.mark.parametrize(("sources", "is_beside"), [(("log",), False), (("log", "asked"), True), (("asked", "log"), False)])
+def test_errors_of_probes_share_the_capital_from_the_first_step_unless_they_are_the_errors(
+    sources: tuple[str, ...], is_beside: bool
+) -> None:
+    p = Plans("aborted", ())
+    asked = Connection(name="asked", kind="probes")
+    cells = tuple(replace(c, evidence=sources) if c.id == CHAT else c for c in p.fleet.cells)
+    p.fleet = replace(p.fleet, cells=cells, evidence=(asked,))
+    p.begin(CHAT)
+    made = p.store.load(CHAT)
+    assert made is not None
+    judged = {g.name for phase in made.spec.phases for g in phase.guardrails if g.judged}
+    assert (Guardrail("errors_asked") in judged) is is_beside
+    assert unpack(made.judge).guardrails == len(judged | {REFUSALS})
 
 
 def test_refusals_share_the_capital_from_the_first_step_where_the_log_tells_them() -> None:

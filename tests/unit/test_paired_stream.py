@@ -92,7 +92,8 @@ def test_what_goes_wrong_is_a_failed_answer_with_its_reason(answer: bytes, why: 
     a = asked(answer)
     assert (a.failed, a.why, a.fault) == (True, why, fault)
     r = record_of(a, CellId("chat"), "canary", 1)
-    assert (r.failed, r.ttft_ms, r.nll, r.output_tokens) == (True, None, None, -1)
+    assert (r.failed, r.ttft_ms is None, r.nll, r.output_tokens) == (True, a.first_s is None, None, -1)
+    assert (a.first_s is not None) is (why == "the stream was cut"), "only one that has a first token is not slow to the first token"
     assert r.fault == ("" if fault == "unclassified" else fault)
 
 

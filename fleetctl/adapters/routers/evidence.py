@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 from fleetctl.adapters.routers.log import LogTail, last_written, newest_lines, parse, read_position
+from fleetctl.adapters.routers.route import STREAM_TIMEOUT_S
 from fleetctl.analysis.freeze import FREEZE_MOST, frozen
 from fleetctl.analysis.tally import Tally
 from fleetctl.domain.evidence import ARMS, Cursor, Evidence, Series, Thresholds
@@ -27,6 +28,8 @@ FREEZE_LINES = 1_000_000
 """Newest lines of the log in which they are looked for: other cells wait meanwhile, and a log grows for as long as HAProxy runs."""
 LEAST_FOR_ERRORS = 200
 """Baseline requests from which a streaming cell's error ratio is taken; its times come from elsewhere."""
+SETTLE_MS = 1_000.0 * (STREAM_TIMEOUT_S + 15)
+"""A stream that never begins is cut within so long (ms): it waits in a queue for 10 s, for a connection for 2, then for a token."""
 LOOKED_BACK_FOR = 64
 """Cells whose newest requests are looked for in one go."""
 _CELL = re.compile(rb'\{"c":"([a-z0-9-]{1,63})"')
@@ -161,7 +164,14 @@ class RouterLogEvidence:
             self._newest[cell] = deque(reversed(found[cell]), maxlen=FREEZE_MOST)
 
     def _catch_up(self, c: CellId, since: Cursor, tail: LogTail) -> Tally:
-        tally = Tally(c, since, streaming=c in self._streaming, slo_latency_ms=self._slo.get(c), refusals=True)
+        tally = Tally(
+            c,
+            since,
+            streaming=c in self._streaming,
+            slo_latency_ms=self._slo.get(c),
+            refusals=True,
+            settle_ms=SETTLE_MS if c in self._streaming else 0.0,
+        )
         start = read_position(since.position)
         if not tail.has(start):
             tally.cut()

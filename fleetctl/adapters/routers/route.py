@@ -15,6 +15,8 @@ PIN_HEADER = "x-fleetctl-pin"
 """Carries "<key>:<arm>": a probe's own choice of its side, which counts as nobody's request."""
 SERVER_HEADER = "x-fleetctl-server"
 """Tells a pinned request which replica answered."""
+STREAM_TIMEOUT_S = 600
+"""Longest silence (s) of a server that streams, unless its route says otherwise."""
 
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:+-]{0,127}\Z")
 _ENDPOINT = re.compile(r"(?P<host>[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]):(?P<port>[0-9]{1,5})\Z")

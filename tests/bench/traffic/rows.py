@@ -11,7 +11,8 @@ from pathlib import Path
 
 from fleetctl.adapters.routers.evidence import RouterLogEvidence
 from fleetctl.adapters.routers.served import count_served, last_new_request_ms
-from fleetctl.analysis.guardrails import cache_gap
+from fleetctl.analysis import caches
+from fleetctl.domain.evidence import cached_shares
 from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.split import Drained
 from fleetctl.lab.load_client import Pool
@@ -241,7 +242,7 @@ async def _locality(w: World, pool: Pool, cell: CellId) -> Row:
         dice.shuffle(keys)
         await asyncio.gather(*(some(keys[n::16]) for n in range(16)))
     seen = source.read(cell, cursor)
-    gap = cache_gap(seen)
+    gap = caches.gap(cached_shares(seen.arms))
     assert gap is not None, "the log tells no cached tokens"
     shares: Row = {arm: round(100 * c.cached_tokens / c.prompt_tokens, 1) for arm, c in seen.arms.items()}
     return {"gap": round(100 * gap, 1), **shares, "requests": sum(c.attempts for c in seen.arms.values())}

@@ -22,7 +22,7 @@ from fleetctl.adapters.routers.envoy.runtime import (
     weight_key,
     write_runtime_file,
 )
-from fleetctl.adapters.routers.route import PIN_HEADER, SERVER_HEADER, CellRoute, is_endpoint, problems, write_private
+from fleetctl.adapters.routers.route import PIN_HEADER, SERVER_HEADER, STREAM_TIMEOUT_S, CellRoute, is_endpoint, problems, write_private
 from fleetctl.domain.evidence import ARMS, Arm
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.units import FULL_BP
@@ -288,7 +288,7 @@ def _answer(prefix: str, status: int, body: str) -> dict[str, Any]:
 
 
 def _routes(config: EnvoyConfig, route: CellRoute) -> list[dict[str, Any]]:
-    idle = route.answer_timeout_s or (600 if route.streaming else 60)
+    idle = route.answer_timeout_s or (STREAM_TIMEOUT_S if route.streaming else 60)
     action: dict[str, Any] = {"prefix_rewrite": "/", "timeout": "0s" if route.streaming else f"{idle}s", "idle_timeout": f"{idle}s"}
     found = [_pinned(config.pin_key, route.cell, arm, action) for arm in ARMS] if config.pin_key else []
     shares = {"canary": 0, "baseline": FULL_BP}  # the target first: its buckets are the lowest, and stay when more are added

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from fleetctl.adapters.routers.route import PIN_HEADER, SERVER_HEADER, CellRoute, is_endpoint, problems, write_private
+from fleetctl.adapters.routers.route import PIN_HEADER, SERVER_HEADER, STREAM_TIMEOUT_S, CellRoute, is_endpoint, problems, write_private
 from fleetctl.domain.ids import CellId
 from fleetctl.errors import ConfigInvalid
 
@@ -322,7 +322,7 @@ def _tee(config: RouterConfig) -> str:
 def _backends(route: CellRoute) -> str:
     body = json.dumps({"model": route.model, "prompt": "ok", "max_tokens": 1, "temperature": 0}, separators=(",", ":"))
     headers = "hdr Host fleetctl hdr Content-Type application/json hdr x-fleetctl-check 1"
-    timeout = route.answer_timeout_s or (600 if route.streaming else 60)
+    timeout = route.answer_timeout_s or (STREAM_TIMEOUT_S if route.streaming else 60)
     common = f"""\
     timeout server {timeout}s
     timeout check {route.check_timeout_ms}ms
