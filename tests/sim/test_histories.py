@@ -242,7 +242,7 @@ PLANTED: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "a record that is taken from whoever held the lease once": ("P8", lambda m: m.setattr(MemoryStore, "_is_writer", lambda *_: True)),
     "a guard that leaves the token": ("P9", lambda m: m.setattr(worlds, "GUARD_STEP", 0)),
     "an event that is changed after it was chained": ("P13", lambda m: m.setattr(stores, "chained", _forged)),
-    "a FAIL that is not heard": ("P4", lambda m: m.setattr(rules, "_failure", lambda _: None)),
+    "a FAIL that is not heard": ("P4", lambda m: m.setattr(rules, "failure", lambda _: None)),
     "a minimum that nobody gives back": ("P6", lambda m: m.setattr(KeptHolds, "_drop", lambda *_: iter(()))),
     "a minimum that is given back too early": ("P6", lambda m: m.setattr(KeptHolds, "_is_home", KeptHolds._is_left)),
     "a minimum that is never pinned": ("P6", lambda m: m.setattr(KeptHolds, "pin", lambda *_: ())),
