@@ -36,15 +36,22 @@ class CounterEvidence:
 
     Args:
         settle_s: of the slowest normal request; counting begins that much after a cursor.
-        slo_latency_ms: promised latency per cell; now: the clock.
+        slo_latency_ms: promised latency per cell; now: the clock; leads: whether a cell's requests and errors are these counters'.
     """
 
     def __init__(
-        self, scraper: Scraper, *, now: Callable[[], Instant], settle_s: float = 30.0, slo_latency_ms: Mapping[CellId, float] | None = None
+        self,
+        scraper: Scraper,
+        *,
+        now: Callable[[], Instant],
+        settle_s: float = 30.0,
+        slo_latency_ms: Mapping[CellId, float] | None = None,
+        leads: Callable[[CellId], bool] = lambda _: True,
     ) -> None:
         self._scraper = scraper
         self._now = now
         self._settle_s = settle_s
+        self._leads = leads
         self._slo = dict(slo_latency_ms or {})
         self._kept: dict[CellId, OrderedDict[Cursor, _Kept]] = {}
 
@@ -75,7 +82,8 @@ class CounterEvidence:
         """Return cumulative counts since the cursor."""
         kept = self._kept.setdefault(c, OrderedDict())
         if since not in kept:
-            kept[since] = _Kept(tally=BucketTally(c, since, settle_s=self._settle_s, slo_latency_ms=self._slo.get(c)))
+            tally = BucketTally(c, since, settle_s=self._settle_s, slo_latency_ms=self._slo.get(c), leads=self._leads(c))
+            kept[since] = _Kept(tally=tally)
         kept.move_to_end(since)
         while len(kept) > _TALLIES_PER_CELL:
             kept.popitem(last=False)
