@@ -18,6 +18,8 @@ from fleetctl.ports.traffic import EvidenceSource, Probes, Scraper
 _TALLIES_PER_CELL = 3
 WORST: tuple[SignalState, ...] = ("same_series", "mislabelled", "down", "nan", "reset", "stale", "empty", "ok")
 """States from the worst to the best; of several sources the worst counts."""
+QUIET_OR_OK: tuple[SignalState, ...] = ("ok", "empty", "stale")
+"""States in which what a source has counted can be used."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -226,7 +228,7 @@ class Replayed:
         """Return the replay's counts since the cursor, customers' own beside them."""
         replay = self._replay.read(c, replace(since, position=_position(since, _REPLAY)))
         log = self._log.read(c, replace(since, position=_position(since, _LOG)))
-        broken = {arm: s for arm, s in log.state.items() if s not in ("ok", "empty", "stale")}
+        broken = {arm: s for arm, s in log.state.items() if s not in QUIET_OR_OK}
         return replace(
             replay,
             cursor=since,
@@ -266,14 +268,21 @@ def _joined(whole: Thresholds, own: Thresholds) -> Thresholds:
 
 
 def merged(first: Evidence, other: Evidence, name: str, *, is_tolerated: bool) -> Evidence:
-    """Return the first source's evidence with what the other one measures besides; a tolerated one's state does not count."""
+    """Return the first source's evidence with what the other one measures besides.
+
+    A tolerated one's state does not count: where its numbers cannot be used (a restart, say) it is as silent as one that does not answer.
+    """
     state = dict(first.state)
+    is_usable = all(other.state[arm] in QUIET_OR_OK for arm in ARMS)
     if not is_tolerated:
         state = {arm: min(first.state[arm], other.state[arm], key=WORST.index) for arm in ARMS}
+    elif not is_usable:
+        why = ", ".join(f"{arm} {other.state[arm]}" for arm in ARMS if other.state[arm] not in QUIET_OR_OK)
+        other = replace(other, detail="; ".join(d for d in (other.detail, f"{name} left out: {why}") if d))
     detail = "; ".join(d for d in (first.detail, other.detail) if d)
     return replace(
         first,
-        arms={arm: _both(first.arms[arm], other.arms[arm], name) for arm in ARMS},
+        arms={arm: _both(first.arms[arm], other.arms[arm], name) for arm in ARMS} if is_usable or not is_tolerated else first.arms,
         state=state,
         detail=detail,
         faults=tuple(sorted({*first.faults, *other.faults})),
