@@ -12,10 +12,10 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite, log, sqrt
 
-from fleetctl.analysis.counted import counted_alike, is_usable, requests_of, went_back
+from fleetctl.analysis.counted import counted_alike, is_usable, oldest_ms, own_counter, requests_of, went_back
 from fleetctl.analysis.faults import HARD_XIDS
 from fleetctl.analysis.guardrails import CONFOUNDED_SCALE
 from fleetctl.analysis.tally import BASELINE_OUTCOMES, OUTCOMES, STALE_GAPS, instant, milliseconds
@@ -128,7 +128,9 @@ class BucketTally:
         replica = self._replicas.setdefault((s.arm, s.replica), _Replica())
         if replica.last is not None and s.at_ms <= replica.last.at_ms:
             return
-        if is_usable(s):
+        if is_usable(s) and own_counter(s):
+            _add_own(replica, s)
+        elif is_usable(s):
             replica.base = replica.base or s
             replica.reset = replica.reset or s.reset or (replica.good is not None and went_back(replica.good, s))
             if replica.good is not None and not replica.reset:
@@ -287,7 +289,7 @@ class BucketTally:
         if any(r.reset for r in replicas):
             return "reset"
         late = max(STALE_S * 1_000, STALE_SCRAPES * max(r.gap_ms for r in replicas))
-        if milliseconds(at) - min(s.at_ms for s in newest) > late:
+        if milliseconds(at) - oldest_ms(newest) > late:
             return "stale"
         if why:
             return "ok"
@@ -325,6 +327,16 @@ class BucketTally:
             if r.last is not None and r.last.unknown:
                 parts.append(f"{arm} {name} exports unknown series: {', '.join(r.last.unknown[:5])}")
         return "; ".join(dict.fromkeys(parts))[:600]
+
+
+def _add_own(replica: _Replica, s: Scrape) -> None:
+    """Use a page of one series of an own counter: one that begins again, or began (`reset`) since counting did, counts on from 0."""
+    if replica.base is None or replica.good is None:
+        replica.base = replace(s, values=dict.fromkeys(s.values, 0.0)) if s.reset else s
+    elif went_back(replica.good, s):
+        base, good = replica.base.values, replica.good.values
+        replica.base = replace(s, values={key: base.get(key, 0.0) - good.get(key, 0.0) for key in s.values})
+    replica.good = s
 
 
 def cluster_sums(both: Mapping[Arm, _Clusters], arm: Arm) -> ClusterSums:

@@ -17,6 +17,23 @@ def is_usable(s: Scrape) -> bool:
     return s.up and not s.is_nan and not s.trouble
 
 
+def own_counter(s: Scrape) -> str:
+    """Return the name of the fleet file's own counter that a scrape is of alone, "" where it is another's."""
+    names = {key.partition("/")[0] for key in s.values}
+    name = next(iter(names)) if len(names) == 1 else ""
+    return name.removeprefix("counter.") if name.startswith("counter.") else ""
+
+
+def oldest_ms(newest: Iterable[Scrape]) -> int:
+    """Return when the replica that is silent for longest was scraped; of an own counter any series tells, since its processes come and go."""
+    found: dict[str, int] = {}
+    for s in newest:
+        own = own_counter(s)
+        key = f"counter {own}" if own else f"replica {s.replica}"
+        found[key] = max(found.get(key, s.at_ms), s.at_ms)
+    return min(found.values())
+
+
 def went_back(before: Scrape, now: Scrape) -> bool:
     """Tell whether a counter or bucket of a replica is lower than in the scrape before."""
     for key, value in before.values.items():
