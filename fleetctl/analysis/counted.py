@@ -25,7 +25,7 @@ def own_counter(s: Scrape) -> str:
 
 
 def oldest_ms(newest: Iterable[Scrape]) -> int:
-    """Return when the replica that is silent for longest was scraped; of an own counter any series tells, since its processes come and go."""
+    """Return when the replica that is silent for longest was scraped; of an own counter any series tells, as processes come and go."""
     found: dict[str, int] = {}
     for s in newest:
         own = own_counter(s)
