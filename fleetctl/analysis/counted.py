@@ -65,12 +65,13 @@ def counted_alike(pages: Iterable[tuple[Arm, Mapping[str, float]]]) -> tuple[str
     """Return the key of requests that every replica of both arms counts by, and why there is none ("" where there is one).
 
     A replica's HTTP layer, its engine and its router count other things as a request, and as its error: a client that goes away is an
-    error here and none there. Such counts are never held against one another. Replicas that count no requests have no say.
+    error here and none there. Such counts are never held against one another. Replicas that have counted no request have no say: the
+    family of an HTTP layer is not there before its first.
     """
     kinds: dict[Arm, list[dict[str, bool]]] = {arm: [] for arm in ARMS}
     for arm, values in pages:
         found = {k: k.replace(_REQUESTS, _ERRORS) in values for k in values if k.partition("/")[0] == _REQUESTS}
-        if found:
+        if any(values[key] > 0 for key in found):
             kinds[arm].append(found)
     every = [found for arm in ARMS for found in kinds[arm]]
     common = [key for key in (every[0] if every else {}) if all(key in found for found in every)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from fleetctl.analysis.buckets import METRICS, BucketTally, freeze_edges, gpu_marks
+from fleetctl.analysis.counted import counted_alike, is_usable
 from fleetctl.domain.evidence import ARMS, Arm, Counts, Cursor, Evidence, Series, SignalState, Thresholds
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.units import Instant
@@ -69,12 +70,14 @@ class CounterEvidence:
         """Take the bounds nearest to the baseline's quantiles; None where fewer than `least` requests are there.
 
         Raises:
-            ConfigInvalid: config.series: a series that is needed is unknown, or both arms are read from the same replica.
+            ConfigInvalid: config.series: an unknown series is needed, both arms are read from the same replica, or they count otherwise.
         """
         scrapes = tuple(self._scraper.newest(c))
         wrong = sorted({f"{s.arm} {s.replica}: {s.trouble}" for s in scrapes if s.up and s.trouble})
         arms = [{s.replica for s in scrapes if s.arm == arm} for arm in ARMS]
         wrong += [f"both arms are read from {name}" for name in sorted(arms[0] & arms[1])]
+        if self._leads(c):
+            wrong += filter(None, [counted_alike((s.arm, s.values) for s in scrapes if is_usable(s))[1]])
         if wrong:
             text = f"the evidence of {c} cannot be read as the fleet file says: {'; '.join(wrong)[:500]}."
             raise ConfigInvalid("config.series", text, hint="Look: fleetctl doctor")

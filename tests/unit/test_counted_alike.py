@@ -16,6 +16,8 @@ from fleetctl.domain.ids import CellId
 from fleetctl.domain.metrics import Series
 from fleetctl.domain.records import Scrape
 from fleetctl.domain.workload import Guardrail, GuardrailSpec
+from fleetctl.errors import ConfigInvalid
+from fleetctl.usecases.evidence import CounterEvidence
 
 CELL = CellId("chat")
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -171,3 +173,28 @@ def test_replicas_of_one_arm_that_count_differently_are_no_sum() -> None:
     e = tally.evidence(START + timedelta(seconds=20))
     assert set(e.state.values()) == {"mislabelled"}
     assert "canary by http and by engine" in e.detail
+
+
+def test_an_idle_target_whose_http_layer_has_no_series_yet_is_not_mislabelled() -> None:
+    tally = BucketTally(CELL, Cursor(position="", since=START), settle_s=0.0)
+    for i in range(1, 9):
+        at = START + timedelta(seconds=5 * i)
+        tally.add(page("vllm by http", "baseline", at, 100 * i, i, 0))
+        tally.add(page("vllm by http", "canary", at, 10 * i, 0, 0) if i > 4 else page("vllm by engine", "canary", at, 0, 0, 0))
+        e = tally.evidence(at)
+        assert e.state == {"baseline": "ok" if i > 1 else "empty", "canary": "ok" if i > 4 else "empty"}
+        assert e.arms["canary"].attempts == (10 * i if i > 4 else 0)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_arms_that_count_differently_are_refused_before_a_customer_is_on_the_target(leads: bool) -> None:
+    class Pages:
+        def newest(self, c: CellId) -> list[Scrape]:
+            return [page("vllm by http", "baseline", START, 5_000, 15, 0), page("tgi", "canary", START, 20, 0, 0)]
+
+    source = CounterEvidence(Pages(), now=lambda: START, leads=lambda _: leads)  # type: ignore[arg-type]
+    if not leads:
+        assert source.freeze(CELL, (1.0,), 100) is not None
+        return
+    with pytest.raises(ConfigInvalid, match="counted differently: baseline by http; canary by received"):
+        source.freeze(CELL, (1.0,), 100)
