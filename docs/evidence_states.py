@@ -57,11 +57,12 @@ themselves, so that this page cannot say anything else than they do. A test asks
 | nan | numbers that are none |
 | reset | a log was cut, or a counter began again |
 | down | a replica's page, or the whole source, does not answer |
-| mislabelled | a series has another name than this version's, is unknown, or names an impossible server |
+| mislabelled | a series has another name in this version, is unknown, or names an impossible server; or both arms count otherwise |
 | same_series | both arms are read from the same series or replica |
 
 A missing series is a state, never a zero: a GPU metric that is absent, marked as not supported or a text says nothing, and an engine
-that exports no count of errors (llama.cpp, vLLM before 0.13.0 without its HTTP metrics) is *mislabelled* as a leading source.
+that exports no count of errors (llama.cpp, and without their HTTP metrics vLLM before 0.13.0 and SGLang) is *mislabelled* as a leading
+source.
 
 ## Every combination
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite, log, sqrt
 
 from fleetctl.analysis.caches import CONFOUNDED_SCALE
+from fleetctl.analysis.counted import counted_alike, is_usable, oldest_ms, own_counter, requests_of, went_back
 from fleetctl.analysis.faults import HARD_XIDS
 from fleetctl.analysis.tally import BASELINE_OUTCOMES, OUTCOMES, STALE_GAPS, instant, milliseconds
 from fleetctl.domain.evidence import (
@@ -86,9 +87,12 @@ class BucketTally:
 
     Args:
         settle_s: how long after the cursor counting begins: the slowest normal request of the step before must be over.
+        leads: what is counted is the cell's requests and errors: arms that count them differently are mislabelled. Beside another source
+            those counts alone are left out.
     """
 
-    def __init__(self, cell: CellId, cursor: Cursor, *, settle_s: float, slo_latency_ms: float | None = None) -> None:
+    def __init__(self, cell: CellId, cursor: Cursor, *, settle_s: float, slo_latency_ms: float | None = None, leads: bool = True) -> None:
+        self._leads = leads
         self._cell = cell
         self._cursor = cursor
         self._start_ms = milliseconds(cursor.since) + settle_s * 1_000
@@ -117,14 +121,16 @@ class BucketTally:
         """Use one scrape: one before counting begins for GPU faults alone, one older than that replica's newest not at all."""
         if s.cell != self._cell:
             return
-        if s.arm == "canary" and _is_usable(s):
+        if s.arm == "canary" and is_usable(s):
             self._watch(s)
         if s.at_ms < self._start_ms:
             return
         replica = self._replicas.setdefault((s.arm, s.replica), _Replica())
         if replica.last is not None and s.at_ms <= replica.last.at_ms:
             return
-        if _is_usable(s):
+        if is_usable(s) and own_counter(s):
+            _add_own(replica, s)
+        elif is_usable(s):
             replica.base = replica.base or s
             replica.reset = replica.reset or s.reset or (replica.good is not None and went_back(replica.good, s))
             if replica.good is not None and not replica.reset:
@@ -140,9 +146,11 @@ class BucketTally:
         """Return what has been counted, as seen at `at`."""
         grown = {arm: self._grown(arm) for arm in ARMS}
         common = _common(grown)
-        counts = {arm: self._counts(arm, grown[arm], common) for arm in ARMS}
+        key, why = counted_alike((arm, r.good.values) for (arm, _), r in self._replicas.items() if r.good is not None)
+        told = {arm: (0.0, 0.0) if why else requests_of(grown[arm].values, key) for arm in ARMS}
+        counts = {arm: self._counts(arm, grown[arm], common, told[arm]) for arm in ARMS}
         self._note_missed({arm: self._note_outcomes(arm, counts[arm]) for arm in ARMS}, at)
-        state = {arm: self._state(arm, at, counts[arm]) for arm in ARMS}
+        state = {arm: self._state(arm, at, counts[arm], why) for arm in ARMS}
         if self._arms_share_a_replica():
             state = dict.fromkeys(ARMS, "same_series")
         total = sum(c.attempts for c in counts.values())
@@ -159,7 +167,7 @@ class BucketTally:
             canary_outcomes="".join(self._outcomes["canary"]),
             baseline_outcomes="".join(self._outcomes["baseline"]),
             missed=dict(self._missed),
-            detail=self._detail(at, grown),
+            detail=self._detail(at, why),
             faults=tuple(sorted(self._faults)),
             query=query,
             source_at=instant(max(seen)) if seen else None,
@@ -188,7 +196,7 @@ class BucketTally:
 
     def _note_clusters(self, replica: _Replica, then: Scrape, now: Scrape) -> None:
         """Hold new errors of a replica against those of as many requests before: by chance the squared difference is about their number."""
-        (n, k), (n0, k0) = _requests(now.values), _requests(then.values)
+        (n, k), (n0, k0) = requests_of(now.values), requests_of(then.values)
         n, k = n - n0 + replica.new[0], k - k0 + replica.new[1]
         if n < LEAST_INTERVAL:
             replica.new = n, k
@@ -217,8 +225,10 @@ class BucketTally:
             outcomes.extend(evenly(n, k) if n <= OUTCOMES else evenly(OUTCOMES, round(k * OUTCOMES / n)))
         return n if then is not None else now[0]
 
-    def _counts(self, arm: Arm, grown: _Grown, common: Mapping[str, tuple[str, tuple[float, ...]]]) -> Counts:
-        requests, errors = _requests(grown.values)
+    def _counts(
+        self, arm: Arm, grown: _Grown, common: Mapping[str, tuple[str, tuple[float, ...]]], answered: tuple[float, float]
+    ) -> Counts:
+        requests, errors = answered
         attempts = int(max(requests, 0.0))
         failed = min(int(max(errors, 0.0)), attempts)
         ladders: dict[str, tuple[int, ...]] = {}
@@ -265,22 +275,24 @@ class BucketTally:
             out[ladder_key(scale, metric)] = tuple(counts)
         return out
 
-    def _state(self, arm: Arm, at: Instant, counts: Counts) -> SignalState:
+    def _state(self, arm: Arm, at: Instant, counts: Counts, why: str) -> SignalState:
         replicas = self._of(arm)
         newest = [r.last for r in replicas if r.last is not None]
         if not newest:
             return "empty"
         if any(not s.up for s in newest):
             return "down"
-        if any(s.trouble for s in newest):
+        if any(s.trouble for s in newest) or (why and self._leads):
             return "mislabelled"
         if any(s.is_nan for s in newest):
             return "nan"
         if any(r.reset for r in replicas):
             return "reset"
         late = max(STALE_S * 1_000, STALE_SCRAPES * max(r.gap_ms for r in replicas))
-        if milliseconds(at) - min(s.at_ms for s in newest) > late:
+        if milliseconds(at) - oldest_ms(newest) > late:
             return "stale"
+        if why:
+            return "ok"
         if not counts.attempts:
             return "ok" if any(counts.timed_for(m) for m in METRICS) else "empty"
         grew = self._grew_ms.get(arm, self._start_ms)  # its engines may tell their numbers and answer nobody
@@ -304,8 +316,8 @@ class BucketTally:
                 self._faults.add(f"{s.replica} XID {int(xid)}")
         self._gpus[s.replica] = {**(then or {}), **now}
 
-    def _detail(self, at: Instant, grown: Mapping[Arm, _Grown]) -> str:
-        parts = []
+    def _detail(self, at: Instant, why: str) -> str:
+        parts = [why] if why else []
         left = (self._start_ms - milliseconds(at)) / 1_000
         if left > 0:
             parts.append(f"waiting {left:.0f} s for requests of the step before to end")
@@ -315,6 +327,16 @@ class BucketTally:
             if r.last is not None and r.last.unknown:
                 parts.append(f"{arm} {name} exports unknown series: {', '.join(r.last.unknown[:5])}")
         return "; ".join(dict.fromkeys(parts))[:600]
+
+
+def _add_own(replica: _Replica, s: Scrape) -> None:
+    """Use a page of one series of an own counter: one that begins again, or began (`reset`) since counting did, counts on from 0."""
+    if replica.base is None or replica.good is None:
+        replica.base = replace(s, values=dict.fromkeys(s.values, 0.0)) if s.reset else s
+    elif went_back(replica.good, s):
+        base, good = replica.base.values, replica.good.values
+        replica.base = replace(s, values={key: base.get(key, 0.0) - good.get(key, 0.0) for key in s.values})
+    replica.good = s
 
 
 def cluster_sums(both: Mapping[Arm, _Clusters], arm: Arm) -> ClusterSums:
@@ -333,10 +355,6 @@ def evenly(n: int, k: int) -> str:
     return "".join("x" if (i + 1) * k // n > i * k // n else "." for i in range(n))
 
 
-def _is_usable(s: Scrape) -> bool:
-    return s.up and not s.is_nan and not s.trouble
-
-
 def gpu_values(s: Scrape) -> dict[str, float]:
     """Return what a scrape says of faults of GPUs; a value that is not there is not known, and never zero."""
     return {key: value for key, value in s.values.items() if key == "gpu_health" or key == _XID or key.startswith(_ECC)}
@@ -344,7 +362,7 @@ def gpu_values(s: Scrape) -> dict[str, float]:
 
 def gpu_marks(scrapes: Iterable[Scrape]) -> str:
     """Return a cursor's position: how the canary's GPUs stood there, so that what happens before the next scrape is not lost."""
-    found = {s.replica: values for s in scrapes if s.arm == "canary" and _is_usable(s) and (values := gpu_values(s))}
+    found = {s.replica: values for s in scrapes if s.arm == "canary" and is_usable(s) and (values := gpu_values(s))}
     return json.dumps(found, sort_keys=True) if found else ""
 
 
@@ -386,29 +404,6 @@ def scrape_of(
         is_nan=totals.is_nan,
         trouble=trouble if not totals.is_nan else "",
     )
-
-
-def went_back(before: Scrape, now: Scrape) -> bool:
-    """Tell whether a counter or bucket of a replica is lower than in the scrape before."""
-    for key, value in before.values.items():
-        if is_counter(key) and key in now.values and now.values[key] < value:
-            return True
-    return any(
-        now.buckets[key].get(edge, inf) < count
-        for key, edges in before.buckets.items()
-        if key in now.buckets
-        for edge, count in edges.items()
-    )
-
-
-def _requests(values: Mapping[str, float]) -> tuple[float, float]:
-    """Return requests and errors told by the same kind of series; requests alone where nothing tells errors."""
-    keys = [k for k in values if k.partition("/")[0] == "requests_total"]
-    for key in keys:
-        errors = key.replace("requests_total", "errors_total")
-        if errors in values:
-            return values[key], values[errors]
-    return (values[keys[0]], 0.0) if keys else (0.0, 0.0)
 
 
 def _shares(grown: _Grown) -> dict[str, tuple[int, int]]:
@@ -453,7 +448,7 @@ def freeze_edges(
     """
     newest: dict[tuple[Arm, str], Scrape] = {}
     for s in scrapes:
-        if s.up and not s.is_nan and not s.trouble:
+        if is_usable(s):
             newest[s.arm, s.replica] = s
     sums: dict[Arm, _Grown] = {arm: _Grown() for arm in ARMS}
     for (arm, _), s in newest.items():
@@ -464,7 +459,7 @@ def freeze_edges(
             for edge, count in edges.items():
                 mine[edge] = mine.get(edge, 0.0) + count
     base = sums["baseline"]
-    requests, errors = _requests(base.values)
+    requests, errors = requests_of(base.values)
     n = max([int(requests), *(_above(b).get(0.0, 0) for b in base.buckets.values())], default=0)
     if n < max(1, least):
         return None

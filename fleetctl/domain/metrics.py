@@ -275,8 +275,9 @@ class _Reader:
         for s in samples:
             self._one(s)
         for shown, absent in _ZERO_WITHOUT.get(self._system, ()):
-            if any(key[0] == shown for key in self._sums) and not any(key[0] == absent for key in self._sums):
-                self._sums[absent, "", 1] = 0.0
+            there = [key for key in self._sums if key[0] == shown]
+            if there and not any(key[0] == absent for key in self._sums):
+                self._sums[absent, there[0][1], there[0][2]] = 0.0
         return Totals(
             values={**self._chosen(self._sums), **self._chosen(self._lows)},
             buckets=self._chosen(self._buckets),

@@ -12,7 +12,9 @@ from datetime import UTC, datetime, timedelta
 
 from fleetctl.analysis.buckets import METRICS, BucketTally, freeze_edges
 from fleetctl.analysis.freeze import FREEZE_MOST, frozen
+from fleetctl.analysis.gave_up import GAVE_UP
 from fleetctl.analysis.judge import fresh, judge, needed_scales
+from fleetctl.analysis.power import LEAST_CANARY
 from fleetctl.analysis.tally import Tally
 from fleetctl.domain.evidence import LADDER_METRICS, Arm, Cursor, Evidence, JudgeState, LookRow, Thresholds, Verdict, VerdictKind
 from fleetctl.domain.ids import CellId
@@ -25,6 +27,8 @@ from fleetctl.usecases.evidence import merged
 LEAST_BASELINE = 200
 """Baseline attempts (or scraped requests) from which quantiles are frozen here; a rollout asks for 1,000."""
 MOST_LOOKS = 20_000
+_OWN_BOUNDS = ("breaker", GAVE_UP)
+"""Guardrails that are held against bounds of their own, whatever `alpha` is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +162,8 @@ def analyze(
         raise UsageError("analyze.too_many_looks", f"{looks} looks are too many.", hint="Add: --every with a longer time")
     refusals = any(a.refused for a in attempts)
     tally = Tally(c, cursor, streaming=False, slo_latency_ms=settings.slo_latency_ms, refusals=refusals) if attempts else None
-    counters = BucketTally(c, cursor, settle_s=settings.settle.total_seconds(), slo_latency_ms=settings.slo_latency_ms) if scrapes else None
+    slo, settle_s = settings.slo_latency_ms, settings.settle.total_seconds()
+    counters = BucketTally(c, cursor, settle_s=settle_s, slo_latency_ms=slo, leads=not attempts) if scrapes else None
     state, rows, done = fresh(settings.steps, sum(g.judged for g in settings.guardrails)), [], 0
     kind: VerdictKind = "NO_DATA"
     decided: LookRow | None = None
@@ -173,7 +178,7 @@ def analyze(
             done += 1
         evidence = _evidence(tally, counters, at, query)
         state, verdicts = judge(state, evidence, settings.guardrails)
-        verdicts = tuple(_bounded(v, settings) for v in verdicts)
+        verdicts = _bounded(verdicts, evidence.arms["canary"].attempts, settings)
         rows.append(_row(c, at, evidence, verdicts))
         if decided is None:
             kind = verdicts[0].kind
@@ -243,21 +248,29 @@ def _evidence(tally: Tally | None, counters: BucketTally | None, at: Instant, qu
     return first if counters is None else merged(first, counters.evidence(at), "scrapes", is_tolerated=True)
 
 
-def _bounded(v: Verdict, settings: AnalyzeSettings) -> Verdict:
-    """Hold e-values against these bounds instead of the judge's own; the breaker has its own."""
-    if v.guardrail == "breaker":
-        return v
+def _bounded(verdicts: Sequence[Verdict], canary: int, settings: AnalyzeSettings) -> tuple[Verdict, ...]:
+    """Hold e-values against these bounds instead of the judge's own; what keeps the judge from a PASS keeps it from one here.
+
+    Args:
+        verdicts: of the whole, then of its parts; canary: requests that it has answered.
+    """
+    whole, *each = verdicts
+    has_enough = canary >= LEAST_CANARY
+    parts = [_one_bounded(v, settings, may_pass=has_enough and not v.blocked) for v in each]
+    passed = {v.guardrail for v in parts if v.kind == "PASS"}
+    wanted = {g.name for g in settings.guardrails if g.judged and g.needs_pass}
+    return (_one_bounded(whole, settings, may_pass=bool(wanted) and not whole.blocked and wanted <= passed), *parts)
+
+
+def _one_bounded(v: Verdict, settings: AnalyzeSettings, *, may_pass: bool) -> Verdict:
     fail, passed = 1 / settings.alpha, 1 / settings.beta
+    if v.guardrail in _OWN_BOUNDS or v.holds:
+        return v
     kind = v.kind
-    by_breaker = kind == "FAIL" and "breaker" in v.detail
-    if kind in ("FAIL", "PASS", "INCONCLUSIVE") and not by_breaker:
-        kind = "FAIL" if v.e_value >= fail else "PASS" if _passes(v, passed) else "INCONCLUSIVE"
+    is_of_another = kind == "FAIL" and any(v.detail == f"failed on {name}" for name in _OWN_BOUNDS)
+    if kind in ("FAIL", "PASS", "INCONCLUSIVE") and not is_of_another:
+        kind = "FAIL" if v.e_value >= fail else "PASS" if may_pass and v.pass_e_value >= passed else "INCONCLUSIVE"
     return replace(v, kind=kind, fail_bound=fail, pass_bound=passed)
-
-
-def _passes(v: Verdict, bound: float) -> bool:
-    is_blocked = v.kind == "INCONCLUSIVE" and v.pass_e_value >= v.pass_bound  # confounded, too few requests, or waiting for another
-    return not is_blocked and v.pass_e_value >= bound
 
 
 def _row(c: CellId, at: Instant, e: Evidence, verdicts: tuple[Verdict, ...]) -> LookRow:

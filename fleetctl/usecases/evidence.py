@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from fleetctl.analysis.buckets import METRICS, BucketTally, freeze_edges, gpu_marks
+from fleetctl.analysis.counted import counted_alike, is_usable
 from fleetctl.domain.evidence import ARMS, Arm, Counts, Cursor, Evidence, Series, SignalState, Thresholds
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.units import Instant
@@ -18,6 +19,8 @@ from fleetctl.ports.traffic import EvidenceSource, Probes, Scraper
 _TALLIES_PER_CELL = 3
 WORST: tuple[SignalState, ...] = ("same_series", "mislabelled", "down", "nan", "reset", "stale", "empty", "ok")
 """States from the worst to the best; of several sources the worst counts."""
+QUIET_OR_OK: tuple[SignalState, ...] = ("ok", "empty", "stale")
+"""States in which what a source has counted can be used."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,15 +39,22 @@ class CounterEvidence:
 
     Args:
         settle_s: of the slowest normal request; counting begins that much after a cursor.
-        slo_latency_ms: promised latency per cell; now: the clock.
+        slo_latency_ms: promised latency per cell; now: the clock; leads: whether a cell's requests and errors are these counters'.
     """
 
     def __init__(
-        self, scraper: Scraper, *, now: Callable[[], Instant], settle_s: float = 30.0, slo_latency_ms: Mapping[CellId, float] | None = None
+        self,
+        scraper: Scraper,
+        *,
+        now: Callable[[], Instant],
+        settle_s: float = 30.0,
+        slo_latency_ms: Mapping[CellId, float] | None = None,
+        leads: Callable[[CellId], bool] = lambda _: True,
     ) -> None:
         self._scraper = scraper
         self._now = now
         self._settle_s = settle_s
+        self._leads = leads
         self._slo = dict(slo_latency_ms or {})
         self._kept: dict[CellId, OrderedDict[Cursor, _Kept]] = {}
 
@@ -60,12 +70,14 @@ class CounterEvidence:
         """Take the bounds nearest to the baseline's quantiles; None where fewer than `least` requests are there.
 
         Raises:
-            ConfigInvalid: config.series: a series that is needed is unknown, or both arms are read from the same replica.
+            ConfigInvalid: config.series: an unknown series is needed, both arms are read from the same replica, or they count otherwise.
         """
         scrapes = tuple(self._scraper.newest(c))
         wrong = sorted({f"{s.arm} {s.replica}: {s.trouble}" for s in scrapes if s.up and s.trouble})
         arms = [{s.replica for s in scrapes if s.arm == arm} for arm in ARMS]
         wrong += [f"both arms are read from {name}" for name in sorted(arms[0] & arms[1])]
+        if self._leads(c):
+            wrong += filter(None, [counted_alike((s.arm, s.values) for s in scrapes if is_usable(s))[1]])
         if wrong:
             text = f"the evidence of {c} cannot be read as the fleet file says: {'; '.join(wrong)[:500]}."
             raise ConfigInvalid("config.series", text, hint="Look: fleetctl doctor")
@@ -75,7 +87,8 @@ class CounterEvidence:
         """Return cumulative counts since the cursor."""
         kept = self._kept.setdefault(c, OrderedDict())
         if since not in kept:
-            kept[since] = _Kept(tally=BucketTally(c, since, settle_s=self._settle_s, slo_latency_ms=self._slo.get(c)))
+            tally = BucketTally(c, since, settle_s=self._settle_s, slo_latency_ms=self._slo.get(c), leads=self._leads(c))
+            kept[since] = _Kept(tally=tally)
         kept.move_to_end(since)
         while len(kept) > _TALLIES_PER_CELL:
             kept.popitem(last=False)
@@ -218,7 +231,7 @@ class Replayed:
         """Return the replay's counts since the cursor, customers' own beside them."""
         replay = self._replay.read(c, replace(since, position=_position(since, _REPLAY)))
         log = self._log.read(c, replace(since, position=_position(since, _LOG)))
-        broken = {arm: s for arm, s in log.state.items() if s not in ("ok", "empty", "stale")}
+        broken = {arm: s for arm, s in log.state.items() if s not in QUIET_OR_OK}
         return replace(
             replay,
             cursor=since,
@@ -258,14 +271,21 @@ def _joined(whole: Thresholds, own: Thresholds) -> Thresholds:
 
 
 def merged(first: Evidence, other: Evidence, name: str, *, is_tolerated: bool) -> Evidence:
-    """Return the first source's evidence with what the other one measures besides; a tolerated one's state does not count."""
+    """Return the first source's evidence with what the other one measures besides.
+
+    A tolerated one's state does not count: where its numbers cannot be used (a restart, say) it is as silent as one that does not answer.
+    """
     state = dict(first.state)
+    is_usable = all(other.state[arm] in QUIET_OR_OK for arm in ARMS)
     if not is_tolerated:
         state = {arm: min(first.state[arm], other.state[arm], key=WORST.index) for arm in ARMS}
+    elif not is_usable:
+        why = ", ".join(f"{arm} {other.state[arm]}" for arm in ARMS if other.state[arm] not in QUIET_OR_OK)
+        other = replace(other, detail="; ".join(d for d in (other.detail, f"{name} left out: {why}") if d))
     detail = "; ".join(d for d in (first.detail, other.detail) if d)
     return replace(
         first,
-        arms={arm: _both(first.arms[arm], other.arms[arm], name) for arm in ARMS},
+        arms={arm: _both(first.arms[arm], other.arms[arm], name) for arm in ARMS} if is_usable or not is_tolerated else first.arms,
         state=state,
         detail=detail,
         faults=tuple(sorted({*first.faults, *other.faults})),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fleetctl.domain.records import Attempt, Scrape
     from fleetctl.domain.units import Instant
     from fleetctl.domain.workload import Cell
-    from fleetctl.ports.traffic import EvidenceSource
+    from fleetctl.ports.traffic import EvidenceSource, Scraper
 
 from fleetctl.formats.evidence_sources import LOG, metrics_of
 from fleetctl.formats.quantities import parse_duration
@@ -239,7 +239,6 @@ class EvidenceMaker:
     def _scrape(self, connection: Connection) -> EvidenceSource:
         from fleetctl.adapters.engines.scrapes import Page, PageScraper
         from fleetctl.catalog.metrics import load_metrics
-        from fleetctl.usecases.evidence import CounterEvidence
 
         s = connection.settings
 
@@ -257,14 +256,13 @@ class EvidenceMaker:
             ca_file=s.get("ca_file", ""),
             key=self._secret(connection, "key"),
         )
-        return CounterEvidence(scraper, now=self._now, settle_s=_settle_s(s), slo_latency_ms=self._slo(connection.name))
+        return self._counters(scraper, connection)
 
     def _prometheus(self, connection: Connection) -> EvidenceSource:
         from fleetctl.adapters.prometheus.client import PrometheusApi
         from fleetctl.adapters.prometheus.scrapes import OwnCounter, PrometheusScraper, Target, checked_series
         from fleetctl.catalog.metrics import load_metrics
         from fleetctl.errors import ConfigInvalid
-        from fleetctl.usecases.evidence import CounterEvidence
 
         s = connection.settings
         own = []
@@ -291,7 +289,22 @@ class EvidenceMaker:
             own=tuple(own),
             arm_label=s.get("arm_label", "arm"),
         )
-        return CounterEvidence(scraper, now=self._now, settle_s=_settle_s(s), slo_latency_ms=self._slo(connection.name))
+        return self._counters(scraper, connection)
+
+    def _counters(self, scraper: Scraper, connection: Connection) -> EvidenceSource:
+        from fleetctl.usecases.evidence import CounterEvidence
+
+        return CounterEvidence(
+            scraper,
+            now=self._now,
+            settle_s=_settle_s(connection.settings),
+            slo_latency_ms=self._slo(connection.name),
+            leads=lambda c: self._leads(self._fleet().cell(c), connection),
+        )
+
+    @staticmethod
+    def _leads(cell: Cell, connection: Connection) -> bool:
+        return cell.evidence[0] == connection.name
 
     def _targets(self, cell: Cell, connection: Connection) -> list[tuple[Arm, str, str, str, tuple[str, ...]]]:
         """Return arm, address, system, version and needed metrics of everything that is scraped for a cell."""
@@ -304,7 +317,7 @@ class EvidenceMaker:
         kinds = {e.name: e.kind for e in fleet.evidence if e.name != connection.name}
         others, _ = metrics_of(kinds, cell.evidence, streaming=workload.traffic.streaming)
         needs = tuple(_GUARDRAIL_SERIES[g] for g in workload.guardrails if g in _GUARDRAIL_SERIES and g not in others)
-        if cell.evidence[0] == connection.name:
+        if self._leads(cell, connection):
             needs = ("requests_total", "errors_total", *needs)
         target = cell.target.pool if isinstance(cell.target, Existing) else cell.target
         source_vendor = fleet.pool(cell.source).vendor

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +16,13 @@ from hypothesis import strategies as st
 
 from fleetctl.analysis.judge import fresh, judge
 from fleetctl.cli.main import main
-from fleetctl.domain.evidence import Arm, Cursor, Evidence
+from fleetctl.domain.evidence import ARMS, Arm, Cursor, Evidence, Look, Verdict
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.records import Attempt, Scrape
 from fleetctl.domain.workload import Guardrail, GuardrailSpec
 from fleetctl.errors import UsageError
 from fleetctl.formats.recording import from_line, to_line
-from fleetctl.usecases.analyze import AnalyzeSettings, analyze
+from fleetctl.usecases.analyze import AnalyzeSettings, _bounded, analyze
 
 CELL = CellId("chat")
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -86,6 +88,76 @@ def test_any_settings_may_be_asked_and_change_the_answer() -> None:
     assert analyze(records, CELL, replace(lax, warm_up=timedelta(seconds=60))).looks[0].at == analyze(records, CELL, lax).looks[
         0
     ].at + timedelta(seconds=60)
+
+
+def _colder(n: int, warm: int, cold: int) -> list[Attempt]:
+    """Return equal arms, of which the canary's cache is cold."""
+    return [replace(a, prompt_tokens=100, cached_tokens=cold if a.arm == "canary" else warm) for a in traffic(n)]
+
+
+def _bucketed() -> list[Scrape]:
+    """Return pages of equal arms: times over the bounds of buckets."""
+    out = []
+    for i in range(60):
+        for arm in ARMS:
+            n = 200.0 * (i + 10)
+            times = {0.5: n * 0.5, 1.0: n * 0.9, 2.0: n * 0.99, 4.0: n, inf: n}
+            values = {"requests_total/engine": n, "errors_total/engine": 0.0}
+            out.append(Scrape(cell=CELL, arm=arm, replica=arm, at_ms=T0 + 5_000 * i, values=values, buckets={"e2e_seconds": times}))
+    return out
+
+
+SLO = GuardrailSpec(name=Guardrail("slo_misses"), margin=0.5, fail_margin=0.1)
+WIDE = replace(LATENCY, margin=1.0, fail_margin=0.5)
+EASY = replace(ERRORS, margin=0.5, fail_margin=0.1)
+BLOCKED: dict[str, tuple[Sequence[Attempt | Scrape], tuple[GuardrailSpec, ...], float | None, str]] = {
+    "the caches differ": (_colder(3_000, 80, 10), (LATENCY, EASY), None, "cached"),
+    "fewer than 100 requests": (traffic(150), (EASY,), None, ""),
+    "buckets only detect": (_bucketed(), (WIDE, EASY), None, "buckets can show"),
+    "no bound is the promised latency": (_bucketed(), (SLO, EASY), 700.0, "no bound of the buckets"),
+    "nothing is judged": (traffic(1_000), (replace(EASY, judged=False),), None, "shown only"),
+    "nobody tells it": (traffic(1_000), (EASY, replace(EASY, name=Guardrail("counter_orders"))), None, ""),
+}
+
+
+@pytest.mark.parametrize("beta", [0.01, 0.1, 0.5])
+@pytest.mark.parametrize("case", BLOCKED)
+def test_what_blocks_a_pass_blocks_it_under_any_bound(case: str, beta: float) -> None:
+    records, specs, slo, why = BLOCKED[case]
+    asked = AnalyzeSettings(guardrails=specs, beta=beta, slo_latency_ms=slo, look_every=timedelta(seconds=20), settle=timedelta(0))
+    found = analyze(records, CELL, asked)
+    assert found.kind == "INCONCLUSIVE"
+    assert not any(look.verdicts[0].kind == "PASS" for look in found.looks)
+    part = next(v for v in found.looks[-1].verdicts if v.guardrail == specs[-1 if case == "nobody tells it" else 0].name)
+    assert part.kind != "PASS"
+    assert why in part.detail
+
+
+@pytest.mark.parametrize("beta", [0.01, 0.1, 0.5])
+def test_equal_arms_that_nothing_blocks_pass_under_any_bound(beta: float) -> None:
+    found = analyze(traffic(), CELL, AnalyzeSettings(guardrails=(EASY, WIDE), beta=beta, look_every=timedelta(seconds=20)))
+    assert found.kind == "PASS"
+    assert found.decided_n >= 100
+
+
+@pytest.mark.parametrize("blocked", ["", "whole", "errors", "latency"])
+def test_a_whole_that_waits_and_a_part_that_is_blocked_are_no_pass(blocked: str) -> None:
+    look = Look(at=START, baseline_n=1_000, canary_n=1_000, baseline_events=0, canary_events=0, share=0.5)
+    whole, *parts = (
+        Verdict(kind="PASS", guardrail=Guardrail(name), e_value=0.1, pass_e_value=1e6, look=look, blocked=name == blocked)
+        for name in ("whole", "errors", "latency")
+    )
+    assert (_bounded((whole, *parts), 1_000, BOTH)[0].kind == "PASS") == (not blocked)
+
+
+@pytest.mark.parametrize("name", ["breaker", "gave_up"])
+def test_a_fail_by_another_bound_stays_one(name: str) -> None:
+    look = Look(at=START, baseline_n=1_000, canary_n=1_000, baseline_events=0, canary_events=0, share=0.5)
+    parts = [Verdict(kind="PASS", guardrail=g.name, e_value=0.1, pass_e_value=1e6, look=look) for g in BOTH.guardrails]
+    whole = Verdict(kind="FAIL", guardrail=Guardrail("all"), e_value=0.1, pass_e_value=1e6, look=look, detail=f"failed on {name}")
+    own = Verdict(kind="FAIL", guardrail=Guardrail(name), e_value=2e3, fail_bound=1e3, look=look)
+    found = _bounded((whole, *parts, own), 1_000, replace(BOTH, alpha=1e-6))
+    assert (found[0].kind, found[-1]) == ("FAIL", own)
 
 
 def test_the_order_of_lines_does_not_matter() -> None:

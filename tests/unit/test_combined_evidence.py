@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fleetctl.domain.evidence import Counts, Cursor, Evidence, Quantiles, Series, SignalState, Thresholds, ladder_key
+from fleetctl.analysis.buckets import BucketTally
+from fleetctl.analysis.judge import fresh, judge
+from fleetctl.domain.evidence import ARMS, Arm, Counts, Cursor, Evidence, Quantiles, Series, SignalState, Thresholds, ladder_key
 from fleetctl.domain.ids import CellId
+from fleetctl.domain.records import Scrape
+from fleetctl.domain.workload import Guardrail, GuardrailSpec
 from fleetctl.errors import EvidenceUnavailable
-from fleetctl.usecases.evidence import WORST, Combined, Probed, measures
+from fleetctl.usecases.evidence import WORST, Combined, Probed, measures, merged
 
 CELL = CellId("chat")
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -158,3 +162,42 @@ def test_probes_are_kept_going_by_whoever_reads() -> None:
     assert probed.read(CELL, cursor).query == "paired"
     assert kept == [CELL] * 3
     assert probed.describe(CELL)
+
+
+@pytest.mark.parametrize("again", [("baseline",), ("canary",), ("baseline", "canary")], ids=" and ".join)
+def test_a_tolerated_source_whose_counters_begin_again_is_left_out_and_loses_nothing(again: tuple[Arm, ...]) -> None:
+    cursor = Cursor(position="", since=AT)
+    pages, state = BucketTally(CELL, cursor, settle_s=0.0, leads=False), fresh(6, 2)
+    told = ("errors", "errors_pages")
+    specs = tuple(GuardrailSpec(name=Guardrail(name), margin=0.05, fail_margin=0.01) for name in told)
+    kinds: dict[str, str] = {}
+    for i in range(1, 40):
+        at = AT + timedelta(seconds=5 * i)
+        for arm in ARMS:
+            n = 100.0 * (i - 20 if arm in again and i >= 20 else i)
+            values = {"requests_total/http": n, "errors_total/http": n // 100}
+            pages.add(Scrape(cell=CELL, arm=arm, replica=arm, at_ms=round(at.timestamp() * 1_000), values=values))
+        log = Evidence(
+            cell=CELL,
+            at=at,
+            arms={arm: Counts(attempts=50 * i, errors=0) for arm in ARMS},
+            state={"baseline": "ok", "canary": "ok"},
+            cursor=cursor,
+            canary_outcomes="." * 50 * i,
+        )
+        e = merged(log, pages.evidence(at), "pages", is_tolerated=True)
+        state, verdicts = judge(state, e, specs)
+        kinds = {v.guardrail: v.kind for v in verdicts}
+        assert kinds["all"] in ("INCONCLUSIVE", "PASS"), i
+        assert e.arms["canary"].attempts == 50 * i
+        assert ("errors_pages" in e.arms["canary"].shares) == (1 < i < 20)
+        assert ("pages left out: " in e.detail) == (i >= 20)
+    assert (kinds["errors"], kinds["errors_pages"]) == ("PASS", "INCONCLUSIVE")
+
+
+@pytest.mark.parametrize("state", WORST)
+def test_what_a_tolerated_source_counts_is_used_only_where_it_can_be(state: SignalState) -> None:
+    tolerant = Combined({"log": Given(LOG), "probes": Given(PROBES, state, fault="XID 79")}, tolerant=["probes"])
+    e = tolerant.read(CELL, tolerant.mark(CELL))
+    assert (measures(e, "canary") == ("ttft",)) == (state in ("ok", "empty", "stale"))
+    assert e.faults == ("XID 79",)

@@ -172,10 +172,10 @@ def test_prefixes_of_ray_gateway_and_amd_are_the_same_series() -> None:
 
 
 def test_tgi_shows_no_failure_family_until_the_first_failure() -> None:
-    assert read("tgi", "3.3.7", "tgi_request_count 10\n").values["errors_total"] == 0.0
-    assert "errors_total" not in read("tgi", "3.3.7", "tgi_queue_size 1\n").values
+    assert read("tgi", "3.3.7", "tgi_request_count 10\n").values["errors_total/received"] == 0.0
+    assert not any("errors" in key for key in read("tgi", "3.3.7", "tgi_queue_size 1\n").values)
     page = 'tgi_request_count 10\ntgi_request_failure{err="validation"} 3\ntgi_request_failure{err="overloaded"} 2\n'
-    assert read("tgi", "3.3.7", page).values["errors_total"] == 2.0
+    assert read("tgi", "3.3.7", page).values["errors_total/received"] == 2.0
 
 
 def test_a_page_of_nothing_but_nan_says_so() -> None:

@@ -37,6 +37,8 @@ READ = (
 """Canonical metrics that are asked for."""
 FIRST_WINDOW_S = 60
 LONGEST_WINDOW_S = 3_600
+LOOK_BACK_S = 300
+"""How long before a window a series of an own counter is looked for, to tell one that began in it from one that was there."""
 _SERIES = re.compile(r'[a-zA-Z_:][a-zA-Z0-9_:]*(\{([a-zA-Z_][a-zA-Z0-9_]*(=|!=|=~|!~)"[^"\\\n]*",?)*\})?\Z')
 
 
@@ -103,25 +105,28 @@ class PrometheusScraper:
         self._label, self._own, self._arm_label = label, own, arm_label
 
     def scrapes(self, c: CellId, start: Instant, after: Instant | None) -> Iterable[Scrape]:
-        """Return every stored scrape since `after`; where there is none since `start`, the first ones and the newest."""
+        """Return every stored scrape since `after`; without it of each target the first ones since `start` and the newest.
+
+        Of own counters it is all of them: their processes may have come and gone in between.
+        """
         now = self._now()
         if now < start:
             return []
         if after is not None:
-            begin = after
-            return self._between(c, begin, now) + self._missing(c, now)
+            return self._between(c, after, now) + self._own_scrapes(c, after, now) + self._missing(c, now)
         first_end = min(now.timestamp(), start.timestamp() + FIRST_WINDOW_S)
         found = self._between(c, start, datetime.fromtimestamp(first_end, UTC))
         if now.timestamp() > first_end:
             was_reset = self._resets(c, start, now)
             newest = self._between(c, datetime.fromtimestamp(max(first_end, now.timestamp() - FIRST_WINDOW_S), UTC), now)
             found += [replace(s, reset=True) if s.replica in was_reset else s for s in newest]
-        return found + self._missing(c, now)
+        return found + self._own_scrapes(c, start, now) + self._missing(c, now)
 
     def newest(self, c: CellId) -> Iterable[Scrape]:
         """Return the scrapes of the last minute."""
         now = self._now()
-        found = self._between(c, datetime.fromtimestamp(now.timestamp() - FIRST_WINDOW_S, UTC), now) + self._missing(c, now)
+        begin = datetime.fromtimestamp(now.timestamp() - FIRST_WINDOW_S, UTC)
+        found = self._between(c, begin, now) + self._own_scrapes(c, begin, now) + self._missing(c, now)
         return found + self._unknown_counters(c, found, now)
 
     def _unknown_counters(self, c: CellId, found: list[Scrape], now: Instant) -> list[Scrape]:
@@ -129,13 +134,13 @@ class PrometheusScraper:
 
         Events that nobody has ever written, not even as 0, are taken for mistyped: they would always be 0, and always pass.
         """
-        there = {(s.arm, s.replica) for s in found}
+        there = {(s.arm, key) for s in found for key in s.values}
         at_ms = round(now.timestamp() * 1_000)
         out = []
         for own in self._own:
             for arm in ARMS:
                 replica = f"counter {own.name} {arm}"
-                if (arm, replica) not in there:
+                if (arm, f"counter.{own.name}/of") not in there:
                     trouble = f'Prometheus has no {own.of} with {self._arm_label}="{arm}"'
                     out.append(Scrape(cell=c, arm=arm, replica=replica, at_ms=at_ms, trouble=trouble))
             if not self._knows(own.events):
@@ -184,7 +189,7 @@ class PrometheusScraper:
         for t in self._targets.get(c, ()):
             by_name.setdefault(t.instance, []).append(t)
         found = [self._scrape(c, t, at, page) for (name, at), page in pages.items() for t in by_name.get(name, ())]
-        return sorted([*found, *self._own_scrapes(c, begin, end, window)], key=lambda s: s.at_ms)
+        return sorted(found, key=lambda s: s.at_ms)
 
     def _scrape(self, c: CellId, target: Target, at: float, page: list[Series]) -> Scrape:
         return scrape_of(
@@ -199,26 +204,49 @@ class PrometheusScraper:
             at_ms=round(at * 1_000),
         )
 
-    def _own_scrapes(self, c: CellId, begin: Instant, end: Instant, window: int) -> list[Scrape]:
-        """Return the fleet file's own counters as scrapes of a replica of their own per arm."""
-        sums: dict[tuple[str, Arm, float], dict[str, float]] = {}
+    def _own_scrapes(self, c: CellId, begin: Instant, end: Instant) -> list[Scrape]:
+        """Return what the fleet file's own counters were after `begin` up to `end`, asked for in pieces of an hour."""
+        out, since = [], begin
+        while self._own and since < end:
+            until = min(end, datetime.fromtimestamp(since.timestamp() + LONGEST_WINDOW_S, UTC))
+            out += self._own_piece(c, since, until)
+            since = until
+        return out
+
+    def _own_piece(self, c: CellId, begin: Instant, end: Instant) -> list[Scrape]:
+        """Return the fleet file's own counters as scrapes of a replica per series, since each process is scraped at moments of its own.
+
+        A series that began in this window, beside others of its counter and arm that were there before, is marked (`reset`): all that it
+        counts is new.
+        """
+        window = int(end.timestamp() - begin.timestamp()) + 1
+        out: list[Scrape] = []
         for own in self._own:
-            for part, selector in (("events", own.events), ("of", own.of)):
-                for trace in self._ask(f"{selector}[{window}s]", end.timestamp()):
-                    arm = trace.labels.get(self._arm_label)
-                    if arm not in ("baseline", "canary"):
-                        continue
-                    side: Arm = "baseline" if arm == "baseline" else "canary"
-                    for at, value in trace.points:
-                        if at > begin.timestamp() and isfinite(value):
-                            page = sums.setdefault((own.name, side, at), {})
-                            key = f"counter.{own.name}/{part}"
-                            page[key] = page.get(key, 0.0) + value
-        whole = {key: page for key, page in sums.items() if any(k.endswith("/of") for k in page)}
-        return [
-            Scrape(cell=c, arm=arm, replica=f"counter {name} {arm}", at_ms=round(at * 1_000), values=page)
-            for (name, arm, at), page in whole.items()
-        ]
+            traces = [
+                (part, arm, trace)
+                for part, selector in (("events", own.events), ("of", own.of))
+                for trace in self._ask(f"{selector}[{window + LOOK_BACK_S}s]", end.timestamp())
+                for arm in ARMS
+                if trace.labels.get(self._arm_label) == arm
+            ]
+            was_there = {arm for _, arm, trace in traces if any(at <= begin.timestamp() for at, _ in trace.points)}
+            for part, arm, trace in traces:
+                is_old = arm not in was_there or any(at <= begin.timestamp() for at, _ in trace.points)
+                labels = ",".join(f"{k}={v}" for k, v in sorted(trace.labels.items()) if k not in ("__name__", self._arm_label))
+                replica = f"counter {own.name} {arm} {part} {labels}"
+                out += [
+                    Scrape(
+                        cell=c,
+                        arm=arm,
+                        replica=replica,
+                        at_ms=round(at * 1_000),
+                        values={f"counter.{own.name}/{part}": value},
+                        reset=not is_old,
+                    )
+                    for at, value in trace.points
+                    if at > begin.timestamp() and isfinite(value)
+                ]
+        return out
 
     def _missing(self, c: CellId, now: Instant) -> list[Scrape]:
         """Return a scrape that is not up for every target that Prometheus does not reach, or does not know."""
