@@ -33,9 +33,11 @@ def variables_of(role: str, given: Mapping[str, object]) -> dict[str, Any]:
 
 
 def refusals(role: str, given: Mapping[str, object]) -> list[str]:
-    """Return the messages of the role's asserts that do not hold, in order."""
+    """Return the messages of the role's asserts that do not hold, in order; what was asked of a host counts as skipped where not given."""
     found = []
-    for task in _load(PLAYBOOKS / "roles" / role / "tasks" / "check.yml"):
+    tasks = _load(PLAYBOOKS / "roles" / role / "tasks" / "check.yml")
+    given = {**{t["register"]: {"skipped": True, "changed": False} for t in tasks if "register" in t}, **given}
+    for task in tasks:
         if (arguments := task.get("ansible.builtin.assert")) is None:
             continue
         templar = Templar(loader=DataLoader(), variables={**variables_of(role, given), **_trusted(task.get("vars", {}))})

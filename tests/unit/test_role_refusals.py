@@ -63,3 +63,84 @@ def test_two_names_that_become_one_are_refused(names: tuple[str, str]) -> None:
 )
 def test_a_layer_that_cannot_be_made_is_refused(given: dict[str, object], said: str) -> None:
     assert [said in text for text in refusals("translation_layer", given)].count(True) == 1
+
+
+def server(*argv: str, **more: object) -> dict[str, object]:
+    return {"model_server_units": [{"name": "chat", "argv": list(argv), "port": 8000, "model": "m", **more}]}
+
+
+DIGEST = "sha256:" + "a" * 64
+IMAGE = f"docker.io/rocm/vllm@{DIGEST}"
+VLLM = ("/opt/venv/bin/vllm", "serve", "/models/m")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        server("/usr/lib/standin-engine/serve", "8000", "m"),
+        server(*VLLM, "--shutdown-timeout", "270"),
+        server(*VLLM, "--shutdown-timeout=299", "--port=8000"),
+        server(*VLLM, may_cut_streams=True),
+        server("/opt/venv/bin/python3", "-m", "sglang.launch_server", "--model-path", "/models/m"),
+        server("/opt/venv/bin/python3", "-m", "sglang.launch_server", environment={"SGL_FORCE_SHUTDOWN": "0"}),
+        {**server("vllm", "serve", "/models/m", "--shutdown-timeout=60", container=True, folders=["/mnt/models"]), "model_server_image": IMAGE},
+        {**server("/usr/bin/podman", "run", "--rm", IMAGE, "/bin/serve"), "model_server_image": IMAGE},
+        server("/usr/bin/podman", "run", "--rm", f"x@{DIGEST}", "/bin/serve"),
+    ],
+)
+def test_a_server_that_ends_its_streams_in_the_releases_image_is_taken(given: dict[str, object]) -> None:
+    assert refusals("model_server", given) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (server(*VLLM), "chat is vLLM and needs --shutdown-timeout of 1 to 299"),
+        (server(*VLLM, "--shutdown-timeout=0"), "needs --shutdown-timeout"),
+        (server(*VLLM, "--shutdown-timeout", "300"), "needs --shutdown-timeout"),
+        (server(*VLLM, "--shutdown-timeout=60", "--shutdown-timeout=0"), "needs --shutdown-timeout"),
+        (server("/opt/venv/bin/python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "m"), "needs --shutdown-timeout"),
+        ({**server("--model", "m", container=True), "model_server_image": IMAGE}, "needs --shutdown-timeout"),
+        (server("/usr/bin/podman", "run", f"x@{DIGEST}", "vllm", "serve", "m"), "needs --shutdown-timeout"),
+        (server("/bin/python3", "-m", "sglang.launch_server", environment={"SGL_FORCE_SHUTDOWN": "1"}), "has SGL_FORCE_SHUTDOWN"),
+        (server("sglang", "serve", container=True), "chat runs in a container whose image is not named by digest"),
+        ({**server("a", container=True), "model_server_image": "docker.io/rocm/vllm:latest"}, "whose image is not docker.io/rocm/vllm:latest"),
+        (server("/usr/bin/docker", "run", "rocm/other:latest"), "whose image is not named by digest"),
+        ({**server("/usr/bin/podman", "run", f"x@{DIGEST}"), "model_server_image": IMAGE}, f"whose image is not {IMAGE}"),
+        (server("vllm", "serve", may_cut_streams=True), "an absolute program"),
+        (server(), "an absolute program"),
+        (server("/bin/true", folders=["/a:/b"]), "no unit can hold"),
+        (server("/bin/true", folders=["relative"]), "no unit can hold"),
+    ],
+)
+def test_a_server_that_would_cut_streams_or_runs_in_another_image_is_refused(given: dict[str, object], said: str) -> None:
+    assert [said in text for text in refusals("model_server", given)].count(True) == 1
+
+
+def test_a_server_in_a_container_gets_devices_folders_and_every_name_of_its_environment() -> None:
+    import base64
+
+    layer = base64.b64encode(b'# x\nHIP_VISIBLE_DEVICES="0,1"\nNCCL_MIN_NCHANNELS="112"\n').decode()
+    given = server("vllm", "serve", "100%", "$HOME", container=True, folders=["/mnt/models"], environment={"HUB_TOKEN": "hush", "A": "1"})
+    made = rendered("model_server", "unit.j2", {**given, "model_server_image": IMAGE, "model_server_layer": {"content": layer}, "item": "chat"})
+    assert "hush" not in made
+    (line,) = [x for x in made.splitlines() if x.startswith("ExecStart=")]
+    words = [w.strip('"') for w in line.removeprefix("ExecStart=").split(" ")]
+    assert words[:2] == ["/usr/bin/podman", "run"]
+    at = words.index(IMAGE)
+    assert words[at + 1 :] == ["vllm", "serve", "100%%", "$$HOME"]
+    assert {"--device=/dev/kfd", "--device=/dev/dri", "--pull=never", "--volume=/mnt/models:/mnt/models:ro"} <= set(words[:at])
+    assert [w for w in words[:at] if w.startswith("--env=")] == [
+        "--env=XDG_CACHE_HOME=/var/cache/fleetctl", "--env=A", "--env=HIP_VISIBLE_DEVICES", "--env=HUB_TOKEN", "--env=NCCL_MIN_NCHANNELS"
+    ]  # fmt: skip
+    assert "User=" not in made
+    assert "KillMode=mixed" in made
+
+
+def test_a_server_of_the_service_account_has_a_home_and_a_cache_that_it_may_write() -> None:
+    made = rendered("model_server", "unit.j2", {**server("/bin/serve", "a b"), "item": "chat"}).splitlines()
+    assert {
+        "User=inference", "StateDirectory=fleetctl/servers/chat", "CacheDirectory=fleetctl/chat", "KillMode=mixed", "TimeoutStopSec=300",
+        "Environment=HOME=/var/lib/fleetctl/servers/chat XDG_CACHE_HOME=/var/cache/fleetctl/chat", 'ExecStart="/bin/serve" "a b"',
+    } <= set(made)  # fmt: skip
+    assert "Delegate=yes" not in made
