@@ -53,3 +53,8 @@ def rendered(role: str, template: str, given: Mapping[str, object]) -> str:
     # As the template module sets it.
     templar = Templar(loader=DataLoader(), variables=variables_of(role, given))
     return str(templar.template(trust_as_template("#jinja2: trim_blocks: True\n" + text)))
+
+
+def value(role: str, name: str, given: Mapping[str, object]) -> object:
+    """Return what a variable of the role comes to."""
+    return Templar(loader=DataLoader(), variables=variables_of(role, given)).template(trust_as_template("{{ " + name + " }}"))

@@ -40,7 +40,7 @@ BLKID = """\
 #!/bin/sh
 # STAND-IN for blkid: the second disk holds a file system.
 for disk; do :; done
-[ "$disk" = /dev/standin1 ] && echo ext4 && exit 0
+[ "$disk" = /dev/standin1 ] && echo TYPE=ext4 && exit 0
 exit 2
 """
 LOADED = {

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
 import pytest
 
-from tests.fakes.role_tasks import refusals, rendered
+from tests.fakes.role_tasks import refusals, rendered, value
 
 
 def environment(**names: object) -> dict[str, object]:
@@ -83,7 +88,10 @@ VLLM = ("/opt/venv/bin/vllm", "serve", "/models/m")
         server(*VLLM, may_cut_streams=True),
         server("/opt/venv/bin/python3", "-m", "sglang.launch_server", "--model-path", "/models/m"),
         server("/opt/venv/bin/python3", "-m", "sglang.launch_server", environment={"SGL_FORCE_SHUTDOWN": "0"}),
-        {**server("vllm", "serve", "/models/m", "--shutdown-timeout=60", container=True, folders=["/mnt/models"]), "model_server_image": IMAGE},
+        {
+            **server("vllm", "serve", "/models/m", "--shutdown-timeout=60", container=True, folders=["/mnt/models"]),
+            "model_server_image": IMAGE,
+        },
         {**server("/usr/bin/podman", "run", "--rm", IMAGE, "/bin/serve"), "model_server_image": IMAGE},
         server("/usr/bin/podman", "run", "--rm", f"x@{DIGEST}", "/bin/serve"),
     ],
@@ -104,7 +112,10 @@ def test_a_server_that_ends_its_streams_in_the_releases_image_is_taken(given: di
         (server("/usr/bin/podman", "run", f"x@{DIGEST}", "vllm", "serve", "m"), "needs --shutdown-timeout"),
         (server("/bin/python3", "-m", "sglang.launch_server", environment={"SGL_FORCE_SHUTDOWN": "1"}), "has SGL_FORCE_SHUTDOWN"),
         (server("sglang", "serve", container=True), "chat runs in a container whose image is not named by digest"),
-        ({**server("a", container=True), "model_server_image": "docker.io/rocm/vllm:latest"}, "whose image is not docker.io/rocm/vllm:latest"),
+        (
+            {**server("a", container=True), "model_server_image": "docker.io/rocm/vllm:latest"},
+            "whose image is not docker.io/rocm/vllm:latest",
+        ),
         (server("/usr/bin/docker", "run", "rocm/other:latest"), "whose image is not named by digest"),
         ({**server("/usr/bin/podman", "run", f"x@{DIGEST}"), "model_server_image": IMAGE}, f"whose image is not {IMAGE}"),
         (server("vllm", "serve", may_cut_streams=True), "an absolute program"),
@@ -122,7 +133,9 @@ def test_a_server_in_a_container_gets_devices_folders_and_every_name_of_its_envi
 
     layer = base64.b64encode(b'# x\nHIP_VISIBLE_DEVICES="0,1"\nNCCL_MIN_NCHANNELS="112"\n').decode()
     given = server("vllm", "serve", "100%", "$HOME", container=True, folders=["/mnt/models"], environment={"HUB_TOKEN": "hush", "A": "1"})
-    made = rendered("model_server", "unit.j2", {**given, "model_server_image": IMAGE, "model_server_layer": {"content": layer}, "item": "chat"})
+    made = rendered(
+        "model_server", "unit.j2", {**given, "model_server_image": IMAGE, "model_server_layer": {"content": layer}, "item": "chat"}
+    )
     assert "hush" not in made
     (line,) = [x for x in made.splitlines() if x.startswith("ExecStart=")]
     words = [w.strip('"') for w in line.removeprefix("ExecStart=").split(" ")]
@@ -144,3 +157,84 @@ def test_a_server_of_the_service_account_has_a_home_and_a_cache_that_it_may_writ
         "Environment=HOME=/var/lib/fleetctl/servers/chat XDG_CACHE_HOME=/var/cache/fleetctl/chat", 'ExecStart="/bin/serve" "a b"',
     } <= set(made)  # fmt: skip
     assert "Delegate=yes" not in made
+
+
+def disks(*found: tuple[int, str], **more: object) -> dict[str, object]:
+    """Return what the role sees of disks: exit code and output of blkid per disk."""
+    rows = [{"item": f"/dev/nvme{n}n1", "rc": rc, "stdout": text} for n, (rc, text) in enumerate(found)]
+    return {"nvme_raid_devices": [r["item"] for r in rows], "nvme_raid_found": {"results": rows}, **more}
+
+
+def member(name: str, uuid: str = "a") -> tuple[int, str]:
+    return 0, f"DEVNAME=/dev/x\nUUID={uuid}\nUUID_SUB=y\nLABEL={name}\nVERSION=1.2\nTYPE=linux_raid_member\nUSAGE=raid"
+
+
+EMPTY = (2, "")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        disks(),
+        disks(EMPTY, EMPTY),
+        disks(member("node-1:fleetctl"), member("node-1:fleetctl")),
+        disks(member("fleetctl"), member("fleetctl")),
+        disks(member("h:cache"), nvme_raid_array="/dev/md/cache", nvme_raid_mount="/mnt/model-cache"),
+    ],
+)
+def test_disks_that_are_empty_or_of_one_array_of_ours_are_taken(given: dict[str, object]) -> None:
+    assert refusals("nvme_raid", given) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (disks(EMPTY, (0, "TYPE=ext4")), "/dev/nvme1n1 cannot be read or holds something"),
+        (disks(EMPTY, (0, "PTTYPE=gpt")), "/dev/nvme1n1 cannot be read or holds something"),
+        (disks(EMPTY, (1, "")), "/dev/nvme1n1 cannot be read"),
+        (disks(EMPTY, (8, "")), "/dev/nvme1n1 cannot be read"),
+        (
+            disks(member("db:data"), member("db:data")),
+            "/dev/nvme0n1, /dev/nvme1n1 cannot be read or holds something that is no array of ours",
+        ),
+        (disks(member("h:fleetctl-old")), "no array of ours"),
+        (disks(member("h:fleetctl"), EMPTY), "only /dev/nvme0n1 belong to an array of ours"),
+        (disks(member("h:fleetctl", "a"), member("h:fleetctl", "b")), "or they belong to 2 arrays"),
+        (disks(nvme_raid_mount="/mnt/a b"), "no plain absolute path"),
+        (disks(nvme_raid_mount="mnt"), "no plain absolute path"),
+        (disks(nvme_raid_mount="/mnt/.hidden"), "no plain absolute path"),
+        (disks(nvme_raid_mount="/mnt/"), "no plain absolute path"),
+        (disks(nvme_raid_array="/dev/sda"), "no name below /dev/md"),
+    ],
+)
+def test_disks_of_others_are_refused(given: dict[str, object], said: str) -> None:
+    (text,) = refusals("nvme_raid", given)
+    assert text.startswith("configure.disk: nothing was changed, because")
+    assert said in text
+
+
+@pytest.mark.parametrize("path", ["/mnt/models", "/mnt/model-cache", "/mnt/a.b_c/d-e-f", "/srv"])
+@pytest.mark.skipif(not shutil.which("systemd-escape"), reason="needs systemd-escape")
+def test_the_mount_unit_has_the_name_that_systemd_wants(path: str) -> None:
+    wanted = subprocess.run(["systemd-escape", "--path", "--suffix=mount", path], capture_output=True, text=True, check=True).stdout.strip()
+    assert value("nvme_raid", "nvme_raid_mount_unit", {"nvme_raid_mount": path}) == wanted
+
+
+def superblock(name: str, uuid: bytes) -> bytes:
+    """Return version 1.2 of the kernel's md superblock, as `struct mdp_superblock_1` in md_p.h lays it out."""
+    body = struct.pack("<IIII", 0xA92B4EFC, 1, 0, 0) + uuid + name.encode().ljust(32, b"\0")
+    body += struct.pack("<QIIQIIIIQIIII", 0, 0, 0, 0x1000, 1024, 2, 0, 0, 0, 0, 0, 0, 0)
+    body += struct.pack("<QQQQII", 2048, 0x4000, 8, 0, 0, 0) + b"\x22" * 24 + bytes(24)
+    rest = struct.pack("<I", 128) + bytes(32) + struct.pack("<HH", 0, 1) + b"\xff\xff" * 126
+    total = sum(struct.unpack(f"<{(len(body) + 4 + len(rest)) // 4}I", body + bytes(4) + rest))
+    return body + struct.pack("<I", ((total & 0xFFFFFFFF) + (total >> 32)) & 0xFFFFFFFF) + rest
+
+
+@pytest.mark.skipif(not shutil.which("blkid"), reason="needs blkid")
+@pytest.mark.parametrize(("name", "taken"), [("node-1:fleetctl", True), ("db:data", False), ("", True)])
+def test_an_array_is_known_by_what_the_real_blkid_says_of_its_disk(tmp_path: Path, name: str, taken: bool) -> None:
+    disk = tmp_path / "disk"
+    disk.write_bytes(bytes(4096) + (superblock(name, b"\x11" * 16) if name else b"") + bytes(4 << 20))
+    done = subprocess.run(["blkid", "--probe", "--output", "export", disk], capture_output=True, text=True, check=False)
+    assert (done.returncode, "linux_raid_member" in done.stdout) == ((0, True) if name else (2, False))
+    assert (refusals("nvme_raid", disks((done.returncode, done.stdout))) == []) is taken
