@@ -74,6 +74,24 @@ def server(*argv: str, **more: object) -> dict[str, object]:
     return {"model_server_units": [{"name": "chat", "argv": list(argv), "port": 8000, "model": "m", **more}]}
 
 
+@pytest.mark.parametrize(
+    ("there", "packages", "refused"),
+    [
+        ({"rc": 0}, [], False),
+        ({"rc": 2}, [], True),
+        ({"skipped": True, "changed": False}, [{"name": "podman"}], False),
+    ],
+)
+def test_an_image_without_an_engine_is_refused(there: dict[str, object], packages: list[object], refused: bool) -> None:
+    given = {"container_engine_images": [IMAGE], "container_engine_packages": packages, "container_engine_there": there}
+    assert ["configure.engine" in text for text in refusals("container_engine", given)] == [True] * refused
+
+
+@pytest.mark.parametrize("image", ["docker.io/rocm/vllm:latest", "docker.io/rocm/vllm", f"docker.io/rocm/vllm@sha256:{'a' * 63}"])
+def test_an_image_without_digest_is_refused(image: str) -> None:
+    assert "configure.image" in refusals("container_engine", {"container_engine_images": [image]})[0]
+
+
 DIGEST = "sha256:" + "a" * 64
 IMAGE = f"docker.io/rocm/vllm@{DIGEST}"
 VLLM = ("/opt/venv/bin/vllm", "serve", "/models/m")
@@ -108,7 +126,7 @@ def test_a_server_that_ends_its_streams_in_the_releases_image_is_taken(given: di
         (server(*VLLM, "--shutdown-timeout", "300"), "needs --shutdown-timeout"),
         (server(*VLLM, "--shutdown-timeout=60", "--shutdown-timeout=0"), "needs --shutdown-timeout"),
         (server("/opt/venv/bin/python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "m"), "needs --shutdown-timeout"),
-        ({**server("--model", "m", container=True), "model_server_image": IMAGE}, "needs --shutdown-timeout"),
+        ({**server("/mnt/models/m", container=True), "model_server_image": IMAGE}, "needs --shutdown-timeout"),
         (server("/usr/bin/podman", "run", f"x@{DIGEST}", "vllm", "serve", "m"), "needs --shutdown-timeout"),
         (server("/bin/python3", "-m", "sglang.launch_server", environment={"SGL_FORCE_SHUTDOWN": "1"}), "has SGL_FORCE_SHUTDOWN"),
         (server("sglang", "serve", container=True), "chat runs in a container whose image is not named by digest"),
