@@ -87,7 +87,7 @@ SAFE_KEYS = {"name", "argv", "path", "source", "address"}
 def test_no_task_tells_an_item_that_may_hold_a_secret(role: Path) -> None:
     """Ansible prints the item of a loop, and what was registered of one, when a task fails; only no_log keeps that in."""
     for file in [*role.glob("tasks/*.yml"), *role.glob("handlers/*.yml")]:
-        whole = set()
+        whole: set[str] = set()
         for task in _tasks(load(file)):
             text = str(task.get("loop", ""))
             texts = [text, *(str(v) for k, v in (task.get("vars") or {}).items() if k in text)]
