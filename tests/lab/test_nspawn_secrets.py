@@ -150,6 +150,7 @@ def test_a_task_that_fails_on_a_server_tells_nothing_of_its_environment(bench: n
     for commands, bad in (
         (("mount --bind /etc/systemd/system /etc/systemd/system", "mount -o remount,bind,ro /etc/systemd/system"), {}),
         (("umount /etc/systemd/system",), {"argv": ["/usr/bin/no-such-program"]}),
+        ((), {"name": "../x"}),
     ):
         for command in commands:
             done = h.ssh("sudo", *command.split())

@@ -177,10 +177,13 @@ def test_a_server_of_the_service_account_has_a_home_and_a_cache_that_it_may_writ
     assert "Delegate=yes" not in made
 
 
-def disks(*found: tuple[int, str], **more: object) -> dict[str, object]:
-    """Return what the role sees of disks: exit code and output of blkid per disk."""
+def disks(*found: tuple[int, str], there: bool = True, **more: object) -> dict[str, object]:
+    """Return what the role sees of disks: exit code and output of blkid per disk, and whether they are there."""
     rows = [{"item": f"/dev/nvme{n}n1", "rc": rc, "stdout": text} for n, (rc, text) in enumerate(found)]
-    return {"nvme_raid_devices": [r["item"] for r in rows], "nvme_raid_found": {"results": rows}, **more}
+    stats = [{"item": r["item"], "stat": {"exists": there}} for r in rows]
+    return {
+        "nvme_raid_devices": [r["item"] for r in rows], "nvme_raid_found": {"results": rows}, "nvme_raid_disks": {"results": stats}, **more
+    }  # fmt: skip
 
 
 def member(name: str, uuid: str = "a") -> tuple[int, str]:
@@ -211,6 +214,7 @@ def test_disks_that_are_empty_or_of_one_array_of_ours_are_taken(given: dict[str,
         (disks(EMPTY, (0, "PTTYPE=gpt")), "/dev/nvme1n1 cannot be read or holds something"),
         (disks(EMPTY, (1, "")), "/dev/nvme1n1 cannot be read"),
         (disks(EMPTY, (8, "")), "/dev/nvme1n1 cannot be read"),
+        (disks(EMPTY, there=False), "/dev/nvme0n1 cannot be read"),
         (
             disks(member("db:data"), member("db:data")),
             "/dev/nvme0n1, /dev/nvme1n1 cannot be read or holds something that is no array of ours",
