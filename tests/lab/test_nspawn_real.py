@@ -125,55 +125,6 @@ def test_an_engine_pulls_an_image_by_digest_from_a_registry_and_another_digest_i
     assert h.ssh("which", "podman").returncode != 0
 
 
-LIBRARIES = "usr/lib/x86_64-linux-gnu"
-FILES = f"usr/bin/sleep {LIBRARIES}/libc.so.6 {LIBRARIES}/ld-linux-x86-64.so.2 usr/lib64/ld-linux-x86-64.so.2 lib64 lib"
-"""Of an image whose program is Debian's own sleep."""
-
-
-def test_a_server_in_a_container_runs_in_the_image_by_digest_with_its_environment(bench: nb.Bench, archive: str) -> None:
-    h = bench.lab.hosts[0]
-    wanted = Wanted(release="standin-30.20-standin1", layer="native", gpu_target="gfx942", container=False)
-    variables = bench.repository.roles() | release_variables(bench.repository.matrix(), wanted)
-    variables |= {
-        "apt_ready_keys": {"standin": bench.repository.key},
-        "container_engine_packages": ENGINE[:1],
-        "container_engine_command": "podman",
-    }
-    converges(bench, variables, ["apt_ready", "container_engine"])
-    (h.root / "etc/containers/storage.conf").write_text(
-        '[storage]\ndriver = "vfs"\nrunroot = "/run/containers"\ngraphroot = "/var/lib/containers"\n'
-    )
-    for step in (f"tar -C / -cf /tmp/served.tar {FILES}", "podman import --quiet /tmp/served.tar localhost/lab/served:1"):
-        done = h.ssh("sudo", *shlex.split(step))
-        assert done.returncode == 0, (step, done.stdout, done.stderr)
-    digest = json.loads(h.ssh("sudo", "podman", "image", "inspect", "localhost/lab/served:1").stdout)[0]["Digest"]
-    unit = {
-        "name": "chat",
-        "container": True,
-        "argv": ["/usr/bin/sleep", "infinity"],
-        "environment": {"TOKEN": "hush"},
-        "port": 8000,
-        "model": "m",
-    }
-    variables |= {
-        "model_server_image": f"localhost/lab/served@{digest}",
-        "model_server_units": [unit],
-        "model_server_container_options": ["--network=host", "--device=/dev/null:/dev/kfd"],
-    }
-    converges(bench, variables, ["accelerator_access", "translation_layer", "model_server"])
-    pid = h.ssh("sudo", "podman", "container", "inspect", "--format", "'{{.State.Pid}}'", "fleetctl-chat").stdout.strip()
-    assert {"TOKEN=hush", "HIP_VISIBLE_DEVICES=0,1", "NCCL_MIN_NCHANNELS=112"} <= set(
-        h.ssh("sudo", "cat", f"/proc/{pid}/environ").stdout.split("\0")
-    )
-    assert h.ssh("sudo", "ls", f"/proc/{pid}/root/dev/kfd").returncode == 0
-    assert "hush" not in h.ssh("ps", "-eo", "args").stdout
-    (drained,) = bench.run("drain", variables)
-    assert (drained.state, drained.detail) == ("ok", "")
-    assert h.ssh("sudo", "podman", "ps", "--all", "--quiet").stdout == ""
-    assert h.ssh("sudo", "test", "-e", f"/proc/{pid}").returncode != 0
-    assert bench.run("uninstall", variables)[0].state == "ok"
-
-
 def test_models_come_from_stores_by_sha256_and_how_long_that_took_is_on_record(
     bench: nb.Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
