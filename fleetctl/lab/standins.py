@@ -96,6 +96,11 @@ _PACKAGES: dict[str, dict[str, str]] = {
     "amd-smi-lib": {"usr/bin/amd-smi": _AMD_SMI},
     "rocm-core": {"usr/share/doc/rocm-core/STAND-IN": "comes along with rocminfo\n"},
     "linux-headers-standin": {"usr/share/doc/linux-headers-standin/STAND-IN": "no headers\n"},
+    "standin-web": {"usr/share/doc/standin-web/STAND-IN": "something that the host's owner installs\n"},
+    "standin-web-common": {"usr/share/doc/standin-web-common/STAND-IN": "comes along with standin-web\n"},
+    "standin-profiler": {"usr/share/doc/standin-profiler/STAND-IN": "the owner's too, and it needs rocminfo\n"},
+    f"linux-image-{os.uname().release}": {"usr/share/doc/linux-image-standin/STAND-IN": "no kernel\n"},
+    "linux-image-standin": {"usr/share/doc/linux-image-standin-meta/STAND-IN": "no kernel either\n"},
     "standin-engine": {"usr/lib/standin-engine/serve": _ENGINE},
     "standin-exporter": {"usr/lib/systemd/system/standin-exporter.service": _EXPORTER_UNIT},
     "standin-amd-exporter": {
@@ -116,6 +121,12 @@ _PACKAGES: dict[str, dict[str, str]] = {
 DRIVER_PART, _DRIVERS = "driver", ("amdgpu-dkms",)
 """Folder of the second repository, and what is in it alone: AMD ships its driver and ROCm from two."""
 
+_DEPENDS = {
+    "rocminfo": "rocm-core",
+    "standin-web": "standin-web-common",
+    "standin-profiler": "rocminfo",
+    "linux-image-standin": f"linux-image-{os.uname().release}",
+}
 _POSTINST = {"amdgpu-dkms": "#!/bin/sh\n# STAND-IN for a build that takes its time.\nif [ -e /run/standin-slow ]; then sleep 300; fi\n"}
 
 
@@ -245,8 +256,8 @@ class Repository:
             "Maintainer": "STAND-IN <standin@standin.invalid>",
             "Description": f"STAND-IN for {name}, for tests only: this is not AMD's software",
         }
-        if name == "rocminfo":
-            control["Depends"] = "rocm-core"
+        if name in _DEPENDS:
+            control["Depends"] = _DEPENDS[name]
         (tree / "DEBIAN").mkdir()
         (tree / "DEBIAN/control").write_text("".join(f"{k}: {v}\n" for k, v in control.items()))
         if name in _POSTINST:

@@ -93,6 +93,7 @@ def release_variables(matrix: Matrix, wanted: Wanted) -> dict[str, object]:
         "node_manifest_release": release.id,
         "node_manifest_packages": [*release.kernel_packages, *release.driver_packages, *release.rocm_packages],
         "node_manifest_made_of": _made_of(release, wanted),
+        **_image_variables(release, wanted),
     }
     if release.vendor == "nvidia":
         return found | {"nvidia_driver_packages": _packages(release.driver_packages)}
@@ -119,6 +120,27 @@ def _uri(release: Release, repository: PackageRepository, wanted: Wanted) -> str
     """Return where a repository's packages are fetched from: its mirror, where there is one."""
     one = wanted.mirror if len(release.repositories) == 1 else ""
     return wanted.mirrors.get(repository.name, one or repository.uri)
+
+
+def _image_variables(release: Release, wanted: Wanted) -> dict[str, object]:
+    """Return the image that is pulled and that servers in containers run in: the one that the node's manifest states."""
+    if not wanted.container or not release.image_digest.startswith("sha256:"):
+        return {}
+    image = f"{full_name(release.image)}@{release.image_digest}"
+    return {"container_engine_images": [image], "model_server_image": image}
+
+
+def full_name(image: str) -> str:
+    """Return an image's name with its registry and without its tag: engines take a digest or a tag, and podman asks for the registry.
+
+    Source: distribution/reference, normalize.go: a first part without '.' and ':' that is not localhost is a part of docker.io's names.
+    """
+    name, _, tag = image.rpartition(":")
+    name = image if not name or "/" in tag else name
+    first, _, rest = name.partition("/")
+    if rest and ("." in first or ":" in first or first == "localhost"):
+        return name
+    return f"docker.io/{name}" if rest else f"docker.io/library/{name}"
 
 
 def _made_of(release: Release, wanted: Wanted) -> dict[str, str]:

@@ -28,10 +28,11 @@ cat "$0.says"
 def run(folder: Path, runs: Sequence[Mapping[str, object]]) -> list[tuple[str, str]]:
     """Run the role once per set of variables, each as a host of its own; returns "ok", "changed" or "failed" and what was said."""
     common = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "translation_layer_target": "gfx942"}
-    hosts = {
-        f"h{n}": {**common, "translation_layer_file": str(folder / f"h{n}.env"), "translation_layer_prefix": str(folder / f"h{n}"), **given}
-        for n, given in enumerate(runs)
-    }
+    hosts = {}
+    for n, given in enumerate(runs):
+        (folder / f"records{n}" / "before").mkdir(parents=True, exist_ok=True)  # as node_manifest makes it first
+        own = {"translation_layer_file": f"h{n}.env", "translation_layer_prefix": f"h{n}", "node_manifest_records": f"records{n}"}
+        hosts[f"h{n}"] = {**common, **{name: str(folder / at) for name, at in own.items()}, **given}
     (folder / "hosts.yml").write_text(json.dumps({"all": {"hosts": hosts}}))
     (folder / "play.yml").write_text(json.dumps([{"hosts": "all", "gather_facts": False, "roles": ["translation_layer"]}]))
     argv = [str(find_program()), "--inventory", str(folder / "hosts.yml"), str(folder / "play.yml")]

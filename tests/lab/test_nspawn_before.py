@@ -66,7 +66,7 @@ BLKID = """\
 #!/bin/sh
 # STAND-IN for blkid: the second disk holds a file system.
 for disk; do :; done
-[ "$disk" = /dev/standin1 ] && echo ext4 && exit 0
+[ "$disk" = /dev/standin1 ] && echo TYPE=ext4 && exit 0
 exit 2
 """
 TOOLS = {
@@ -186,6 +186,7 @@ def test_a_kernel_without_headers_is_refused(bench: nb.Bench) -> None:
 def test_a_disk_that_holds_something_is_refused_before_a_change(bench: nb.Bench) -> None:
     h = bench.lab.hosts[0]
     packages = nb.packages(h)
+    assert h.ssh("sudo", "touch", "/dev/standin0", "/dev/standin1").returncode == 0
     variables = bench.repository.variables() | {"nvme_raid_devices": ["/dev/standin0", "/dev/standin1"]}
     (refused,) = bench.run("rocm_node", variables, tags=["nvme_raid"])
     assert refused.state == "failed"

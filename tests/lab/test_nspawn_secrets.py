@@ -143,6 +143,27 @@ def test_planted_secrets_are_found_nowhere_but_where_they_are_needed(bench: nb.B
     assert bench.run("uninstall", bench.repository.variables())[0].state == "ok"
 
 
+def test_a_task_that_fails_on_a_server_tells_nothing_of_its_environment(bench: nb.Bench) -> None:
+    h = bench.lab.hosts[0]
+    unit = {"name": "chat", "argv": ["/usr/bin/sleep", "infinity"], "environment": {"HUB_TOKEN": MARKERS[0]}, "port": 8000, "model": "m"}
+    variables = bench.repository.variables() | {"model_server_user": "root"}
+    for commands, bad in (
+        (("mount --bind /etc/systemd/system /etc/systemd/system", "mount -o remount,bind,ro /etc/systemd/system"), {}),
+        (("umount /etc/systemd/system",), {"argv": ["/usr/bin/no-such-program"]}),
+        ((), {"name": "../x"}),
+    ):
+        for command in commands:
+            done = h.ssh("sudo", *command.split())
+            assert done.returncode == 0, done.stderr
+        (result,) = bench.run("rocm_node", variables | {"model_server_units": [unit | bad]}, tags=["model_server"])
+        assert result.state == "failed"
+        assert result.detail.startswith("model_server : ")
+        assert "no_log" not in result.detail, "what failed is told"
+        assert MARKERS[0] not in bench.output()
+        assert MARKERS[0] not in repr(bench.seen)
+    assert bench.run("uninstall", variables)[0].state == "ok"
+
+
 def test_hostile_names_stay_letters_through_inventory_extra_variables_and_templates(bench: nb.Bench) -> None:
     h = bench.lab.hosts[0]
     variables = bench.repository.variables()

@@ -78,6 +78,30 @@ def test_a_role_uses_builtin_modules_or_its_own_and_no_shell(role: Path) -> None
             )
 
 
+SECRET_ROWS = re.compile(r"\b(model_server_units|model_store_files|container_engine_registries)\b")
+"""Variables whose rows may hold secrets: environments, signed addresses, headers, passwords."""
+SAFE_KEYS = {"name", "argv", "path", "source", "address"}
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda r: r.name)
+def test_no_task_tells_an_item_that_may_hold_a_secret(role: Path) -> None:
+    """Ansible prints the item of a loop, and what was registered of one, when a task fails; only no_log keeps that in."""
+    for file in [*role.glob("tasks/*.yml"), *role.glob("handlers/*.yml")]:
+        whole: set[str] = set()
+        for task in _tasks(load(file)):
+            text = str(task.get("loop", ""))
+            texts = [text, *(str(v) for k, v in (task.get("vars") or {}).items() if k in text)]
+            secret = any(SECRET_ROWS.search(t) and not _attributes(t) for t in texts) or any(f"{name}.results" in text for name in whole)
+            assert not secret or _attributes(text) or task.get("no_log") is True, (file, task["name"])
+            whole |= {task["register"]} if secret and "register" in task else set()
+
+
+def _attributes(text: str) -> bool:
+    """Whether a loop goes over single fields of its rows, none of which may hold a secret."""
+    found = set(re.findall(r"map\(attribute='(\w+)'", text))
+    return bool(found) and found <= SAFE_KEYS
+
+
 HARMLESS = {"accelerator_access rules", "model_server units"}
 """udevd reads changed rules by itself; a unit that is stopped and gone is forgotten at the next reload."""
 

@@ -14,7 +14,7 @@ from fleetctl.domain.ids import HostId
 from fleetctl.domain.matrix import LAYERS, Layer, Matrix, NodeFacts, Release, Wanted
 from fleetctl.domain.pool import Vendor
 from fleetctl.errors import ConfigInvalid
-from fleetctl.planning.check_matrix import check_matrix, check_node, check_platforms, keys_of, release_variables
+from fleetctl.planning.check_matrix import check_matrix, check_node, check_platforms, full_name, keys_of, release_variables
 from fleetctl.planning.matrix_pins import Pins, with_pins
 
 TODAY = date(2026, 11, 30)
@@ -244,3 +244,30 @@ def test_a_broken_matrix_names_every_mistake() -> None:
     for text in ("{", "[]", '{"format_version": 2}'):
         with pytest.raises(ConfigInvalid):
             parse_matrix(text, "mine.json")
+
+
+@pytest.mark.parametrize(
+    ("image", "name"),
+    [
+        ("vllm/vllm-openai-rocm:0.28.0", "docker.io/vllm/vllm-openai-rocm"),
+        ("ubuntu", "docker.io/library/ubuntu"),
+        ("ubuntu:24.04", "docker.io/library/ubuntu"),
+        ("localhost/a:1", "localhost/a"),
+        ("127.0.0.1:5000/lab/image", "127.0.0.1:5000/lab/image"),
+        ("127.0.0.1:5000/lab/image:1", "127.0.0.1:5000/lab/image"),
+        ("registry.example/a/b:1.2", "registry.example/a/b"),
+    ],
+)
+def test_an_image_is_named_as_an_engine_takes_it_beside_a_digest(image: str, name: str) -> None:
+    assert full_name(image) == name
+
+
+@pytest.mark.parametrize(("container", "given"), [(True, True), (False, False)])
+def test_the_image_that_the_manifest_states_is_the_one_that_is_pulled_and_run(container: bool, given: bool) -> None:
+    found = release_variables(pinned(), replace(wanted(), container=container))
+    made_of = found["node_manifest_made_of"]
+    assert isinstance(made_of, dict)
+    assert ("image_digest" in made_of) == ("container_engine_images" in found) == ("model_server_image" in found) == given
+    if given:
+        image = f"{full_name(made_of['image'])}@{made_of['image_digest']}"
+        assert (found["container_engine_images"], found["model_server_image"]) == ([image], image)
