@@ -223,7 +223,7 @@ def check_signatures(records: Records, events: Iterable[Event], proof: Proof) ->
     faults = []
     for a in records.all(Approval):
         if not a.signature:
-            unsigned += not a.standing
+            unsigned += not a.standing and a.role == "approves"
             continue
         why = unproven(a, proof, a.at, ends=False)
         if not why and a.role == "approves" and digest(a) not in said:

@@ -330,6 +330,8 @@ def test_the_command_line_says_how_the_name_is_known(tmp_path: Path, keys: Path,
     monkeypatch.setenv("FLEETCTL_ACTOR", "grace")
     code, said = run("bob", "approve", found[1])
     assert (code, "approved by grace (" in said, "Names are not proven" in said) == (0, True, True), said
+    code, said = run("bob", "audit", "verify")
+    assert (code, "1 approval by names that are not proven" in said) == (0, True), said
 
 
 def test_a_release_is_signed_by_somebody_else_than_who_asked(w: World) -> None:
