@@ -14,14 +14,20 @@ from fleetctl.domain.event import Event
 from tests.rollouts import CELL, PERSON, T0, rollout
 
 
-def test_audit_verify_names_what_cannot_be_read_and_says_how_much_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / ".fleetctl/store.db"
-    file.parent.mkdir(mode=0o700)
-    store = SqliteStore(file)
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The store of a workspace with three events of one cell."""
+    path = tmp_path / ".fleetctl/store.db"
+    path.parent.mkdir(mode=0o700)
+    store = SqliteStore(path)
     store.start(rollout(), ())
     store.append(tuple(Event(at=T0, kind="order.pause", actor=PERSON, text=f"text {n}", cell=CELL) for n in range(3)))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FLEETCTL_WORKSPACE", str(tmp_path))
+    return path
+
+
+def test_audit_verify_names_what_cannot_be_read_and_says_how_much_is_left(file: Path) -> None:
     with sqlite3.connect(file) as db:
         db.execute("DROP TRIGGER event_is_never_changed")
         db.execute("UPDATE event SET body = '{}' WHERE chain = ? AND seq = 2", (CELL,))
@@ -31,14 +37,7 @@ def test_audit_verify_names_what_cannot_be_read_and_says_how_much_is_left(tmp_pa
     assert "fleetctl doctor --bundle" in done.stdout
 
 
-def test_audit_verify_names_the_broken_link_and_the_next_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / ".fleetctl/store.db"
-    file.parent.mkdir(mode=0o700)
-    store = SqliteStore(file)
-    store.start(rollout(), ())
-    store.append(tuple(Event(at=T0, kind="order.pause", actor=PERSON, text=f"text {n}", cell=CELL) for n in range(3)))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FLEETCTL_WORKSPACE", str(tmp_path))
+def test_audit_verify_names_the_broken_link_and_the_next_command(file: Path) -> None:
     assert CliRunner().invoke(cli, ["audit", "verify"]).exit_code == 0
     with sqlite3.connect(file) as db:
         db.execute("DROP TRIGGER event_is_never_changed")
@@ -49,4 +48,4 @@ def test_audit_verify_names_the_broken_link_and_the_next_command(tmp_path: Path,
     assert f"{CELL}: link 2 was edited" in done.stdout
     assert "fleetctl doctor --bundle" in done.stdout
     assert file.read_bytes() == before, "looking changes nothing"
-    assert store.load(CELL) == rollout(), "what the cell does is not changed by it"
+    assert SqliteStore(file).load(CELL) == rollout(), "what the cell does is not changed by it"

@@ -17,6 +17,8 @@ OPEN_S = 30.0
 
 READ_BACK_S = 1.0
 """What of a call's time is kept for looking at what became of it."""
+TAKE_BACK_S = 1.0
+"""What is kept of a raise's time to take it back where it is not shown."""
 
 
 class OpenWrites:

@@ -216,12 +216,17 @@ def _nodes(app: App, path: Path, how: _How, provisioned: Sequence[Host] = ()) ->
     if not results:
         app.out("Nothing to do: every host has been brought to the end of this play. Without --resume it is run again.")
         return
-    again = "fleetctl configure" if provisioned else f"fleetctl configure --nodes {app.shown(path)}"
+    _show(app, results, how, run, next_=_after(how.play, "" if provisioned else f" --nodes {app.shown(path)}"))
+
+
+def _after(play: str, nodes: str) -> str:
+    """Return the command that comes after a play; nodes: how the nodes file is named, "" for provisioned hosts."""
+    again = f"fleetctl configure{nodes}"
     after = {
-        "site": "fleetctl migrate --phase canary" if provisioned else f"{again} --play health_gate",
+        "site": f"{again} --play health_gate" if nodes else "fleetctl migrate --phase canary",
         "drain": f"{again} --play uninstall",
     }
-    _show(app, results, how, run, next_=after.get(how.play, again))
+    return after.get(play, again)
 
 
 def _show(app: App, results: Sequence[HostResult], how: _How, run: Path, next_: str) -> None:

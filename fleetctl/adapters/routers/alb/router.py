@@ -19,7 +19,7 @@ from fleetctl.adapters.deadline import Deadline
 from fleetctl.adapters.routers.alb.wire import Elb, is_about_stickiness
 from fleetctl.adapters.routers.marks import LONGEST_ANSWER_S, Floors, Mark, read_mark, read_token, still_open
 from fleetctl.adapters.routers.odd import understood
-from fleetctl.adapters.routers.open_writes import READ_BACK_S, ended
+from fleetctl.adapters.routers.open_writes import READ_BACK_S, TAKE_BACK_S, ended
 from fleetctl.adapters.routers.route import Backends
 from fleetctl.adapters.routers.splits import as_split, checked_cell, epoch_ms, natural, rounded
 from fleetctl.domain.evidence import Cursor
@@ -37,8 +37,6 @@ WEIGHT_MOST = 999
 MINUTE = timedelta(minutes=1)
 RAISE_S = 2.0
 """A raise is not begun with less time than that: it would come when nobody looks any more. Going home always is."""
-TAKE_BACK_S = 1.0
-"""What is kept of a raise's time to take it back where it is not shown."""
 COUNTED_S = 300.0
 """CloudWatch tells whole minutes, and some minutes late. Source: AWS, CloudWatch metrics for your Application Load Balancer."""
 

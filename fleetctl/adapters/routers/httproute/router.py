@@ -22,6 +22,7 @@ from fleetctl.adapters.routers.httproute.status import Word, word_of
 from fleetctl.adapters.routers.httproute.wire import Conflict, Routes
 from fleetctl.adapters.routers.marks import LONGEST_ANSWER_S, Floors, Mark, read_mark, still_open
 from fleetctl.adapters.routers.odd import understood
+from fleetctl.adapters.routers.open_writes import READ_BACK_S, TAKE_BACK_S
 from fleetctl.adapters.routers.route import Backends
 from fleetctl.adapters.routers.splits import as_split, checked_cell, epoch_ms, natural, rounded
 from fleetctl.domain.evidence import Cursor
@@ -37,10 +38,6 @@ PAUSE_S = 0.1
 same object), twice that after the next, and so on to a second: two writers at one pace would meet each time."""
 SEEN_S = 2.0
 """How long the gateway may take to say that it has seen our generation before that is reported."""
-READ_BACK_S = 1.0
-"""What is kept of a call's time to read back what was set."""
-TAKE_BACK_S = 1.0
-"""What is kept of a raise's time to take it back where it is not shown."""
 _PLACE = re.compile(r"([a-z0-9][a-z0-9-]{0,62})/([a-z0-9][a-z0-9.-]{0,252})(?:#(\d{1,2}))?\Z")
 Counter = Callable[[CellId, Instant], Served]
 
