@@ -105,9 +105,9 @@ def test_lowering_writes_the_file_before_the_router_so_a_restart_never_shows_mor
     seen: list[tuple[int, int]] = []
     real = Admin.modify
 
-    def spy(self: Admin, values: Any, deadline: Deadline) -> None:
+    def spy(self: Admin, values: Any, deadline: Deadline, **named: Any) -> None:
         seen.append((int(values[weight_key(f"{CELL}_canary")]), read_runtime_file(own.folder / RUNTIME_FILE)[CELL].bp))
-        real(self, values, deadline)
+        real(self, values, deadline, **named)
 
     monkeypatch.setattr(Admin, "modify", spy)
     put(router, 5_000, token=1)

@@ -13,7 +13,7 @@ from pathlib import Path
 from shlex import quote
 from urllib.parse import urlsplit
 
-from fleetctl.adapters.routers.envoy.runtime import shadow_key
+from fleetctl.adapters.routers.envoy.runtime import lease_key, shadow_key
 from fleetctl.adapters.routers.route import Backends
 from fleetctl.adapters.routers.splits import checked_cell
 from fleetctl.domain.fleet import Connection
@@ -67,6 +67,7 @@ def _envoy(connection: Connection, cell: CellId, names: Backends, endpoints: Seq
     number = quote(f"/{token}/,/final_value/s/.*final_value.*: *.\\([0-9]*\\).*/\\1/p")
     seen = f"T=$(curl -sS {quote(admin + '/runtime')} | sed -n {number})"
     change = f"{admin}/runtime_modify?{canary}=0&{baseline}={FULL_BP}&{shadow_key(cell)}=0&{token}="
+    kept = f"&{lease_key(cell)}=0:0:"  # the token once more, so that a fence that comes late does not bring the old one back
     lines = [
         "# Does the source answer? Its replicas must say healthy.",
         f"curl -sS {quote(admin + '/clusters')} | grep -F {quote(names.baseline + '::')} | grep health_flags",
@@ -74,7 +75,7 @@ def _envoy(connection: Connection, cell: CellId, names: Backends, endpoints: Seq
         look,
         "# Home. It answers: OK.",
         seen,
-        f'curl -sS -X POST {quote(change)}"$(({_T} + {HOME_TOKEN_STEP}))"',
+        f'curl -sS -X POST {quote(change)}"$(({_T} + {HOME_TOKEN_STEP}))"{quote(kept)}"$(({_T} + {HOME_TOKEN_STEP}))"',
     ]
     if connection.settings.get("runtime_folder"):
         file = Path(connection.settings["runtime_folder"]) / "runtime.json"

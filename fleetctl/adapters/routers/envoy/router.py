@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from fleetctl.adapters.routers.envoy.runtime import (
 from fleetctl.adapters.routers.envoy.turns import TURN_HEADER, TURNS_OFF
 from fleetctl.adapters.routers.late import FILE_LIMIT_S, LateWriter
 from fleetctl.adapters.routers.odd import understood
+from fleetctl.adapters.routers.open_writes import TAKE_BACK_S, ended
 from fleetctl.adapters.routers.prober import Replica, Replicas
 from fleetctl.adapters.routers.route import Backends, backends_of
 from fleetctl.adapters.routers.served import served_by_log
@@ -133,15 +134,12 @@ class EnvoyRouter:
         wanted = replace(standing, bp=s.target_bp, cap_bp=s.cap_bp, lease_ms=epoch_ms(s.lease_until))
         lowering = s.target_bp < standing.bp
         reported = self._file(cell, wanted, FILE_LIMIT_S) if lowering else ""
-        self._admin.modify(wanted.split_entries(cell), deadline)
-        shown = self._standing(cell, deadline)
+        shown = self._written(cell, wanted, standing, deadline)
         if shown.token > s.token:
             if shown.bp == s.target_bp > 0:  # somebody fenced us off in between, and our word came last: then the last word is home
-                self._admin.modify(replace(shown, bp=0).split_entries(cell), deadline)
+                self._write(cell, replace(shown, bp=0), deadline)
             return Stale(cell=cell, seen=Token(shown.token))
         if shown != wanted:
-            if shown.bp > standing.bp and shown.token == s.token:  # a raise that is not shown as it was asked for is none
-                self._admin.modify(replace(standing, token=shown.token).split_entries(cell), deadline)
             raise TrafficNotApplied(
                 "traffic.not_shown",
                 f"router {self.name} shows {shown.bp} bp for cell {cell} after {s.target_bp} bp were set: somebody else writes there too.",
@@ -151,6 +149,50 @@ class EnvoyRouter:
         if not lowering:
             reported = self._file(cell, wanted, min(2.0, deadline.left_s()))
         return Applied(split=rounded(s), reported=reported)
+
+    def _written(self, cell: CellId, wanted: Standing, before: Standing, deadline: Deadline) -> Standing:
+        """Write a split as our last word and return what is shown then; a raise that is not shown is taken back."""
+        is_raise = wanted.bp > before.bp
+        limit = Deadline(max(0.0, deadline.left_s() - TAKE_BACK_S)) if is_raise else deadline
+        open_writes = self._admin.open_writes(cell)
+        try:
+            self._write(cell, wanted, limit, lambda: self._came_late(cell, wanted, before))
+            shown = self._standing(cell, limit)
+            if open_writes:
+                ended(open_writes, limit, f"router {self.name}: a change of cell {cell}")
+                shown = self._standing(cell, limit)
+                if shown.token == wanted.token and shown != wanted:
+                    self._write(cell, wanted, limit, lambda: self._came_late(cell, wanted, before))
+                    shown = self._standing(cell, limit)
+        except TrafficNotApplied as e:
+            if not is_raise:
+                raise
+            raise TrafficNotApplied(e.code, f"{e.message} {self._taken_back(cell, wanted, before, deadline)}", hint=e.hint) from e
+        if is_raise and shown != wanted and shown.token == wanted.token and shown.bp > before.bp:
+            self._write(cell, before, deadline)  # a raise that is not shown as it was asked for is none
+        return shown
+
+    def _taken_back(self, cell: CellId, raised: Standing, before: Standing, deadline: Deadline) -> str:
+        """Write what stood before a raise that was not shown, and return that in words."""
+        try:
+            if self._standing(cell, deadline).token != raised.token:
+                return "A newer writer is there."
+            self._write(cell, before, deadline)
+        except TrafficNotApplied as e:
+            return f"It may stand: {e.message}"
+        return f"{before.bp / 100:g} % stand again."
+
+    def _came_late(self, cell: CellId, wanted: Standing, before: Standing) -> None:
+        """Take a change back that came when nobody waited for it any more: a raise, and where somebody had fenced us off, all of it."""
+        deadline = Deadline()
+        shown = self._standing(cell, deadline)
+        if shown.token > wanted.token and shown.bp == wanted.bp > 0:
+            self._write(cell, replace(shown, bp=0), deadline)
+        elif shown.token == wanted.token and shown.bp == wanted.bp > before.bp:
+            self._write(cell, before, deadline)
+
+    def _write(self, cell: CellId, standing: Standing, deadline: Deadline, late: Callable[[], None] = lambda: None) -> None:
+        self._admin.modify(standing.split_entries(cell), deadline, place=cell, late=late)
 
     @understood
     def drain(self, c: CellId, pool: PoolId, token: Token) -> Drained | Stale:
@@ -225,7 +267,13 @@ class EnvoyRouter:
         if self._file_path is None:
             return ""
         path = self._file_path
-        return self._late.write(cell, lambda: write_standing(path, cell, wanted, is_fence=is_fence), limit_s)
+
+        def in_step() -> None:  # somebody fenced us off meanwhile, and could not write beside us
+            shown = self._standing(cell, Deadline())
+            if shown.token > wanted.token:
+                write_standing(path, cell, shown, floor=wanted.token)
+
+        return self._late.write(cell, lambda: write_standing(path, cell, wanted, is_fence=is_fence), limit_s, in_step)
 
 
 def replicas_of(connection: Connection, backends: Mapping[CellId, Backends]) -> Replicas:

@@ -1,8 +1,9 @@
 """Traffic, adapter layer: Envoy's runtime, over its admin interface and in the file from which it restarts. Never decides a weight.
 
-Per cell there are four keys: the weight of each of its two clusters, the token, and "<cap bp>:<lease, epoch ms>". Whoever fences writes
-the token alone, whoever sets never writes it: so neither undoes what the other has just done. The file is a
-runtime resource (RTDS) that Envoy watches; what the admin interface sets stands above it until Envoy restarts.
+Per cell there are four keys: the weight of each of its two clusters, the token, and "<cap bp>:<lease, epoch ms>:<token>". Whoever fences
+writes the token alone, whoever sets writes it beside the lease alone, and the higher one counts: so neither undoes what the other has just
+done, and a fence that comes late lowers no floor. The file is a runtime resource (RTDS) that Envoy watches; what the admin interface sets
+stands above it until Envoy restarts.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import http.client
 import json
 import re
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ from urllib.parse import quote, urlsplit
 
 from fleetctl.adapters.deadline import Deadline, within
 from fleetctl.adapters.routers.lock import write_together
+from fleetctl.adapters.routers.open_writes import OPEN_S, OpenWrites
 from fleetctl.adapters.routers.route import write_private
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.units import FULL_BP
@@ -26,7 +29,7 @@ from fleetctl.errors import ConfigInvalid, TrafficNotApplied
 RUNTIME_FILE = "runtime.json"
 _LOCK = ".runtime.lock"
 _ANSWER_MAX = 64 << 20
-_LEASE = re.compile(r"(\d{1,16}):(\d{1,16})\Z")
+_LEASE = re.compile(r"(\d{1,16}):(\d{1,16})(?::(\d{1,16}))?\Z")
 _TOKEN = re.compile(r"\d{1,16}\Z")
 _RESOURCE = "type.googleapis.com/envoy.service.runtime.v3.Runtime"
 _PREFIX = "fleetctl"
@@ -73,7 +76,7 @@ class Standing:
         return {
             weight_key(self.canary or f"{c}_canary"): str(self.bp),
             weight_key(self.baseline or f"{c}_baseline"): str(FULL_BP - self.bp),
-            lease_key(c): f"{self.cap_bp}:{self.lease_ms}",
+            lease_key(c): f"{self.cap_bp}:{self.lease_ms}:{self.token}",
         }
 
     def fence_entries(self, c: CellId) -> dict[str, str]:
@@ -96,12 +99,12 @@ def standing_of(c: CellId, values: Mapping[str, str], *, baseline: str = "", can
         raise TrafficNotApplied("traffic.not_shown", text, hint="Run: fleetctl doctor")
     total = int(shown) + int(rest)
     found = _LEASE.match(values.get(lease_key(c), ""))
-    cap, lease = (int(part) for part in found.groups()) if found else (0, 0)
+    cap, lease, kept = (int(part or 0) for part in found.groups()) if found else (0, 0, 0)
     token = values.get(token_key(c), "0")
     return Standing(
         bp=round(int(shown) * FULL_BP / total) if total else 0,
         cap_bp=cap,
-        token=int(token) if _TOKEN.match(token) else 0,
+        token=max(kept, int(token) if _TOKEN.match(token) else 0),
         lease_ms=lease,
         baseline=baseline,
         canary=canary,
@@ -129,6 +132,7 @@ class Admin:
             text = f"router {router}: admin {url[:80]!r} is no address such as http://127.0.0.1:9901."
             raise ConfigInvalid("config.router", text, hint="Correct the fleet file.")
         self._host, self._port, self._router = address.hostname, port, router
+        self._open = OpenWrites()
 
     def runtime(self, deadline: Deadline) -> dict[str, str]:
         """Return every runtime key with the value that counts. Raises TrafficNotApplied (traffic.router_down, traffic.not_shown)."""
@@ -143,14 +147,32 @@ class Admin:
         status, body = self._ask("GET", "/config_dump", deadline)
         return status == 200 and b"request_mirror_policies" in body and json.dumps(shadow_key(c)).encode() in body
 
-    def modify(self, values: Mapping[str, str], deadline: Deadline) -> None:
-        """Set runtime keys, all in one snapshot. Raises TrafficNotApplied (traffic.router_down, traffic.not_shown)."""
+    def modify(self, values: Mapping[str, str], deadline: Deadline, *, place: str = "", late: Callable[[], None] = lambda: None) -> None:
+        """Set runtime keys, all in one snapshot. Raises TrafficNotApplied (traffic.router_down, traffic.not_shown).
+
+        Args:
+            place: what it changes, for `open_writes`; late: done after it where the answer came when nobody waited for it any more.
+        """
         query = "&".join(f"{quote(key, safe='')}={quote(value, safe='')}" for key, value in values.items())
-        status, body = self._ask("POST", f"/runtime_modify?{query}", deadline)
+        answers: list[tuple[int, bytes]] = []
+
+        def ask() -> None:
+            patient = Deadline(deadline.left_s() + OPEN_S)
+            answers.append(self._asked("POST", f"/runtime_modify?{query}", patient, until_sent=deadline))
+
+        try:
+            within(deadline, lambda: self._open.write(place, deadline, ask, late), f"{self._router}: writes")
+        except TimeoutError as e:
+            raise self._down(str(e)) from e
+        status, body = answers[0]
         if status != 200 or body.strip() != b"OK":
             said = body[:120].decode("utf-8", "replace").strip() or "nothing"
             text = f"router {self._router} refused the weights: it answered {status}, {said!r}."
             raise TrafficNotApplied("traffic.not_shown", text, hint="Its runtime needs an admin_layer. Run: fleetctl doctor")
+
+    def open_writes(self, place: str) -> tuple[threading.Event, ...]:
+        """Return what is set when a change that nobody waits for any more has ended, for each that may still come."""
+        return self._open.of(place)
 
     def hosts(self, clusters: tuple[str, ...], deadline: Deadline) -> tuple[HostRow, ...]:
         """Return the servers of these clusters. Raises TrafficNotApplied (traffic.router_down, traffic.not_shown)."""
@@ -178,16 +200,19 @@ class Admin:
 
     def _ask(self, method: str, path: str, deadline: Deadline) -> tuple[int, bytes]:
         try:
-            return within(deadline, lambda: self._asked(method, path, deadline), self._router)  # a header may trickle for ever
+            # a header may trickle for ever
+            return within(deadline, lambda: self._asked(method, path, deadline, until_sent=deadline), self._router)
         except TimeoutError as late:
             raise self._down(str(late)) from late
 
-    def _asked(self, method: str, path: str, deadline: Deadline) -> tuple[int, bytes]:
-        left = deadline.left_s()
-        link = http.client.HTTPConnection(self._host, self._port, timeout=max(0.001, left))
+    def _asked(self, method: str, path: str, deadline: Deadline, *, until_sent: Deadline) -> tuple[int, bytes]:
+        """Ask once; what could not be sent before `until_sent` is not sent."""
+        link = http.client.HTTPConnection(self._host, self._port, timeout=max(0.001, until_sent.left_s()))
         try:
-            if left <= 0:
+            link.connect()
+            if until_sent.left_s() <= 0:
                 raise TimeoutError("no answer in time")
+            link.sock.settimeout(max(0.001, deadline.left_s()))
             link.request(method, path, body=b"" if method == "POST" else None)
             got = link.getresponse()
             parts, size = [], 0
@@ -268,8 +293,8 @@ def write_runtime_file(path: Path, cells: Mapping[CellId, Standing]) -> None:
     _replace(path, values)
 
 
-def write_standing(path: Path, c: CellId, new: Standing, *, is_fence: bool = False) -> None:
-    """Put one cell's keys into the file by an atomic rename, unless a higher token stands there.
+def write_standing(path: Path, c: CellId, new: Standing, *, is_fence: bool = False, floor: int | None = None) -> None:
+    """Put one cell's keys into the file by an atomic rename, unless a higher token than `floor` (its own) stands there.
 
     Args:
         is_fence: only the token.
@@ -277,15 +302,16 @@ def write_standing(path: Path, c: CellId, new: Standing, *, is_fence: bool = Fal
     Raises:
         OSError: it could not be written, what stands there cannot be read, or its lock was held for over 150 ms.
     """
-    write_together(path.parent / _LOCK, (c, new, is_fence), lambda items: _write_all(path, items))
+    item = (c, new, is_fence, new.token if floor is None else floor)
+    write_together(path.parent / _LOCK, item, lambda items: _write_all(path, items))
 
 
-def _write_all(path: Path, items: Sequence[tuple[CellId, Standing, bool]]) -> None:
+def _write_all(path: Path, items: Sequence[tuple[CellId, Standing, bool, int]]) -> None:
     before = _values(path, strict=True)
     values = dict(before)
-    for c, new, is_fence in items:
+    for c, new, is_fence, floor in items:
         token = values.get(token_key(c), "0")
-        if _TOKEN.match(token) and int(token) > new.token:
+        if _TOKEN.match(token) and int(token) > floor:
             continue
         values |= new.fence_entries(c) if is_fence else new.split_entries(c) | new.fence_entries(c)
     if values != before:

@@ -46,24 +46,28 @@ def write_standing(folder: Path, cell: CellId, new: Standing) -> None:
     write_standings(folder, ((cell, new),))
 
 
-def write_standings(folder: Path, items: Sequence[tuple[CellId, Standing]]) -> None:
+def write_standings(folder: Path, items: Sequence[tuple[CellId, Standing]], floor: int | None = None) -> None:
     """Write splits and fences of cells, each file by one atomic rename for all, but for cells where a higher token stands there.
 
     The file that keeps the target lower is written first, so that a stop between the two never shows more on the target.
 
+    Args:
+        floor: a token higher than this stands in the way, None: than the cell's own.
+
     Raises:
         OSError: a file could not be written, or its lock was held for over 150 ms.
     """
-    write_together(folder / LOCK_FILE, items, lambda groups: _write_all(folder, [item for group in groups for item in group]))
+    given = [(c, new, new.token if floor is None else floor) for c, new in items]
+    write_together(folder / LOCK_FILE, given, lambda groups: _write_all(folder, [item for group in groups for item in group]))
 
 
-def _write_all(folder: Path, items: Sequence[tuple[CellId, Standing]]) -> None:
+def _write_all(folder: Path, items: Sequence[tuple[CellId, Standing, int]]) -> None:
     weights, fences = _lines(folder / WEIGHT_MAP), _lines(folder / FENCE_MAP)
     lower, new_fences = dict(weights), dict(fences)
     raised: dict[str, str] = {}
-    for cell, new in items:
+    for cell, new, floor in items:
         old = _standing(lower | raised, new_fences, cell)
-        if old is not None and old.token > new.token:
+        if old is not None and old.token > floor:
             continue
         raised.pop(cell, None)
         kept = raised if old is not None and new.bp > _natural(weights.get(cell, "0")) else lower

@@ -368,7 +368,9 @@ class HaproxyRouter:
 
     def _file(self, s: Split, limit_s: float) -> str:
         """Write the start-up files beside the caller's path; return what failed or was late, "" where nothing was."""
-        return self._late.write(s.cell, lambda: write_standing(self._maps, s.cell, self._standing_of(s)), limit_s)
+        return self._late.write(
+            s.cell, lambda: write_standing(self._maps, s.cell, self._standing_of(s)), limit_s, lambda: self._in_step((s,))
+        )
 
     def _file_many(self, splits: Sequence[Split], limit_s: float) -> str:
         """Write the start-up files of many cells at once, as `_file`."""
@@ -377,7 +379,17 @@ class HaproxyRouter:
         def write(newest: Collection[CellId]) -> None:
             write_standings(self._maps, [(c, self._standing_of(by_cell[c])) for c in newest])
 
-        return self._late.write_many(tuple(by_cell), write, limit_s) if by_cell else ""
+        return self._late.write_many(tuple(by_cell), write, limit_s, lambda: self._in_step(splits)) if by_cell else ""
+
+    def _in_step(self, splits: Sequence[Split]) -> None:
+        """Write what HAProxy shows of cells where somebody fenced us off while we held the files, and could not write them."""
+        if self._single:
+            return  # the token is nowhere else
+        found = self.read_many([s.cell for s in splits])
+        for s in splits:
+            shown = found[s.cell]
+            if isinstance(shown, Split) and shown.token > s.token:
+                write_standings(self._maps, ((s.cell, self._standing_of(shown)),), floor=s.token)
 
     def _standing_of(self, s: Split) -> Standing:
         token = max(s.token, self._unwritten.get(s.cell, 0))  # else the files would keep what a fence that comes late brings along
