@@ -35,10 +35,15 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """The router shows what was set (read back); `reported` names what failed without holding it up."""
+    """The router shows what was set (read back).
+
+    Args:
+        reported: names what failed without holding it up; unfiled: start-up files are among that, so a restart begins otherwise.
+    """
 
     split: Split
     reported: str = ""
+    unfiled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

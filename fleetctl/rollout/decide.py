@@ -456,7 +456,9 @@ def _at_step(r: Rollout, seen: Observation, now: Instant) -> Decision:
         for_good = () if renewal or seen.split.lease_until - now > FINISHED_LEASE else (SetSplit(target_bp=shown),)  # nobody renews it now
         ends: tuple[Effect, ...] = (*for_good, *effects, StopShadow(), *back, Notify(level="info", text=news))
         return Decision(next=done, effects=ends, why=Reason(code="complete", text=text), look_again=FINISHED)
-    return _advance(r, seen, now, verdict, renewal)
+    onward = _advance(r, seen, now, verdict, renewal)
+    has_copies = phase == "shadow" and r.spec.shadow is not None  # they have told what they had to tell, whether it goes on at once or not
+    return replace(onward, effects=(*onward.effects, StopShadow())) if has_copies else onward
 
 
 def _advance(r: Rollout, seen: Observation, now: Instant, verdict: Gate, renewal: tuple[Effect, ...]) -> Decision:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from fleetctl.domain.holds import MOST_WRITES
 from fleetctl.domain.rollout import Decision, Observation, Rollout, SetSplit
+from fleetctl.domain.split import Split
 from fleetctl.domain.units import Instant
 from fleetctl.errors import FleetctlError
 
@@ -38,7 +39,7 @@ class Against:
 def against(r: Rollout, seen: Observation, now: Instant) -> Against:
     """Tell what somebody else wrote since this step was shown, and what is done about it."""
     shown, ours = seen.split.target_bp, r.weight_bp
-    is_over = r.settled_at is not None and shown > ours and seen.split.lease_until > now
+    is_over = r.settled_at is not None and shown > ours  # whatever its lease says: a guard only lowers
     if is_over and not r.foreign and shown == _next_bp(r) and r.foreign_writes == 0:
         return Against(next=replace(r, foreign_writes=1))  # a raise of ours, killed before it was recorded: once
     found = seen.foreign_write or _weight_text(r, seen, now)
@@ -84,14 +85,19 @@ def resumed(r: Rollout) -> Rollout:
     return replace(again, paused=False, settled_at=None, first_settled_at=None, hold_reason="")
 
 
+def is_ours(r: Rollout, shown: Split, now: Instant) -> bool:
+    """Tell whether a weight is ours, or what a guard has left of it: that one lowers, and only a weight whose lease has lapsed."""
+    return shown.target_bp == r.weight_bp or (shown.target_bp < r.weight_bp and shown.lease_until <= now)
+
+
 def _next_bp(r: Rollout) -> int:
     last = r.step + 1 >= len(r.spec.phases)
     return -1 if last else min(r.spec.phases[r.step + 1].weight_bp, r.spec.cap_bp)
 
 
 def _weight_text(r: Rollout, seen: Observation, now: Instant) -> str:
-    """Say who set another weight than ours. The guard lowers too, but only a weight whose lease has lapsed."""
-    shown = seen.split.target_bp
-    if r.settled_at is None or shown == r.weight_bp or seen.split.lease_until <= now:
+    """Say who set another weight than ours."""
+    if r.settled_at is None or is_ours(r, seen.split, now):
         return ""
+    shown = seen.split.target_bp
     return f"{seen.writer or 'somebody else'} set {shown / 100:g} % where {r.weight_bp / 100:g} % was"

@@ -24,6 +24,7 @@ from fleetctl.errors import CredentialsMissing, FleetctlError, LeaseHeld, StoreU
 from fleetctl.ports.hands import Hands
 from fleetctl.ports.state import Clock, Held, Lease, Lost, Records, Store
 from fleetctl.ports.traffic import Holds
+from fleetctl.rollout.others import is_ours
 
 TTL = timedelta(seconds=10)
 """Of the lease under which one pool's pins are written, renewed before each call: shorter than a cell's, so that it does not outlive it."""
@@ -354,10 +355,9 @@ def theirs(r: Rollout, split: Split, holds: Holds, now: Instant) -> dict[str, An
     """Say what others wrote since, for an observation: to the source's minimum, and who wrote the weight where it is not ours."""
     if r.ended not in ("", "complete") or r.settled_at is None or r.direction == "home":
         return {}
-    is_ours = split.target_bp == r.weight_bp or split.lease_until <= now
     return {
         "foreign_write": holds.watch(r.spec.source, r.cell),
-        "writer": "" if is_ours else holds.writer(r.cell),
+        "writer": "" if is_ours(r, split, now) else holds.writer(r.cell),
         "is_unheld": not r.ended and holds.is_unheld(r.spec.source, r.cell),
     }
 

@@ -57,7 +57,7 @@ from fleetctl.usecases.holds import give_back, held_again, hold, theirs
 from fleetctl.usecases.looking import mark_of, read_of, with_thresholds
 from fleetctl.usecases.no_notices import NoNotices
 from fleetctl.usecases.pooling import members, with_stop
-from fleetctl.usecases.tick_events import event_of, events_of
+from fleetctl.usecases.tick_events import event_of, events_of, reported
 from fleetctl.usecases.unexpected import UNEXPECTED, Odd, as_error
 
 FOR_GOOD = timedelta(days=36_500)
@@ -425,8 +425,7 @@ def _apply(r: Rollout, d: Decision, lease: Lease, ports: TickPorts, settings: Ti
                     return TrafficNotApplied("traffic.stale", f"the router of {r.cell} has seen a newer writer (token {done.seen})")
                 if effect.target_bp == 0:
                     ports.timed(r.cell, (ports.clock.now() - now) / timedelta(milliseconds=1))
-                if done.reported:
-                    events.append(event_of(r, now, "traffic.reported", done.reported))
+                events += reported(r, now, done, ports.notifier)
             case Hold():
                 _say(r, hold(r, effect.pool, settings.minimum.get(effect.pool, 0), lease.token, ports.holds), ports, events)
             case Unhold():

@@ -1,4 +1,4 @@
-"""Migrate, use-case layer: what a tick changed, as events for the record. Never decides, never I/O."""
+"""Migrate, use-case layer: what a tick changed, as events for the record, and what a router reports to people. Never decides."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from fleetctl.domain.event import Event
 from fleetctl.domain.evidence import Verdict
 from fleetctl.domain.people import Actor
 from fleetctl.domain.rollout import Decision, Observation, Rollout, SetSplit
+from fleetctl.domain.split import Applied
 from fleetctl.domain.units import Instant, Scalar
+from fleetctl.ports.state import Notifier
 from fleetctl.rollout.others import FOREIGN
 
 JUDGE = Actor(kind="judge", name="judge", via="timer")
@@ -54,3 +56,11 @@ def _look(v: Verdict) -> dict[str, Scalar]:
         "baseline_events": n.baseline_events,
         "share": n.share,
     }
+
+
+def reported(r: Rollout, now: Instant, done: Applied, notifier: Notifier) -> tuple[Event, ...]:
+    """Put on record what failed beside a weight that stands; people are paged where a restart of the router would undo a way home."""
+    if done.unfiled and not done.split.target_bp:
+        text = f"{r.cell} is at 0 %, and a restart of its router may bring back the weight before: {done.reported}; it is tried again"
+        notifier.send(event_of(r, now, "notify.page", text, cause="traffic.reported"))
+    return (event_of(r, now, "traffic.reported", done.reported),) if done.reported else ()

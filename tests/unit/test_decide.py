@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from fleetctl.domain.fleet import Phase
-from fleetctl.domain.rollout import Decision, Freeze, Notify, Observation, OrderKind, Rollout, SetSplit
+from fleetctl.domain.rollout import Decision, Freeze, Notify, Observation, OrderKind, Rollout, SetSplit, StartShadow, StopShadow
 from fleetctl.domain.split import Served
-from fleetctl.domain.workload import Lane
+from fleetctl.domain.workload import CheckSpec, Lane
 from fleetctl.rollout.decide import decide
 from tests.rollouts import PERSON, T0, all_pass, evidence, order, rollout, seeing, spec, split, verdict
 
@@ -290,6 +290,29 @@ def test_the_shadow_gate_asks_the_quality_verdict() -> None:
     phases = [w.r.phase]
     w.tick((verdict("PASS", "quality"),))
     assert [*phases, w.r.phase] == ["shadow", "canary"]
+
+
+@pytest.mark.parametrize(
+    "how", ["pass", "promoted", "paused", "no further", "freeze", "source not ready", "target not ready", "check missing"]
+)
+def test_copies_stop_with_their_verdict_whether_it_goes_on_at_once_or_not(how: str) -> None:
+    w = World(rollout(spec(shadow=True), until="shadow" if how == "no further" else "complete")).until("shadow")
+    d = w.tick((verdict("INCONCLUSIVE", "quality"),))
+    assert [type(e) for e in d.effects] == [StartShadow]
+    if how in ("paused", "promoted"):
+        w.r = replace(w.r, orders=(order("pause" if how == "paused" else "promote"),))
+    more: dict[str, object] = {}
+    if how == "freeze":
+        more["window"] = Freeze(active=True, name="weekend")
+    if how.endswith("not ready"):
+        more[f"{how.split()[0]}_ready"] = 0.5
+    if how == "check missing":
+        w.r = replace(w.r, spec=replace(w.r.spec, checks=(CheckSpec(name="answers", is_auto=False),)))
+    d = w.tick((verdict("INCONCLUSIVE" if how == "promoted" else "PASS", "quality"),), **more)
+    assert w.r.phase == ("canary" if how in ("pass", "promoted") else "shadow")
+    assert [e for e in d.effects if isinstance(e, (StartShadow, StopShadow))] == [StopShadow()]
+    for _ in range(5):
+        assert not any(isinstance(e, StartShadow) for e in w.tick((verdict("PASS", "quality"),), **more).effects)
 
 
 def test_a_failed_shadow_never_serves_a_customer() -> None:

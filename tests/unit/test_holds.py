@@ -27,7 +27,7 @@ from fleetctl.usecases.migrate import Driver
 from fleetctl.usecases.tick import TickSettings
 from tests.fakes.hands import FakeHands
 from tests.rollouts import CELL, PERSON, spec
-from tests.simulator import SOURCE, Simulation
+from tests.simulator import SOURCE, TARGET, Simulation
 
 OTHER = CellId("code-lab")
 
@@ -36,9 +36,9 @@ class Killed(BaseException):
     """The process is gone."""
 
 
-def world(cells: tuple[CellId, ...] = (CELL,), **more: object) -> tuple[Simulation, FakeHands]:
+def world(cells: tuple[CellId, ...] = (CELL,), *, shadow: bool = False, **more: object) -> tuple[Simulation, FakeHands]:
     """Return a migration whose source is sized by an autoscaler that keeps 2 to 10, with 8 there now."""
-    s = Simulation(cells, of=replace(spec(bake_s=2.0), warm_up=timedelta(seconds=1)), rate_per_s=60)
+    s = Simulation(cells, of=replace(spec(bake_s=2.0, shadow=shadow), warm_up=timedelta(seconds=1)), rate_per_s=60)
     hands = FakeHands(of={"asg": SOURCE}, minimum={"asg": 2}, **more)  # type: ignore[arg-type]
     restart(s, hands)
     return s, hands
@@ -461,6 +461,28 @@ def test_a_weight_that_a_tool_puts_back_each_time_is_set_back_three_times_at_mos
     s.store.order(CELL, Order(kind="abort", actor=PERSON, at=s.clock.now()))
     s.run(30, lambda: bool(s.rollout().ended))
     assert (s.bp(), s.rollout().ended) == (0, "aborted"), "going home is never counted"
+
+
+@pytest.mark.parametrize("phase", ["preflight", "shadow"])
+def test_a_weight_that_a_tool_sets_before_anybody_moved_is_theirs_though_no_lease_stands_at_0(phase: str) -> None:
+    s, hands = world(shadow=True)
+    s.begin()
+    if phase == "preflight":
+        s.ready.share[TARGET] = 0.5  # it waits there
+        s.run(20)
+    else:
+        s.at("shadow")
+    assert s.rollout().phase == phase
+    assert s.target.splits[CELL].lease_until < s.clock.now(), "nobody ever set one"
+    hands.last_writer = "kustomize-controller"
+    for _ in range(30):
+        if s.bp() == 0:
+            s.target.splits[CELL] = replace(s.target.splits[CELL], target_bp=5_000, cap_bp=10_000)
+        s.run(2)
+    assert (s.rollout().foreign, s.rollout().foreign_writes) == ("kustomize-controller set 50 % where 0 % was", 3)
+    assert pages(s) == [f"{CELL}: kustomize-controller set 50 % where 0 % was; resume or abort it"]
+    s.run(200, lambda: bool(s.rollout().ended))
+    assert (s.rollout().ended, s.bp()) == ("lost_evidence", 0), "nobody judges what they do there: it is not left so"
 
 
 def test_a_persons_rollback_is_obeyed_though_somebody_else_wrote() -> None:

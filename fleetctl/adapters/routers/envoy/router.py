@@ -115,7 +115,7 @@ class EnvoyRouter:
             return Stale(cell=cell, seen=Token(standing.token))
         fenced = replace(standing, token=wanted)
         self._admin.modify(fenced.fence_entries(cell), deadline)
-        self._file(cell, fenced, FILE_LIMIT_S, is_fence=True)
+        self._file(cell, fenced, FILE_LIMIT_S, is_fence=fenced.bp > 0)  # at home the file says so too, whatever failed before
         self._fencing[cell] = token
         return _shown(cell, self._standing(cell, deadline))
 
@@ -148,7 +148,7 @@ class EnvoyRouter:
         self._took_ms.append((time.monotonic() - started) * 1_000)
         if not lowering:
             reported = self._file(cell, wanted, min(2.0, deadline.left_s()))
-        return Applied(split=rounded(s), reported=reported)
+        return Applied(split=rounded(s), reported=reported, unfiled=bool(reported))
 
     def _written(self, cell: CellId, wanted: Standing, before: Standing, deadline: Deadline) -> Standing:
         """Write a split as our last word and return what is shown then; a raise that is not shown is taken back."""

@@ -140,7 +140,7 @@ class HaproxyRouter:
         self._took_ms.append((time.monotonic() - started) * 1_000)
         if not lowering:
             reported = self._file(s, min(2.0, deadline.left_s()))
-        return Applied(split=shown, reported=reported)
+        return _applied(shown, reported)
 
     @understood
     def read_many(self, cells: Sequence[CellId]) -> Mapping[CellId, Split | FleetctlError]:
@@ -190,7 +190,7 @@ class HaproxyRouter:
         self._took_ms.append((time.monotonic() - started) * 1_000)
         rest = [s for c, s in shown.items() if isinstance(s, Split) and c not in down]
         later = self._file_many(rest, min(2.0, deadline.left_s()))
-        return found | {c: Applied(split=s, reported=said if c in down else later) if isinstance(s, Split) else s for c, s in shown.items()}
+        return found | {c: _applied(s, said if c in down else later) if isinstance(s, Split) else s for c, s in shown.items()}
 
     @understood
     def drain(self, c: CellId, pool: PoolId, token: Token) -> Drained | Stale:
@@ -397,6 +397,10 @@ class HaproxyRouter:
 
     def _unknown(self, cell: CellId) -> TrafficNotApplied:
         return TrafficNotApplied("traffic.unknown_cell", f"router {self.name} does not route cell {cell}.", hint="Run: fleetctl inventory")
+
+
+def _applied(shown: Split, reported: str) -> Applied:
+    return Applied(split=shown, reported=reported, unfiled=bool(reported))
 
 
 def _or_error(action: Callable[[], T]) -> T | FleetctlError:
