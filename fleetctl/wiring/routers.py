@@ -116,7 +116,9 @@ def _sqs(connection: Connection, sources: Sources, backends: Names) -> Router:
     from fleetctl.adapters.deadline import Once
     from fleetctl.adapters.routers.served import served_by_log
     from fleetctl.adapters.routers.work.board import WorkSplit
+    from fleetctl.adapters.routers.work.ledger import Ledger
     from fleetctl.adapters.routers.work.sqs import SqsBoard
+    from fleetctl.errors import TrafficNotApplied
 
     settings = connection.settings
     logs = Path(needed_setting(connection, "log_folder", "results of jobs"))
@@ -124,7 +126,17 @@ def _sqs(connection: Connection, sources: Sources, backends: Names) -> Router:
     region = needed_setting(connection, "region", "queue")
     api = AwsApi(AwsAccess(profile=settings.get("profile", ""), endpoint=settings.get("endpoint", "")))
     client = Once(lambda: api.client("sqs", region, wait_s=CALL_S))
-    board = SqsBoard(client, urls, lambda c, since: served_by_log(connection.name, logs, c, since))
+    results = Path(settings.get("results", ""))
+
+    def held(c: CellId, on_target: bool) -> int:
+        if not results.is_file():
+            text = f"router {connection.name}: {results}, the file of its consumers' results, is not there."
+            raise TrafficNotApplied("traffic.not_shown", text, hint="Correct results in the fleet file, or leave it out")
+        return Ledger(results).held(c, on_target=on_target)
+
+    board = SqsBoard(
+        client, urls, lambda c, since: served_by_log(connection.name, logs, c, since), held if settings.get("results") else None
+    )
     return WorkSplit(connection.name, board, sources=sources)
 
 

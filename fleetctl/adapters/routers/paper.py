@@ -210,7 +210,8 @@ def _sqs(connection: Connection, cell: CellId, names: Backends, endpoints: Seque
         "# Home: consumers of the target take no further message within a second; what they hold they finish.",
         f"T={tag('fleetctl:token', ' | tr -dc 0-9')}",
         f'{aws} tag-queue --queue-url {url} --tags "fleetctl:token=$(({_T} + {HOME_TOKEN_STEP}))"',
-        f'S={tag("fleetctl:split")}; {aws} tag-queue --queue-url {url} --tags "fleetctl:split=0/${{S#*/}}"',
+        f'S={tag("fleetctl:split")}; S="${{S#*/}}"',
+        f'{aws} tag-queue --queue-url {url} --tags "fleetctl:split=0/${{S%:*}}:$(date +%s)000"',
         look,
     )
 

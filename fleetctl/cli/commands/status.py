@@ -21,10 +21,14 @@ WATCH_S = 0.5
 
 @click.command("status")
 @click.option("--watch", is_flag=True, help="Follow until Ctrl-C.")
+@click.option("--jobs", is_flag=True, help="Instead: the jobs of batch cells, and their poison jobs by id.")
 @output_option("table", "json", "name")
 @pass_app
-def command(app: App, watch: bool, output: str) -> None:
+def command(app: App, watch: bool, jobs: bool, output: str) -> None:
     """Where each cell stands: phase, weight set and served, verdict, what comes next."""
+    if jobs:
+        _jobs(app, output)
+        return
     if watch and output == "table":
         _watch(app)
         return
@@ -41,6 +45,15 @@ def command(app: App, watch: bool, output: str) -> None:
             from fleetctl.views.status import render_status
 
             app.out(render_status(_shown(rows, app.wiring.held_pools()), width=app.width, colour=app.color).rstrip("\n"))
+
+
+def _jobs(app: App, output: str) -> None:
+    from fleetctl.views.jobs import jobs_table
+    from fleetctl.wiring.jobs import jobs_of
+
+    found = jobs_of(app.wiring.fleet)
+    names = tuple(f"{row.cell}/{job.id}" for row in found for job in row.poison)
+    app.show(output, "jobs", found, jobs_table(found), names)
 
 
 def _shown(rows: Sequence[Stored], held: Mapping[str, str]) -> list[StatusRow]:

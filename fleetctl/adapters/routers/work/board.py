@@ -41,6 +41,8 @@ class Board(Protocol):
     """Where a split stands. Every method raises TrafficNotApplied (traffic.router_down, traffic.unknown_cell) by the deadline."""
 
     compares: Literal["target", "single_writer"]
+    keeps_change: bool
+    """Whether it keeps when the share last changed."""
 
     def read(self, c: CellId, deadline: Deadline) -> Posted:
         """Return what stands."""
@@ -117,13 +119,18 @@ class WorkSplit:
         posted = self._read(cell, deadline)
         if posted.mark.token != s.token:
             return Stale(cell=cell, seen=Token(posted.mark.token))
-        new = Posted(bp=s.target_bp, mark=Mark(cap_bp=s.cap_bp, token=posted.mark.token, lease_ms=epoch_ms(s.lease_until), changed_ms=0))
+        changed_ms = posted.mark.changed_ms if s.target_bp == posted.bp else 0
+        if self._board.keeps_change:
+            changed_ms = changed_ms or now_ms()
+        mark = Mark(cap_bp=s.cap_bp, token=posted.mark.token, lease_ms=epoch_ms(s.lease_until), changed_ms=changed_ms)
+        new = Posted(bp=s.target_bp, mark=mark)
         if not self._post(cell, posted.mark.token, new, deadline):
             return Stale(cell=cell, seen=Token(self._read(cell, deadline).mark.token))
         shown = self._read(cell, deadline)
         if shown.mark.token > s.token:
             if shown.bp == s.target_bp > 0:  # somebody fenced us off in between, and our word came last: then the last word is home
-                self._post(cell, shown.mark.token, replace(shown, bp=0), deadline)
+                home = replace(shown, bp=0, mark=replace(shown.mark, changed_ms=now_ms() if self._board.keeps_change else 0))
+                self._post(cell, shown.mark.token, home, deadline)
             return Stale(cell=cell, seen=Token(shown.mark.token))
         if shown != new:
             text = f"queue {self.name} shows {shown.bp} bp for cell {cell} after {s.target_bp} bp were set: somebody else writes there too."
@@ -167,6 +174,11 @@ class WorkSplit:
         except TimeoutError as late:
             text = f"the queue {self.name} cannot be asked: {late}."
             raise TrafficNotApplied("traffic.router_down", text, hint="Run: fleetctl doctor") from late
+
+
+def now_ms() -> int:
+    """Return the time as epoch milliseconds."""
+    return round(time.time() * 1_000)
 
 
 def _shown(cell: CellId, posted: Posted) -> Split:

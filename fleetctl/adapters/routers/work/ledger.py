@@ -28,6 +28,7 @@ from fleetctl.adapters.routers.marks import Mark
 from fleetctl.adapters.routers.work.board import Posted
 from fleetctl.domain.evidence import Arm
 from fleetctl.domain.ids import CellId
+from fleetctl.domain.jobs import PoisonJob
 from fleetctl.domain.split import Served
 from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.errors import TrafficNotApplied
@@ -93,6 +94,7 @@ class Ledger:
     """
 
     compares: Literal["target", "single_writer"] = "target"
+    keeps_change = False
 
     def __init__(
         self,
@@ -161,6 +163,15 @@ class Ledger:
         with self._open(deadline) as db:
             found = db.execute(
                 "SELECT count(*) FROM jobs WHERE cell = ? AND state = 'taken' AND arm = ?", (c, "canary" if on_target else "baseline")
+            ).fetchone()
+        return int(found[0])
+
+    def held(self, c: CellId, deadline: Deadline | None = None, *, on_target: bool) -> int:
+        """Count the jobs of another queue that a side's consumers hold."""
+        with self._open(deadline) as db:
+            found = db.execute(
+                "SELECT count(*) FROM holds WHERE cell = ? AND arm = ? AND until_ms > ?",
+                (c, "canary" if on_target else "baseline", _ms(self._now())),
             ).fetchone()
         return int(found[0])
 
@@ -295,6 +306,15 @@ class Ledger:
         for state, ok, n in rows:
             found[("good" if ok else "bad") if state == "ended" else state] += n
         return found
+
+    def dead(self, c: CellId, most: int = 1_000) -> tuple[PoisonJob, ...]:
+        """Return the jobs that were lost too often to be tried again, the newest first, at most `most`."""
+        with self._open() as db:
+            self._free(db, c, _ms(self._now()))
+            rows = db.execute(
+                "SELECT id, arm, tries, ended_ms FROM jobs WHERE cell = ? AND state = 'dead' ORDER BY ended_ms DESC LIMIT ?", (c, most)
+            ).fetchall()
+        return tuple(PoisonJob(id=i, arm=arm, tries=tries, at=datetime.fromtimestamp(at / 1_000, UTC)) for i, arm, tries, at in rows)
 
     def tell(self) -> int:
         """Write to the log what has ended and is not there yet; return how many lines. After a crash the next one does it."""

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar
 from fleetctl.adapters.deadline import Deadline, within
 from fleetctl.adapters.routers.marks import read_mark, read_token
 from fleetctl.adapters.routers.open_writes import OpenWrites, ended
-from fleetctl.adapters.routers.work.board import Posted
+from fleetctl.adapters.routers.work.board import Posted, now_ms
 from fleetctl.adapters.routers.work.ledger import Hand, Ledger
 from fleetctl.domain.evidence import ARMS, Arm
 from fleetctl.domain.ids import CellId
@@ -38,6 +38,8 @@ LOOK_S = 1.0
 (5, by its developer guide): a process with many consumers shares one board, which asks once for all of them."""
 WAIT_S = 1
 """Longest wait for a message: after it the split is looked at again."""
+LONGEST_S = 43_200.0
+"""How long SQS lets a consumer hold a message, however often it renews. Source: SQS developer guide, visibility time-out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +68,20 @@ class SqsBoard:
 
     Args:
         client: gives that of SQS, called within the limit of a call; urls: queue per cell; count: counts what consumers began, by
-            their results.
+            their results; held: counts the messages that a side holds (its cell, whether it is the target), None where nobody can tell.
     """
 
     compares: Literal["target", "single_writer"] = "single_writer"
+    keeps_change = True
 
-    def __init__(self, client: Callable[[], Any], urls: dict[CellId, str], count: Callable[[CellId, Instant], Served]) -> None:
-        self._client, self._urls, self._count = client, dict(urls), count
+    def __init__(
+        self,
+        client: Callable[[], Any],
+        urls: dict[CellId, str],
+        count: Callable[[CellId, Instant], Served],
+        held: Callable[[CellId, bool], int] | None = None,
+    ) -> None:
+        self._client, self._urls, self._count, self._held = client, dict(urls), count, held
         self._seen: dict[CellId, frozenset[str]] = {}
         self._places = {c: _Place() for c in urls}
         self._open = OpenWrites()
@@ -139,8 +148,16 @@ class SqsBoard:
             raise TrafficNotApplied("traffic.not_shown", f"queue {self._url(c)}: what was begun is not known: {late}.") from late
 
     def open_jobs(self, c: CellId, deadline: Deadline, *, on_target: bool) -> int:
-        """Return all messages in flight: the queue does not tell whose they are."""
+        """Return the messages that a side holds. Where nobody tells whose they are: all in flight, until SQS lets that side hold none."""
         url, name = self._url(c), "ApproximateNumberOfMessagesNotVisible"
+        if self._held is not None:
+            held = self._held
+            return self._ask(url, deadline, lambda _: held(c, on_target))
+        posted = self.read(c, deadline)
+        share = posted.bp if on_target else FULL_BP - posted.bp
+        over = now_ms() - posted.mark.changed_ms > LONGEST_S * 1_000
+        if not share and over and (posted.mark.changed_ms or not posted.mark.token):
+            return 0
         return self._ask(
             url, deadline, lambda client: int(client.get_queue_attributes(QueueUrl=url, AttributeNames=[name])["Attributes"][name])
         )
@@ -150,7 +167,7 @@ class SqsBoard:
         deadline = Deadline()
         found = self.read(c, deadline)
         if found.mark.token > token and found.bp > 0:
-            self._write(c, found.mark.token, _tag(replace(found, bp=0)), deadline)
+            self._write(c, found.mark.token, _tag(Posted(mark=replace(found.mark, changed_ms=now_ms()))), deadline)
 
     def _write(self, c: CellId, floor: int, tags: dict[str, str], deadline: Deadline, late: Callable[[], None] = lambda: None) -> bool:
         if self.read(c, deadline).mark.token != floor:
@@ -238,7 +255,8 @@ class SqsConsumer:
             by the message's id, and a try whose hold lapsed without being renewed counts once per side, as a failure of it. What went back
             untouched was not tried, however often SQS gave it. None: you keep results.
         hold_s: how long it holds a message without renewing it, 1 to 43,200 s (SQS's own limit).
-        most_tries: one that was lost so often is worked at no more, and stays: it is for the queue's redrive policy to take it away.
+        most_tries: one that was lost so often is worked at no more.
+        dead_letter: URL of the queue that such a message is moved to, with whence it came; "": it stays, for the queue's redrive policy.
     """
 
     def __init__(
@@ -254,9 +272,11 @@ class SqsConsumer:
         results: Ledger | None = None,
         hold_s: int = 300,
         most_tries: int = 3,
+        dead_letter: str = "",
         now: Callable[[], Instant] = lambda: datetime.now(UTC),
     ) -> None:
         self._results, self._hold_s, self._most_tries, self._now = results, hold_s, most_tries, now
+        self._dead_letter = dead_letter
         self._board, self._client, self._url = board, client, url
         self._cell, self._arm, self._index, self._of = cell, arm, index, of
         self._is_announced = False
@@ -292,6 +312,8 @@ class SqsConsumer:
                 self._show(receipt, 0)
         if hand == "ended":  # its consumer died before it could delete it
             self._delete(receipt)
+        if hand == "dead" and self._dead_letter:
+            self._bury(message)
         return message if hand == "given" else None  # one that is held or dead stays hidden for `hold_s`
 
     def renew(self, message: Message) -> bool:
@@ -313,6 +335,13 @@ class SqsConsumer:
         counted = self._results is None or self._results.note(self._cell, message.id, self._arm, ok=ok, taken=message.at)
         self._delete(message.receipt)
         return counted
+
+    def _bury(self, message: Message) -> None:
+        """Move a dead message away; one that is killed in between moves it twice, and its failures count as often as before."""
+        said = {"cell": self._cell, "message": message.id}
+        named = {f"fleetctl.{key}": {"DataType": "String", "StringValue": value} for key, value in said.items()}
+        self._ask(lambda: self._client.send_message(QueueUrl=self._dead_letter, MessageBody=message.body, MessageAttributes=named))
+        self._delete(message.receipt)
 
     def _wanted(self) -> dict[str, Any]:
         return {"QueueUrl": self._url, "MaxNumberOfMessages": 1, "WaitTimeSeconds": WAIT_S, "VisibilityTimeout": self._hold_s}
