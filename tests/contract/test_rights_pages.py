@@ -211,3 +211,39 @@ def test_the_envoy_page_lists_the_admin_paths_that_are_asked() -> None:
     text = "\n".join(p.read_text("utf-8") for p in sorted(folder.glob("*.py")) if p.name != "config.py")
     asked = {f"{m[1]} {m[2]}" for m in re.finditer(r'"(GET|POST)", f?"(/[a-z_]+)', text)}
     assert asked == table("envoy-router.md", "Rights")
+
+
+def test_the_page_about_queues_asks_for_the_rights_of_its_calls(tmp_path: Path) -> None:
+    from moto import mock_aws
+
+    from fleetctl.adapters.routers.work.board import WorkSplit
+    from fleetctl.adapters.routers.work.ledger import Ledger
+    from fleetctl.adapters.routers.work.sqs import SqsBoard, SqsConsumer
+    from fleetctl.domain.split import Served
+    from tests.fakes.alb_plane import client
+
+    page = (PAGES / "split-batch-work.md").read_text("utf-8")
+    ours, theirs = (
+        set(re.findall(r"`(sqs:\w+)`", part)) for part in page.partition("\nRights:")[2].split("\n\n")[0].split("consumers need")
+    )
+    burial = set(re.findall(r"\(right: `(sqs:\w+)` on that queue\)", page))
+    with mock_aws():
+        sqs = client(None, "sqs")  # type: ignore[arg-type]
+        url, dead = (sqs.create_queue(QueueName=name)["QueueUrl"] for name in ("nightly", "dead"))
+        sqs.send_message(QueueUrl=url, MessageBody="a")
+        board = SqsBoard(lambda: sqs, {CELL: url}, lambda *_: Served(baseline=0, canary=0))
+        with recorded() as made:
+            whole_life(WorkSplit("nightly", board, sources={CELL: SOURCE}))
+        assert made == ours
+        results = Ledger(tmp_path / "results.db")
+        with recorded() as made:
+            consumer = SqsConsumer(board, sqs, url, CELL, "baseline", index=0, of=1, results=results)
+            message = consumer.take()
+            assert message is not None
+            assert consumer.renew(message)
+            assert consumer.done(message)
+        assert made == theirs
+        sqs.send_message(QueueUrl=url, MessageBody="poison")
+        with recorded() as made:
+            SqsConsumer(board, sqs, url, CELL, "baseline", index=0, of=1, results=results, most_tries=0, dead_letter=dead).take()
+        assert made - theirs == burial
