@@ -192,9 +192,44 @@ def test_a_message_that_went_back_untouched_was_never_tried_and_a_lost_one_is_ch
         assert target.take() is not None, "and each of these consumers dies"
         batch.clock.advance(timedelta(seconds=31))
     queue.bp = queue.bp_after_poll = 0
-    assert source.take() is None
+    assert target.take() is None
     assert queue.messages == {"a": "1"}
     assert [(row["a"], row["st"]) for row in batch.rows()] == [("canary", 500)]
+
+
+@pytest.mark.parametrize(("bp", "dies"), [(5_000, 1), (10_000, 1), (10_000, 5)])
+def test_a_message_that_only_the_target_lost_is_done_by_the_source_and_by_nobody_else_while_it_has_a_share(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch, bp: int, dies: int
+) -> None:
+    monkeypatch.setattr(sqs, "LOOK_S", 0.0)
+    queue = Queue(batch.clock, {"a": "1"}, bp=bp)
+    target, source = consumers(batch, queue, "canary", "baseline")
+    source.is_open(), target.is_open()
+    for _ in range(dies):
+        target.take()
+        batch.clock.advance(timedelta(seconds=31))
+    queue.bp = queue.bp_after_poll = 5_000
+    assert target.take() is None, "the target gets it again from SQS and leaves it"
+    batch.clock.advance(timedelta(seconds=31))
+    message = source.take()
+    assert message is not None
+    assert source.done(message)
+    assert queue.messages == {}
+    assert sorted((row["a"], row["st"]) for row in batch.rows()) == [("baseline", 200), ("canary", 500)]
+    assert batch.ledger.counts(CELL)["good"] == 1
+
+
+def test_a_message_that_both_sides_lost_is_dead(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqs, "LOOK_S", 0.0)
+    queue = Queue(batch.clock, {"poison": "1"}, bp=5_000)
+    target, source = consumers(batch, queue, "canary", "baseline")
+    source.is_open(), target.is_open()
+    tried = []
+    for consumer in (target, source, source, source, target, source):
+        tried.append(consumer.take() is not None)
+        batch.clock.advance(timedelta(seconds=31))
+    assert tried == [True, True, True, False, False, False]
+    assert batch.ledger.counts(CELL)["dead"] == 1
 
 
 def test_fifty_consumers_of_a_process_ask_aws_as_often_as_one(batch: Batch) -> None:

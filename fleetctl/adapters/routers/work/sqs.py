@@ -238,7 +238,8 @@ class SqsConsumer:
             by the message's id, and a try whose hold lapsed without being renewed counts once per side, as a failure of it. What went back
             untouched was not tried, however often SQS gave it. None: you keep results.
         hold_s: how long it holds a message without renewing it, 1 to 43,200 s (SQS's own limit).
-        most_tries: one that was lost so often is worked at no more, and stays: it is for the queue's redrive policy to take it away.
+        most_tries: one that was lost so often, by the source too, is worked at no more, and stays: it is for the queue's redrive policy
+            to take it away. One that the target lost is left to the source, hidden for `hold_s` where the target gets it again.
     """
 
     def __init__(
@@ -286,7 +287,15 @@ class SqsConsumer:
             message, hand = Message(id=id_, body=body, receipt=receipt, at=self._now()), "given"
             if self._results is not None:
                 hand = None
-                hand = self._results.hand(self._cell, id_, self._arm, message.at, hold_s=self._hold_s, most_tries=self._most_tries)
+                hand = self._results.hand(
+                    self._cell,
+                    id_,
+                    self._arm,
+                    message.at,
+                    hold_s=self._hold_s,
+                    most_tries=self._most_tries,
+                    is_alone=self._board.look(self._cell).posted.bp == FULL_BP,
+                )
         finally:
             if hand is None:
                 self._show(receipt, 0)
