@@ -48,10 +48,12 @@ def api() -> Iterator[GatewayApi]:
         yield found
 
 
-def route(api: GatewayApi, settings: dict[str, str] | None = None, seen_s: float = 0.2) -> HttpRouteRouter:
+def route(
+    api: GatewayApi, settings: dict[str, str] | None = None, seen_s: float = 0.2, backends: dict[CellId, Backends] | None = None
+) -> HttpRouteRouter:
     named = {f"route.{CELL}": f"{NAMESPACE}/{CELL}", **(settings or {})}
     connection = Connection(name="edge", kind="httproute", settings=named)
-    return HttpRouteRouter(connection, routes=Routes(api.custom, "edge"), sources=SOURCES, seen_s=seen_s)
+    return HttpRouteRouter(connection, routes=Routes(api.custom, "edge"), sources=SOURCES, seen_s=seen_s, backends=backends)
 
 
 def test_of_four_racing_writers_the_highest_token_stands_and_none_writes_over_another(api: GatewayApi) -> None:
