@@ -105,29 +105,38 @@ def test_file_begun_anew_is_read_anew(files: ShadowFiles, tmp_path: Path) -> Non
     assert files.pairs(CHAT, None) == ()
 
 
+def counting(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Return the lines that are understood from now on."""
+    found: list[bytes] = []
+
+    def noting(kind: type[Pair], line: bytes) -> Pair:
+        found.append(line)
+        return decode(kind, line)
+
+    monkeypatch.setattr(shadow_files, "decode", noting)
+    return found
+
+
 def test_what_earlier_rollouts_compared_is_not_understood_again_and_is_there_for_who_asks(
     files: ShadowFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    understood: list[bytes] = []
-    monkeypatch.setattr(shadow_files, "decode", lambda kind, line: understood.append(line) or decode(kind, line))
+    understood = counting(monkeypatch)
     for n in range(10):
         append(tmp_path, CHAT, canonical(pair(n)) + b"\n")
     append(tmp_path, CHAT, b"[]\n")
     for least in (8, 8, 9):
-        since = Cursor(position="", since=START + timedelta(seconds=least))
-        assert files.pairs(CHAT, since) == tuple(pair(n) for n in range(least, 10))
+        assert files.pairs(CHAT, Cursor(position="", since=START + timedelta(seconds=least))) == tuple(pair(n) for n in range(least, 10))
         assert len(understood) == 3, "two pairs and what is none, once"
     assert files.unreadable(CHAT) == 1
     append(tmp_path, CHAT, canonical(pair(10)) + b"\n")
-    assert files.pairs(CHAT, since) == (pair(9), pair(10))
+    assert files.pairs(CHAT, Cursor(position="", since=START + timedelta(seconds=9))) == (pair(9), pair(10))
     assert files.pairs(CHAT, Cursor(position="", since=START + timedelta(seconds=5))) == tuple(pair(n) for n in range(5, 11))
     assert files.pairs(CHAT, None) == tuple(pair(n) for n in range(11))
 
 
 def test_each_tick_reads_on_where_the_one_before_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the composition root hands it out: once for each cell, however often it is asked."""
-    understood: list[bytes] = []
-    monkeypatch.setattr(shadow_files, "decode", lambda kind, line: understood.append(line) or decode(kind, line))
+    understood = counting(monkeypatch)
     edge = Connection(name="edge", kind="haproxy", settings={"shadow_folder": str(tmp_path)})
     root: Any = SimpleNamespace(_shadows={}, _connection_of=lambda _: edge, _forbids_copies=lambda _: "")
     for n in range(5):
