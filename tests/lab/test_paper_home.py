@@ -28,6 +28,7 @@ from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.split import Stale
 from fleetctl.errors import TrafficNotApplied
 from tests.contract.test_router_clouds import route, split
+from tests.fakes.elb_rules import free
 from tests.fakes.gateway_api import NAMESPACE, GatewayApi, gateway_api
 from tests.fakes.kubectl import install, place
 from tests.fakes.paper import on_paper
@@ -139,7 +140,7 @@ def test_the_aws_lines_send_what_the_adapter_sends_argument_by_argument(named: b
     assert {tuple(c[:3]) for c in calls} == {("--region", "us-east-1", "elbv2")}
     by_verb = {c[3]: dict(zip(c[4::2], c[5::2], strict=True)) for c in calls}
     elb = Elbv2()
-    router = AlbRouter(connection, elb=Elb(lambda _: elb, "edge"), sources={CELL: SOURCE}, backends={CELL: names} if named else None)
+    router = AlbRouter(connection, elb=Elb(lambda _: elb, "edge", free), sources={CELL: SOURCE}, backends={CELL: names} if named else None)
     with suppress(TrafficNotApplied):  # this double keeps no tag, so the mark is never read back
         router.set(split(0, 7))
     assert by_verb["modify-rule"]["--rule-arn"] == elb.sent[0]["RuleArn"] == ARN
