@@ -86,6 +86,7 @@ class RouterCapabilities:
             drawn by chance.
         tells: what proves that a weight carries traffic: "itself" it is read from what routes; "gateway" what was read says whether
             those who route go by it; "counts" served counts alone.
+        look_s: how often a cell may be looked at, at most: some give few answers a second.
     """
 
     switch_ms: float | None
@@ -96,6 +97,7 @@ class RouterCapabilities:
     served_s: float = 60.0
     keyless_off: int | None = None
     tells: Literal["itself", "gateway", "counts"] = "itself"
+    look_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,9 @@ PARALLEL = 48
 TRIES = 3
 """A live controller may fence between our read and our fence; then we read again."""
 
+THROWN_BACK, THROWN_BACK_FOR = "traffic.throttled", timedelta(seconds=60)
+"""A router that was asked too much at a time is asked again, for so long after the last cell that came home. Source: promise P3."""
+
 PROOF_LASTS_S = 60.0
 """Age from which a real completion proves nothing any more. Source: design section 6."""
 
@@ -250,7 +253,7 @@ Found = TypeVar("Found")
 
 def fallback(ways: Sequence[WayHome], ports: HomePorts, actor: Actor, *, unproven: bool = False) -> Results:
     """Bring cells home side by side; one that fails does not hold up the others."""
-    results = _together(ways, ports, actor, unproven=unproven)
+    results = _thrown_back(ways, _together(ways, ports, actor, unproven=unproven), ports, actor, unproven=unproven)
     if not any(_was_home(r) for r in results):
         return results
     noted = _noted(ports)
@@ -258,6 +261,20 @@ def fallback(ways: Sequence[WayHome], ports: HomePorts, actor: Actor, *, unprove
         _keep_home(w, r, ports, actor) if isinstance(r, Returned) and _was_home(r) and w.cell not in noted else r
         for w, r in zip(ways, results, strict=True)
     )
+
+
+def _thrown_back(ways: Sequence[WayHome], results: Results, ports: HomePorts, actor: Actor, *, unproven: bool) -> Results:
+    """Try those again that their router threw back since too much was asked of it, until for a minute none of them comes home."""
+    so_far, by_cell = {r.cell: r for r in results}, {w.cell: w for w in ways}
+    least, end = len(ways) + 1, ports.clock.now()
+    while left := [by_cell[r.cell] for r in so_far.values() if isinstance(r, Failure) and r.error.code == THROWN_BACK]:
+        if len(left) < least:
+            least, end = len(left), ports.clock.now() + THROWN_BACK_FOR
+        if ports.clock.now() >= end:
+            break
+        ports.clock.wait(ports.clock.now() + timedelta(seconds=1), lambda: False)
+        so_far |= {r.cell: r for r in side_by_side(left, lambda way: return_home(way, ports, actor, unproven=unproven))}
+    return tuple(so_far.values())
 
 
 def _together(ways: Sequence[WayHome], ports: HomePorts, actor: Actor, *, unproven: bool) -> Results:

@@ -262,9 +262,10 @@ def _undone(r: Rollout, d: Decision, seen: Observation, lease: Lease, e: Fleetct
 
 
 def _look_again(decision: Decision, r: Rollout, ports: TickPorts) -> timedelta:
-    """Look sooner where a pool may tell of its end: a notice is no use after it."""
+    """Look sooner where a pool may tell of its end: a notice is no use after it. Never sooner than the router may be looked at."""
     pools = {"": (r.spec.target, r.spec.source), "complete": (r.spec.target,)}.get(decision.next.ended, ())
-    return min(decision.look_again, LOOK) if any(ports.notices.watches(p) for p in pools) else decision.look_again
+    again = min(decision.look_again, LOOK) if any(ports.notices.watches(p) for p in pools) else decision.look_again
+    return max(again, timedelta(seconds=ports.router(r.cell).capabilities().look_s))
 
 
 def _goes_home(decision: Decision, split: Split) -> bool:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _HOLDS = {
     "traffic.router_down": "the router does not answer; traffic stays as it is",
+    "traffic.throttled": "too much is asked of the router at a time; traffic stays as it is",
     "stale": "a newer writer was at the router. Run: fleetctl fallback --reconcile",
     "step.inconclusive": "evidence stays INCONCLUSIVE; a person must look. Run: fleetctl promote or abort",
     "evidence.lost": "no evidence arrives",

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from fleetctl.adapters.store.sqlite import SqliteStore
     from fleetctl.adapters.store.status import StatusRow
     from fleetctl.domain.fleet import Fleet
+    from fleetctl.domain.ids import CellId
     from fleetctl.domain.people import Actor
     from fleetctl.ports.capacity import CapacitySource
     from fleetctl.ports.state import Clock
-    from fleetctl.ports.traffic import EvidenceSource, IdentitySource, Router
+    from fleetctl.ports.traffic import EvidenceSource, IdentitySource, Router, Shadow
     from fleetctl.usecases.proof import Proof
 
 STATE = ".fleetctl"
@@ -56,6 +57,7 @@ class Base:
         self._price_book = price_book
         self._signing_key = signing_key
         self._routers: dict[str, Router] = {}
+        self._shadows: dict[CellId, Shadow] = {}
         self._evidence: dict[str, EvidenceSource] = {}
         self._identity: IdentitySource | None = None
         self._sources: dict[str, CapacitySource | None] = {}

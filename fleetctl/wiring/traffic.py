@@ -200,20 +200,19 @@ class Traffic(People):
         return read_recording(place)
 
     def shadow_of(self, c: CellId) -> Shadow:
-        """Return the shadow of a cell."""
+        """Return the shadow of a cell; one per cell, so that what was compared is read once."""
         from fleetctl.adapters.shadow.files import ShadowFiles
         from fleetctl.wiring.routers import needed_setting, set_shadow_rate
 
-        connection = self._connection_of(c)
-        router = self.router_of(c)
-        workload = self.fleet.workload(self.fleet.cell(c).workload)
-        share = workload.shadow.max_share if workload.shadow is not None else 0.0
-
         def set_rate(cell: CellId, milli_per_s: int) -> None:
-            set_shadow_rate(router, cell, milli_per_s / 1000, workload.traffic.requests_per_s, share)
+            workload = self.fleet.workload(self.fleet.cell(cell).workload)
+            share = workload.shadow.max_share if workload.shadow is not None else 0.0
+            set_shadow_rate(self.router_of(cell), cell, milli_per_s / 1000, workload.traffic.requests_per_s, share)
 
-        folder = Path(needed_setting(connection, "shadow_folder", "shadow"))
-        return ShadowFiles(folder, set_rate=set_rate, forbids=self._forbids_copies)
+        folder = Path(needed_setting(self._connection_of(c), "shadow_folder", "shadow"))
+        if c not in self._shadows:
+            self._shadows[c] = ShadowFiles(folder, set_rate=set_rate, forbids=self._forbids_copies)
+        return self._shadows[c]
 
     def _forbids_copies(self, c: CellId) -> str:
         """Return why no copy of a cell's requests may go to its target, "" where they may: its data may be served in some regions only."""

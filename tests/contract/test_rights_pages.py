@@ -23,6 +23,7 @@ from fleetctl.domain.split import Split
 from fleetctl.ports.traffic import Router
 from tests.contract.test_hands import CELL as HELD
 from tests.contract.test_hands import CLUSTER, NOW, POOL, WAS, Kept, asg, joined, setting
+from tests.fakes.elb_rules import free
 from tests.lab.haproxy_lab import CELL, SOURCE
 
 pytestmark = pytest.mark.lab
@@ -100,7 +101,7 @@ def test_the_albs_page_asks_for_the_rights_of_its_calls() -> None:
         with recorded() as made:
             for arn in (plane.rules[CELL], plane.listener):
                 connection = Connection(name="edge", kind="alb", settings={f"rule.{CELL}": arn, "sticky_s": "60"})
-                elb = Elb(lambda service: client(None, service), "edge")  # type: ignore[arg-type]
+                elb = Elb(lambda service: client(None, service), "edge", free)  # type: ignore[arg-type]
                 router = AlbRouter(connection, elb=elb, sources={CELL: SOURCE}, now=lambda: datetime.now(UTC))
                 whole_life(router)
                 RuleMarks(lambda: client(None, "elbv2"), CELL, arn).find()  # type: ignore[arg-type]

@@ -29,6 +29,7 @@ from fleetctl.domain.split import Applied, Drained, Served, Split, Stale
 from fleetctl.errors import TrafficNotApplied
 from fleetctl.ports.traffic import Router
 from tests.fakes.alb_plane import AlbPlane, client
+from tests.fakes.elb_rules import free
 from tests.fakes.gateway_api import NAMESPACE, gateway_api
 from tests.fakes.moto_account import moto_server
 from tests.fakes.router import FakeRouter, Target
@@ -99,7 +100,7 @@ def _alb(url: str) -> Iterator[Case]:
     dead: list[bool] = []
 
     def make() -> Router:
-        elb = Elb(lambda service: client("http://127.0.0.1:9" if dead else url, service), "lab")
+        elb = Elb(lambda service: client("http://127.0.0.1:9" if dead else url, service), "lab", free)
         return AlbRouter(Connection(name="lab", kind="alb", settings=settings), elb=elb, sources={CELL: SOURCE, STREAM: SOURCE})
 
     class Late:

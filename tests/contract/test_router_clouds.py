@@ -28,6 +28,7 @@ from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.split import Applied, Drained, Served, Split, Stale
 from fleetctl.errors import TrafficNotApplied
 from tests.fakes.alb_plane import AlbPlane, client
+from tests.fakes.elb_rules import free
 from tests.fakes.gateway_api import NAMESPACE, GatewayApi, gateway_api
 from tests.fakes.moto_account import moto_server
 from tests.lab.haproxy_lab import CELL, SOURCE, STREAM, TARGET
@@ -48,10 +49,12 @@ def api() -> Iterator[GatewayApi]:
         yield found
 
 
-def route(api: GatewayApi, settings: dict[str, str] | None = None, seen_s: float = 0.2) -> HttpRouteRouter:
+def route(
+    api: GatewayApi, settings: dict[str, str] | None = None, seen_s: float = 0.2, backends: dict[CellId, Backends] | None = None
+) -> HttpRouteRouter:
     named = {f"route.{CELL}": f"{NAMESPACE}/{CELL}", **(settings or {})}
     connection = Connection(name="edge", kind="httproute", settings=named)
-    return HttpRouteRouter(connection, routes=Routes(api.custom, "edge"), sources=SOURCES, seen_s=seen_s)
+    return HttpRouteRouter(connection, routes=Routes(api.custom, "edge"), sources=SOURCES, seen_s=seen_s, backends=backends)
 
 
 def test_of_four_racing_writers_the_highest_token_stands_and_none_writes_over_another(api: GatewayApi) -> None:
@@ -339,7 +342,7 @@ def router_settings(plane: AlbPlane) -> dict[str, str]:
 
 
 def elb_of(plane: AlbPlane) -> Elb:
-    return Elb(lambda service: client(plane.url, service), "edge")
+    return Elb(lambda service: client(plane.url, service), "edge", free)
 
 
 def alb(plane: AlbPlane, settings: dict[str, str] | None = None, now: datetime | None = None) -> AlbRouter:
@@ -426,7 +429,7 @@ class _LateElb:
 def _late_raise(plane: AlbPlane, monkeypatch: pytest.MonkeyPatch) -> tuple[AlbRouter, _LateElb, int]:
     """Return a router whose raise to 50 % has no answer yet and may still come, and its token."""
     late = _LateElb(client(plane.url, "elbv2"))
-    elb = Elb(lambda service: late if service == "elbv2" else client(plane.url, service), "edge")
+    elb = Elb(lambda service: late if service == "elbv2" else client(plane.url, service), "edge", free)
     router = AlbRouter(Connection(name="edge", kind="alb", settings=router_settings(plane)), elb=elb, sources=SOURCES)
     token = token_above(router)
     router.set(split(2_500, token))
@@ -585,7 +588,7 @@ def test_no_call_waits_longer_than_its_limit_even_where_the_answer_never_ends(ki
 
     if kind == "alb":
         settings = {f"rule.{CELL}": "arn:aws:elasticloadbalancing:us-east-1:1:listener-rule/app/edge/1/2/3"}
-        elb = Elb(lambda service: client(slow.url, service), "edge")
+        elb = Elb(lambda service: client(slow.url, service), "edge", free)
         router: Any = AlbRouter(Connection(name="edge", kind="alb", settings=settings), elb=elb, sources=SOURCES)
     elif kind == "sqs":
         board = SqsBoard(lambda: client(slow.url, "sqs"), {CELL: f"{slow.url}/1/{CELL}"}, never)

@@ -6,15 +6,20 @@ import os
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from fleetctl.adapters.shadow import files as shadow_files
 from fleetctl.adapters.shadow.files import ShadowFiles
-from fleetctl.domain.canonical import canonical
+from fleetctl.domain.canonical import canonical, decode
 from fleetctl.domain.evidence import Cursor, Pair
+from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import CellId, Token
 from fleetctl.errors import EvidenceUnavailable
 from fleetctl.ports.traffic import Shadow
+from fleetctl.wiring.traffic import Traffic
 from tests.fakes.clock import START
 from tests.fakes.rollouts import CHAT, SUMMARY
 from tests.fakes.shadow import GivenShadow, pair
@@ -98,6 +103,47 @@ def test_file_begun_anew_is_read_anew(files: ShadowFiles, tmp_path: Path) -> Non
     assert files.pairs(CHAT, None) == (pair(4),) * 3
     path.unlink()
     assert files.pairs(CHAT, None) == ()
+
+
+def counting(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Return the lines that are understood from now on."""
+    found: list[bytes] = []
+
+    def noting(kind: type[Pair], line: bytes) -> Pair:
+        found.append(line)
+        return decode(kind, line)
+
+    monkeypatch.setattr(shadow_files, "decode", noting)
+    return found
+
+
+def test_what_earlier_rollouts_compared_is_not_understood_again_and_is_there_for_who_asks(
+    files: ShadowFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    understood = counting(monkeypatch)
+    for n in range(10):
+        append(tmp_path, CHAT, canonical(pair(n)) + b"\n")
+    append(tmp_path, CHAT, b"[]\n")
+    for least in (8, 8, 9):
+        assert files.pairs(CHAT, Cursor(position="", since=START + timedelta(seconds=least))) == tuple(pair(n) for n in range(least, 10))
+        assert len(understood) == 3, "two pairs and what is none, once"
+    assert files.unreadable(CHAT) == 1
+    append(tmp_path, CHAT, canonical(pair(10)) + b"\n")
+    assert files.pairs(CHAT, Cursor(position="", since=START + timedelta(seconds=9))) == (pair(9), pair(10))
+    assert files.pairs(CHAT, Cursor(position="", since=START + timedelta(seconds=5))) == tuple(pair(n) for n in range(5, 11))
+    assert files.pairs(CHAT, None) == tuple(pair(n) for n in range(11))
+
+
+def test_each_tick_reads_on_where_the_one_before_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the composition root hands it out: once for each cell, however often it is asked."""
+    understood = counting(monkeypatch)
+    edge = Connection(name="edge", kind="haproxy", settings={"shadow_folder": str(tmp_path)})
+    root: Any = SimpleNamespace(_shadows={}, _connection_of=lambda _: edge, _forbids_copies=lambda _: "")
+    for n in range(5):
+        append(tmp_path, CHAT, canonical(pair(n)) + b"\n")
+        assert len(Traffic.shadow_of(root, CHAT).pairs(CHAT, Cursor(position="", since=START))) == n + 1
+        assert len(understood) == n + 1
+    assert Traffic.shadow_of(root, SUMMARY).pairs(SUMMARY, None) == ()
 
 
 def test_file_that_cannot_be_read_is_named(files: ShadowFiles, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from fleetctl.adapters.routers.alb.pace import Pace
 from fleetctl.domain.ids import CellId
 
 ARN = "arn:aws:elasticloadbalancing:us-east-1:1:listener-rule/app/edge/1/2/3"
@@ -102,6 +103,16 @@ class RuleClient:
 
 def _refused(code: str, message: str) -> ClientError:
     return ClientError({"Error": {"Code": code, "Message": message}}, "ModifyRule")
+
+
+def failing() -> None:
+    """Refuse a call as AWS does where something is wrong on its side."""
+    raise _refused("InternalFailure", "The request processing has failed")
+
+
+def free(_: str) -> Pace:
+    """Return a pace that keeps nobody waiting."""
+    return Pace(1e9)
 
 
 def throttled() -> None:

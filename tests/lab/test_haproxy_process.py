@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,9 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.adapters.routers.haproxy.config import RouterConfig, write_files
 from fleetctl.adapters.routers.haproxy.process import HaproxyProcess, find_binary
+from fleetctl.adapters.routers.route import CellRoute
+from fleetctl.domain.ids import CellId
 from fleetctl.errors import ConfigInvalid, LabFailed, ToolMissing
-from tests.lab.haproxy_lab import PIN_KEY, Rig, put, rig, until
+from tests.lab.haproxy_lab import PIN_KEY, Rig, free_port, put, rig, until
 
 pytestmark = pytest.mark.lab
 
@@ -119,3 +123,31 @@ def test_a_missing_program_is_named(own: Rig) -> None:
         missing.start()
     assert refused.value.code == "tool.haproxy"
     assert find_binary().exists()
+
+
+@pytest.mark.parametrize("lua", [True, False])
+@pytest.mark.parametrize("collector", [0, 9])
+def test_the_systems_own_haproxy_takes_the_draft_or_says_which_one_it_needs(tmp_path: Path, lua: bool, collector: int) -> None:
+    """That of the distribution, where there is one: 2.6 knows neither arguments nor the queues of our Lua."""
+    found = shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin")
+    if found is None:
+        pytest.skip("no haproxy of the system is installed")
+    told = subprocess.run([found, "-v"], capture_output=True, text=True, check=True).stdout
+    version = tuple(int(n) for n in told.split("version ")[1].split(".")[:2])
+    cell = CellRoute(cell=CellId("chat"), model="m", baseline=("127.0.0.1:9",), canary=("127.0.0.1:9",))
+    config = RouterConfig(
+        cells=(cell,),
+        port=free_port(),
+        socket=tmp_path / "s",
+        map_folder=tmp_path / "maps",
+        collector_port=collector if lua else 0,
+        lua=lua,
+    )
+    write_files(config, tmp_path)
+    process = HaproxyProcess(folder=tmp_path, socket=config.socket, binary=Path(found), pin_key=PIN_KEY)
+    if version >= (2, 8) or not lua:
+        process.check()
+        return
+    with pytest.raises(ConfigInvalid) as refused:
+        process.check()
+    assert "needs HAProxy 2.8 or newer" in refused.value.message

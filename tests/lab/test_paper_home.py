@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,8 @@ import pytest
 
 from fleetctl.adapters.routers.alb.router import TOKEN_TAG, AlbRouter
 from fleetctl.adapters.routers.alb.wire import Elb
+from fleetctl.adapters.routers.httproute.router import MARK
+from fleetctl.adapters.routers.marks import read_mark
 from fleetctl.adapters.routers.paper import paper_commands
 from fleetctl.adapters.routers.route import Backends, backends_of
 from fleetctl.adapters.routers.work.board import WorkSplit
@@ -28,7 +28,9 @@ from fleetctl.domain.ids import CellId, Token
 from fleetctl.domain.split import Stale
 from fleetctl.errors import TrafficNotApplied
 from tests.contract.test_router_clouds import route, split
+from tests.fakes.elb_rules import free
 from tests.fakes.gateway_api import NAMESPACE, GatewayApi, gateway_api
+from tests.fakes.kubectl import install, place
 from tests.fakes.paper import on_paper
 from tests.lab.envoy_lab import EnvoyRig, envoy_rig
 from tests.lab.haproxy_lab import CELL, SOURCE, STREAM, put, rig
@@ -138,7 +140,7 @@ def test_the_aws_lines_send_what_the_adapter_sends_argument_by_argument(named: b
     assert {tuple(c[:3]) for c in calls} == {("--region", "us-east-1", "elbv2")}
     by_verb = {c[3]: dict(zip(c[4::2], c[5::2], strict=True)) for c in calls}
     elb = Elbv2()
-    router = AlbRouter(connection, elb=Elb(lambda _: elb, "edge"), sources={CELL: SOURCE}, backends={CELL: names} if named else None)
+    router = AlbRouter(connection, elb=Elb(lambda _: elb, "edge", free), sources={CELL: SOURCE}, backends={CELL: names} if named else None)
     with suppress(TrafficNotApplied):  # this double keeps no tag, so the mark is never read back
         router.set(split(0, 7))
     assert by_verb["modify-rule"]["--rule-arn"] == elb.sent[0]["RuleArn"] == ARN
@@ -160,47 +162,50 @@ def api() -> Iterator[GatewayApi]:
         yield found
 
 
-@pytest.mark.parametrize("swapped", [False, True])
-def test_the_kubectl_patch_is_what_the_adapter_writes_and_refuses_other_backends(api: GatewayApi, swapped: bool) -> None:
-    """kubectl itself is not run: its patch is applied here to the double's object, as RFC 6902 says."""
-    if swapped:
-        api.routes[CELL]["spec"]["rules"][0]["backendRefs"].reverse()
-    router = route(api)
+THIRD = {"name": "somebody-else", "port": 80, "weight": 0}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (2, 1, 0), (1, 2, 0)])
+@pytest.mark.parametrize("named", [("", ""), ("assistant-baseline", "assistant-canary"), ("old", "new")])
+def test_the_kubectl_lines_bring_home_what_the_adapter_brings_home(
+    api: GatewayApi, tmp_path: Path, order: tuple[int, ...], named: tuple[str, str]
+) -> None:
+    """Whatever the services are called and wherever they stand, in the cluster that the fleet file names; kubectl is a double."""
+    needs("grep", "awk")
+    names = Backends(baseline=named[0], canary=named[1]) if named[0] else None
+    refs = api.routes[CELL]["spec"]["rules"][0]["backendRefs"]
+    both = named if named[0] else ("assistant-baseline", "assistant-canary")
+    refs[0]["name"], refs[1]["name"] = both
+    api.routes[CELL]["spec"]["rules"][0]["backendRefs"] = [[*refs, THIRD][i] for i in order]
+    router = route(api, backends={CELL: names} if names else {})
     token = router.read(CELL).token + 1
     router.fence(CELL, Token(token))
     router.set(split(5_000, token))
-    standing = deepcopy(api.routes[CELL])
-    connection = Connection(name="edge", kind="httproute", settings={f"route.{CELL}": f"{NAMESPACE}/{CELL}"})
-    line = next(x for x in paper_commands(connection, CELL, backends_of({}, CELL)) if " patch " in x)
-    tries = [shlex.split(part) for part in line.split(" || ")]
-    applied = []
-    for words in tries:
-        assert words[:6] == ["kubectl", "-n", NAMESPACE, "patch", "httproute", CELL]
-        assert words[6:8] == ["--type=json", "-p"]
-        done = patched(standing, json.loads(words[8]))
-        if done is not None:
-            applied.append(done)
-    assert len(applied) == 1, "exactly one of both fits the order of the backends"
+    env = install(tmp_path)
+    staging = place(tmp_path, "", CELL, api.routes[CELL])
+    place(tmp_path, "/etc/fleetctl/kubeconfig", CELL, api.routes[CELL])
+    connection = Connection(
+        name="edge", kind="httproute", settings={f"route.{CELL}": f"{NAMESPACE}/{CELL}", "kubeconfig": "/etc/fleetctl/kubeconfig"}
+    )
+    said = on_paper(connection, CELL, names=names, env=env)
+    assert [text.partition(":")[2] for text in said.values() if text.partition(":")[2] in both] == list(both)
+    home = place(tmp_path, "/etc/fleetctl/kubeconfig", CELL)
     router.set(split(0, token))
-    assert applied[0]["spec"] == api.routes[CELL]["spec"]
-    stranger = deepcopy(standing)
-    stranger["spec"]["rules"][0]["backendRefs"][0]["name"] = "somebody-else"
-    assert [patched(stranger, json.loads(words[8])) for words in tries] == [None, None]
+    assert home["spec"] == api.routes[CELL]["spec"]
+    assert read_mark(home["metadata"]["annotations"][MARK]).token == token + HOME_TOKEN_STEP, "a live controller is stale"
+    assert place(tmp_path, "", CELL) == staging, "another cluster's route of that name is left alone"
 
 
-def patched(whole: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Apply a JSON patch of tests and adds; None where a test fails, which leaves everything as it was."""
-    found = deepcopy(whole)
-    for step in steps:
-        *path, last = step["path"].strip("/").split("/")
-        at: Any = found
-        for part in path:
-            at = at[int(part)] if isinstance(at, list) else at[part]
-        if step["op"] == "test" and at.get(last) != step["value"]:
-            return None
-        if step["op"] == "add":
-            at[last] = step["value"]
-    return found
+@pytest.mark.parametrize("services", [("a-baseline", "stranger"), ("a-baseline", "b-baseline", "a-canary"), ("x", "y")])
+def test_the_kubectl_lines_touch_neither_weights_nor_token_where_the_sides_are_not_clear(
+    api: GatewayApi, tmp_path: Path, services: tuple[str, ...]
+) -> None:
+    needs("grep", "awk")
+    api.routes[CELL]["spec"]["rules"][0]["backendRefs"] = [{"name": name, "port": 80, "weight": 5_000} for name in services]
+    standing = place(tmp_path, "", CELL, api.routes[CELL])
+    connection = Connection(name="edge", kind="httproute", settings={f"route.{CELL}": f"{NAMESPACE}/{CELL}"})
+    on_paper(connection, CELL, env=install(tmp_path), may_complain=True)
+    assert place(tmp_path, "", CELL) == standing
 
 
 def test_a_queue_goes_home_by_the_paper(tmp_path: Path) -> None:
@@ -228,7 +233,20 @@ def test_hostile_settings_run_nothing_and_no_secret_is_printed(kind: str, tmp_pa
         (tmp_path / name).symlink_to("/bin/true")
     (tmp_path / "touch").symlink_to(shutil.which("touch") or "/bin/touch")
     hostile = f"'; touch {tmp_path}/pwned; echo \"$(touch {tmp_path}/pwned)`touch {tmp_path}/pwned`"
-    keys = ("socket", "map_folder", "admin", "runtime_folder", "rule", "route", "path", "queue", "region", "profile", "context")
+    keys = (
+        "socket",
+        "map_folder",
+        "admin",
+        "runtime_folder",
+        "rule",
+        "route",
+        "path",
+        "queue",
+        "region",
+        "profile",
+        "context",
+        "kubeconfig",
+    )
     secrets = {"pin_key": SecretRef(kind="env", name="PIN_KEY")}
     connection = Connection(name="edge", kind=kind, settings=dict.fromkeys(keys, hostile), secrets=secrets)
     on_paper(connection, CELL, names=Backends(baseline="b", canary="c"), endpoints=["h:1"], env={"PATH": str(tmp_path)}, may_complain=True)

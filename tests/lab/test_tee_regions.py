@@ -114,7 +114,7 @@ def shadow_of(found: Rig, folder: Path, regions: dict[CellId, tuple[str, ...]], 
         pools=(SimpleNamespace(id="mi300x", region=AWAY),),
     )
     connection = SimpleNamespace(name="edge", kind="haproxy", settings={"shadow_folder": str(folder)})
-    root: Any = SimpleNamespace(fleet=fleet, _connection_of=lambda _: connection, router_of=lambda _: found.router())
+    root: Any = SimpleNamespace(fleet=fleet, _connection_of=lambda _: connection, router_of=lambda _: found.router(), _shadows={})
     root.store = SimpleNamespace(load=lambda _: SimpleNamespace(spec=SimpleNamespace(target="mi300x")))
     root._forbids_copies = partial(Traffic._forbids_copies, root)
     return Traffic.shadow_of(root, c)

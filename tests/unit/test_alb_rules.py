@@ -15,7 +15,7 @@ from fleetctl.domain.home import HOME_TOKEN_STEP
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.split import Applied, Split, Stale
 from fleetctl.errors import TrafficNotApplied
-from tests.fakes.elb_rules import ARN, RuleClient, group, throttled
+from tests.fakes.elb_rules import ARN, RuleClient, failing, free, group, throttled
 
 CELL = CellId("chat")
 T0 = datetime(2026, 12, 1, 12, 0, tzinfo=UTC)
@@ -31,7 +31,7 @@ class Rig:
 
     def another(self) -> AlbRouter:
         connection = Connection(name="edge", kind="alb", settings={f"rule.{CELL}": ARN, **self.settings})
-        elb = Elb(lambda _: self.aws, "edge")
+        elb = Elb(lambda _: self.aws, "edge", free)
         return AlbRouter(connection, elb=elb, now=lambda: self.now, sources={CELL: PoolId("nvidia")})
 
     def set(self, bp: int, token: int = 1, router: AlbRouter | None = None) -> Applied | Stale:
@@ -46,8 +46,8 @@ class Rig:
 
 def test_a_raise_whose_lease_cannot_be_written_is_none() -> None:
     rig = Rig()
-    rig.aws.fails["add_tags"] = throttled
-    assert "Throttling" in str(rig.refused(1_000))
+    rig.aws.fails["add_tags"] = failing
+    assert "InternalFailure" in str(rig.refused(1_000))
     assert (rig.aws.written, rig.router.read(CELL).target_bp) == ([], 0)
 
 
@@ -61,9 +61,9 @@ def test_a_raise_that_cannot_be_shown_is_taken_back_in_the_same_call(broken: str
         real(**given)
         rig.aws.modify_rule = real  # type: ignore[method-assign]
         if broken == "answer lost":
-            throttled()
+            failing()
         looks = [None]
-        rig.aws.fails["describe_rules"] = lambda: throttled() if looks and looks.pop() is None else None
+        rig.aws.fails["describe_rules"] = lambda: failing() if looks and looks.pop() is None else None
 
     rig.aws.modify_rule = modify  # type: ignore[method-assign]
     assert "5 % stand again" in rig.refused(1_000).message

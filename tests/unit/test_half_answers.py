@@ -40,6 +40,7 @@ from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.split import Applied, Served, Split, Stale
 from fleetctl.errors import TrafficNotApplied
 from fleetctl.ports.traffic import Router
+from tests.fakes.elb_rules import free
 
 CELL = CellId("chat")
 SOURCES = {CELL: PoolId("nvidia")}
@@ -170,7 +171,7 @@ def test_an_albs_answers_of_any_other_shape() -> None:
     }
     aws = Aws(whole)
     connection = Connection(name="edge", kind="alb", settings={f"rule.{CELL}": arn})
-    router = AlbRouter(connection, elb=Elb(lambda _: aws, "edge"), sources=SOURCES)
+    router = AlbRouter(connection, elb=Elb(lambda _: aws, "edge", free), sources=SOURCES)
     assert router.read(CELL) == STANDS
     assert router.served(CELL, Cursor(position="", since=datetime.now(UTC) - timedelta(minutes=5))).canary == 3
     for name in whole:

@@ -122,6 +122,39 @@ def test_a_poison_job_is_dead_after_three_tries_and_counts_once_as_a_failure(bat
     assert [(row["a"], row["st"], row["ta"]) for row in batch.rows()] == [("canary", 500, 30_000)]
 
 
+@pytest.mark.parametrize(("bp", "after"), [(1_000, 1_000), (1_000, 0), (9_990, 9_990), (10_000, 0), (10_000, 5_000)])
+@pytest.mark.parametrize("most_tries", [1, 3])
+def test_a_job_that_only_the_target_lost_is_done_by_the_source_at_last(tmp_path: Path, bp: int, after: int, most_tries: int) -> None:
+    """At a share of both, where the target has all and lost it until it was dead, and after going home."""
+    batch = Batch(tmp_path, most_tries=most_tries)
+    batch.share(bp)
+    ours = next(f"job-{n}" for n in range(1_000_000) if bucket_of(f"job-{n}") < 1_000)
+    batch.ledger.put(CELL, ours, b"")
+    for _ in range(5):
+        batch.ledger.take(CELL, "canary", "w")
+        batch.clock.advance(timedelta(seconds=31))
+    batch.share(after)
+    assert batch.ledger.take(CELL, "canary", "w") is None
+    job = batch.ledger.take(CELL, "baseline", "w")
+    assert job is not None
+    assert batch.ledger.finish(job, ok=True)
+    assert sorted((row["a"], row["st"]) for row in batch.rows()) == [("baseline", 200), ("canary", 500)]
+
+
+def test_what_both_sides_lost_is_dead_and_stays_so_wherever_the_share_goes(batch: Batch) -> None:
+    batch.share(5_000)
+    poison = next(f"job-{n}" for n in range(1_000) if bucket_of(f"job-{n}") < 5_000)
+    batch.ledger.put(CELL, poison, b"")
+    tried = []
+    for bp in (5_000, 5_000, 5_000, 0, 10_000, 5_000, 0):
+        batch.share(bp)
+        for arm in ("canary", "baseline"):
+            tried += [arm] if batch.ledger.take(CELL, arm, "w") is not None else []
+            batch.clock.advance(timedelta(seconds=31))
+    assert tried == ["canary", "baseline", "baseline"]
+    assert batch.ledger.counts(CELL)["dead"] == 1
+
+
 def test_consumers_that_die_on_the_target_show_in_its_evidence(batch: Batch) -> None:
     batch.share(5_000)
     for n in range(120):

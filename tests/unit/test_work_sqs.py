@@ -90,7 +90,7 @@ class Queue:
 
 def consumers(batch: Batch, queue: Queue, *arms: Arm, hold_s: int = 30) -> list[SqsConsumer]:
     """Return the only consumer of each side, on one board."""
-    board = SqsBoard(lambda: queue, {CELL: "http://q"}, lambda *_: Served(baseline=0, canary=0))
+    board = SqsBoard(lambda: queue, {CELL: "http://q"}, lambda *_: Served(baseline=0, canary=0), now=batch.clock.now)
     return [
         SqsConsumer(
             board, queue, "http://q", CELL, arm, index=0, of=1, results=batch.ledger, hold_s=hold_s, most_tries=3, now=batch.clock.now
@@ -192,15 +192,50 @@ def test_a_message_that_went_back_untouched_was_never_tried_and_a_lost_one_is_ch
         assert target.take() is not None, "and each of these consumers dies"
         batch.clock.advance(timedelta(seconds=31))
     queue.bp = queue.bp_after_poll = 0
-    assert source.take() is None
+    assert target.take() is None
     assert queue.messages == {"a": "1"}
     assert [(row["a"], row["st"]) for row in batch.rows()] == [("canary", 500)]
+
+
+@pytest.mark.parametrize(("bp", "dies"), [(5_000, 1), (10_000, 1), (10_000, 5)])
+def test_a_message_that_only_the_target_lost_is_done_by_the_source_and_by_nobody_else_while_it_has_a_share(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch, bp: int, dies: int
+) -> None:
+    monkeypatch.setattr(sqs, "LOOK_S", 0.0)
+    queue = Queue(batch.clock, {"a": "1"}, bp=bp)
+    target, source = consumers(batch, queue, "canary", "baseline")
+    source.is_open(), target.is_open()
+    for _ in range(dies):
+        target.take()
+        batch.clock.advance(timedelta(seconds=31))
+    queue.bp = queue.bp_after_poll = 5_000
+    assert target.take() is None, "the target gets it again from SQS and leaves it"
+    batch.clock.advance(timedelta(seconds=31))
+    message = source.take()
+    assert message is not None
+    assert source.done(message)
+    assert queue.messages == {}
+    assert sorted((row["a"], row["st"]) for row in batch.rows()) == [("baseline", 200), ("canary", 500)]
+    assert batch.ledger.counts(CELL)["good"] == 1
+
+
+def test_a_message_that_both_sides_lost_is_dead(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqs, "LOOK_S", 0.0)
+    queue = Queue(batch.clock, {"poison": "1"}, bp=5_000)
+    target, source = consumers(batch, queue, "canary", "baseline")
+    source.is_open(), target.is_open()
+    tried = []
+    for consumer in (target, source, source, source, target, source):
+        tried.append(consumer.take() is not None)
+        batch.clock.advance(timedelta(seconds=31))
+    assert tried == [True, True, True, False, False, False]
+    assert batch.ledger.counts(CELL)["dead"] == 1
 
 
 def test_fifty_consumers_of_a_process_ask_aws_as_often_as_one(batch: Batch) -> None:
     queue = Queue(batch.clock, {}, bp=5_000)
     board = SqsBoard(lambda: queue, {CELL: "http://q"}, lambda *_: Served(baseline=0, canary=0))
-    board.announce(CELL, "baseline", 50)
+    board.announce(CELL, "baseline", 50, 300)
     many = [SqsConsumer(board, queue, "http://q", CELL, "baseline", index=i, of=50) for i in range(50)]
     assert queue.looks == 1
     with ThreadPoolExecutor(50) as pool:
@@ -214,3 +249,64 @@ def test_fifty_consumers_of_a_process_ask_aws_as_often_as_one(batch: Batch) -> N
         with pytest.raises(TrafficNotApplied, match="Throttling"):
             consumer.is_open()
     assert queue.looks == before + 1, "a queue that throttles is not asked by each of them"
+
+
+@pytest.mark.parametrize("hold_s", [1, 60, 300, 43_200])
+@pytest.mark.parametrize("bp", [100, 1_000, 5_000, 9_900])
+def test_a_target_whose_source_has_died_takes_nothing_below_the_whole_share_and_again_when_it_is_back(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch, hold_s: int, bp: int
+) -> None:
+    monkeypatch.setattr(sqs, "LOOK_S", 0.0)
+    queue = Queue(batch.clock, {}, bp=bp)
+    target, source = consumers(batch, queue, "canary", "baseline", hold_s=hold_s)
+    queue.tags |= {sqs.COUNT_TAG["canary"]: "1"}  # what a consumer has told that knows no time
+    source._of = 9_999
+    assert source.is_open()
+    target._of = 1
+    assert target.is_open()
+    for _ in range(20):  # the source lives: it takes, or works at something and renews it
+        batch.clock.advance(timedelta(seconds=100))
+        assert source.is_open()
+        assert target.is_open()
+    died = batch.clock.now()
+    while target.is_open():  # and dies
+        batch.clock.advance(timedelta(seconds=30))
+    assert timedelta(seconds=120) <= batch.clock.now() - died <= timedelta(seconds=390)
+    for _ in range(5):
+        batch.clock.advance(timedelta(minutes=10))
+        assert not target.is_open()
+    queue.bp = 10_000
+    assert target.is_open(), "everything is the target's"
+    queue.bp = bp
+    assert source.is_open()
+    assert target.is_open()
+
+
+def test_a_side_that_works_and_renews_lives_and_tells_so_once_a_minute(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqs, "LOOK_S", 0.0)
+    queue = Queue(batch.clock, {"long": "1"}, bp=5_000)
+    told: list[dict[str, str]] = []
+    tag = queue.tag_queue
+
+    def tell(**given: dict[str, str]) -> None:
+        told.append(given["Tags"])
+        tag(**given)
+
+    monkeypatch.setattr(queue, "tag_queue", tell)
+    source, target = consumers(batch, queue, "baseline", "canary", hold_s=60)
+    message = source.take()
+    assert message is not None
+    for _ in range(60):
+        batch.clock.advance(timedelta(seconds=30))
+        assert source.renew(message)
+        assert target.is_open()
+    for arm in ("baseline", "canary"):
+        assert 25 <= sum(sqs.COUNT_TAG[arm] in t for t in told) <= 32
+
+
+@pytest.mark.parametrize("until", ["", "x", "-5", "0", "99999999999"])
+def test_what_a_side_has_told_without_a_time_that_can_be_is_nothing(batch: Batch, until: str) -> None:
+    queue = Queue(batch.clock, {}, bp=5_000)
+    queue.tags = {sqs.COUNT_TAG["baseline"]: "5", sqs.UNTIL_TAG["baseline"]: until}
+    (target,) = consumers(batch, queue, "canary")
+    assert not target.is_open()

@@ -148,33 +148,36 @@ def _httproute(connection: Connection, cell: CellId, names: Backends, endpoints:
     place = connection.settings.get(f"route.{cell}") or connection.settings.get("route", "")
     namespace, _, rest = place.partition("/")
     name, _, rule = rest.partition("#")
-    context = connection.settings.get("context", "")
-    kubectl = " ".join(["kubectl", *(["--context", quote(context)] if context else []), "-n", quote(namespace)])
-    path = f"/spec/rules/{rule or 0}/backendRefs"
-    sides = {
-        side: f"{cell}-{side}" if of == f"{cell}_{side}" else of for side, of in (("baseline", names.baseline), ("canary", names.canary))
-    }
+    flags = [(f"--{key}", connection.settings.get(key, "")) for key in ("kubeconfig", "context")]
+    kubectl = " ".join(["kubectl", *(f"{flag} {quote(value)}" for flag, value in flags if value), "-n", quote(namespace)])
+    at = f"/spec/rules/{rule or 0}/backendRefs"
 
-    def patch(baseline: int, canary: int) -> str:
-        steps = [
-            {"op": "test", "path": f"{path}/{baseline}/name", "value": sides["baseline"]},
-            {"op": "test", "path": f"{path}/{canary}/name", "value": sides["canary"]},
-            {"op": "add", "path": f"{path}/{baseline}/weight", "value": FULL_BP},
-            {"op": "add", "path": f"{path}/{canary}/weight", "value": 0},
-        ]
-        return f"{kubectl} patch httproute {quote(name)} --type=json -p {quote(json.dumps(steps))}"
+    def find(side: str, named: str) -> str:
+        usual = named == f"{cell}_{side}"
+        return f'$(printf "%s\\n" "$N" | grep -n {f"-- -{side}$" if usual else f"-xF -- {quote(named)}"})'
 
+    def step(op: str, side: str, field: str, value: str) -> str:
+        return f'{{\\"op\\": \\"{op}\\", \\"path\\": \\"{at}/$((${{{side}%%:*}} - 1))/{field}\\", \\"value\\": {value}}}'
+
+    names_are = [step("test", side, "name", f'\\"${{{side}#*:}}\\"') for side in ("B", "C")]
+    steps = ", ".join([*names_are, step("add", "B", "weight", f"{FULL_BP}"), step("add", "C", "weight", "0")])
+    listed = quote(f'jsonpath={{range .spec.rules[{rule or 0}].backendRefs[*]}}{{.name}}{{"\\n"}}{{end}}')
     backends = quote(f"jsonpath={{.spec.rules[{rule or 0}].backendRefs}}")
     look = f"{kubectl} get httproute {quote(name)} -o {backends}"
     mark = f"$({kubectl} get httproute {quote(name)} -o {quote('jsonpath={.metadata.annotations.fleetctl-split/mark}')}"
     raised = f"{mark} | awk -F: -v OFS=: {quote(f'{{$2 += {HOME_TOKEN_STEP}; print}}')})"
+    patch = f'{kubectl} patch httproute {quote(name)} --type=json -p "$P"'
     return (
         *_completions(endpoints),
         "# What stands: the weights of the two backends.",
         look,
-        "# Home. Where the two backends are not the first and the second, put in their numbers, from 0: the tests in it refuse wrong ones.",
-        f'{kubectl} annotate --overwrite httproute {quote(name)} "fleetctl-split/mark={raised}"',
-        f"{patch(0, 1)} || {patch(1, 0)}",
+        "# Which number and name each side has there; each must print one line.",
+        f"N=$({kubectl} get httproute {quote(name)} -o {listed})",
+        f'B={find("baseline", names.baseline)}; echo "$B"',
+        f'C={find("canary", names.canary)}; echo "$C"',
+        "# Home: the weights, then the token, then the weights again in case a live controller wrote in between. Other names are refused.",
+        f'P="[{steps}]"',
+        f'{patch} && {kubectl} annotate --overwrite httproute {quote(name)} "fleetctl-split/mark={raised}"; {patch}',
         look,
     )
 

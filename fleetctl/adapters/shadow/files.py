@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC
 
 from fleetctl.domain.canonical import decode
 from fleetctl.domain.evidence import Cursor, Pair
@@ -13,12 +14,15 @@ from fleetctl.errors import EvidenceUnavailable, TrafficNotApplied
 
 PAIRS = "pairs"
 """Folder of `<cell>.jsonl` in the shadow folder."""
+_BEGINS = b'{"_":"Pair","at":"'
+"""How the collector begins a line; its instant follows, in UTC and always as long."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """How far a cell's file was read."""
+    """How far a cell's file was read; `floor`: of pairs older than that nothing was kept, as a line's instant."""
 
+    floor: bytes = b""
     inode: int = 0
     offset: int = 0
     pairs: list[Pair] = field(default_factory=list)
@@ -70,22 +74,25 @@ class ShadowFiles:
         Raises:
             EvidenceUnavailable: evidence.down, where there is a file that cannot be read.
         """
-        seen = self._seen.setdefault(c, _Seen())
+        floor = b"" if since is None else since.since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").encode()
+        seen = self._seen.setdefault(c, _Seen(floor=floor))
+        if floor < seen.floor:
+            seen = self._seen[c] = _Seen(floor=floor)
+        elif since is not None and floor > seen.floor:
+            seen.floor, seen.pairs = floor, [p for p in seen.pairs if p.at >= since.since]
         path = os.path.join(self._folder, PAIRS, require_id(c) + ".jsonl")
         try:
             with open(path, "rb") as f:
                 found = os.fstat(f.fileno())
                 if found.st_ino != seen.inode or found.st_size < seen.offset:
-                    seen = self._seen[c] = _Seen(inode=found.st_ino)
+                    seen = self._seen[c] = _Seen(floor=floor, inode=found.st_ino)
                 f.seek(seen.offset)
                 self._take(seen, f.read())
         except FileNotFoundError:
-            self._seen[c] = seen = _Seen()
+            self._seen[c] = seen = _Seen(floor=floor)
         except OSError as e:
             raise EvidenceUnavailable("evidence.down", f"{path} cannot be read: {e.strerror}.", hint="Run: fleetctl doctor") from e
-        if since is None:
-            return tuple(seen.pairs)
-        return tuple(p for p in seen.pairs if p.at >= since.since)
+        return tuple(seen.pairs)
 
     def unreadable(self, c: CellId) -> int:
         """Return how many lines of a cell's file could not be understood so far."""
@@ -95,8 +102,8 @@ class ShadowFiles:
         whole = data.rfind(b"\n") + 1  # the rest is still being written
         seen.offset += whole
         for line in data[:whole].splitlines():
-            if not line:
-                continue
+            if not line or (line.startswith(_BEGINS) and line[len(_BEGINS) :][: len(seen.floor)] < seen.floor):
+                continue  # an earlier rollout's: not even understood, there may be hundreds of thousands
             try:
                 seen.pairs.append(decode(Pair, line))
             except (ValueError, TypeError):

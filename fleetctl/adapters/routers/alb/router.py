@@ -37,6 +37,10 @@ WEIGHT_MOST = 999
 MINUTE = timedelta(minutes=1)
 RAISE_S = 2.0
 """A raise is not begun with less time than that: it would come when nobody looks any more. Going home always is."""
+LOOKS = 2
+"""Calls that tell how a rule stands: its actions and its tags."""
+LOOK_S = 5.0
+"""How often a cell is looked at, at most: AWS gives few looks for all cells of an account and Region."""
 COUNTED_S = 300.0
 """CloudWatch tells whole minutes, and some minutes late. Source: AWS, CloudWatch metrics for your Application Load Balancer."""
 
@@ -112,6 +116,7 @@ class AlbRouter:
             fence="single_writer",
             served_s=COUNTED_S,
             tells="counts",
+            look_s=LOOK_S,
         )
 
     @understood
@@ -119,20 +124,22 @@ class AlbRouter:
         """Return what the rule forwards by now; a foreign weight above the cap is shown with the cap raised to it.
 
         Raises:
-            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
+            TrafficNotApplied: traffic.router_down, traffic.throttled, traffic.unknown_cell, traffic.not_shown.
         """
-        cell = checked_cell(c)
-        return _shown(cell, self._standing(cell, Deadline()))
+        cell, deadline = checked_cell(c), Deadline()
+        with self._elb.turn(self._arn(cell), LOOKS, deadline):
+            return _shown(cell, self._standing(cell, deadline))
 
     @understood
     def fence(self, c: CellId, token: Token) -> Split | Stale:
         """Raise the floor to `token` and return what stands; Stale unless token > floor or this very fence was ours.
 
         Raises:
-            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
+            TrafficNotApplied: traffic.router_down, traffic.throttled, traffic.unknown_cell, traffic.not_shown.
         """
         cell, wanted, deadline = checked_cell(c), natural("token", token), Deadline()
-        standing = self._standing(cell, deadline)
+        with self._elb.turn(self._arn(cell), LOOKS, deadline):
+            standing = self._standing(cell, deadline)
         if wanted <= standing.mark.token:
             if wanted == standing.mark.token and self._fencing.get(cell) == wanted:
                 return _shown(cell, standing)
@@ -140,7 +147,7 @@ class AlbRouter:
             return Stale(cell=cell, seen=Token(standing.mark.token))
         self._elb.tag(self._arn(cell), TOKEN_TAG, str(wanted), deadline)
         self._fencing[cell] = token
-        return _shown(cell, self._standing(cell, deadline))
+        return _shown(cell, replace(standing, mark=replace(standing.mark, token=wanted)))  # AWS took it: a look more would be one too many
 
     @understood
     def set(self, s: Split) -> Applied | Stale:
@@ -150,17 +157,19 @@ class AlbRouter:
         nothing holds up going home. A raise whose lease cannot be written is none; one that is not shown is taken back in the same call.
 
         Raises:
-            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown, traffic.refused, traffic.unrealisable.
+            TrafficNotApplied: traffic.router_down, traffic.throttled, traffic.unknown_cell, traffic.not_shown, traffic.refused,
+                traffic.unrealisable.
         """
         deadline = Deadline()
         cell = checked_cell(s.cell)
-        standing = self._standing(cell, deadline)
-        if standing.mark.token != s.token:
-            return Stale(cell=cell, seen=Token(standing.mark.token))
-        if s.target_bp > standing.bp:
-            return self._raised(cell, s, standing, deadline)
-        s = replace(s, target_bp=s.target_bp - s.target_bp % STEP_BP)
-        return self._set(cell, s, standing, deadline)
+        with self._elb.turn(self._arn(cell), 2 * LOOKS, deadline):
+            standing = self._standing(cell, deadline)
+            if standing.mark.token != s.token:
+                return Stale(cell=cell, seen=Token(standing.mark.token))
+            if s.target_bp > standing.bp:
+                return self._raised(cell, s, standing, deadline)
+            s = replace(s, target_bp=s.target_bp - s.target_bp % STEP_BP)
+            return self._set(cell, s, standing, deadline)
 
     def _raised(self, cell: CellId, s: Split, standing: _Standing, deadline: Deadline) -> Applied | Stale:
         """Raise what may be, its lease first; what AWS does not show is taken back."""
@@ -248,7 +257,7 @@ class AlbRouter:
         """Say why no weight of a cell would be raised as its rule stands, "" where nothing speaks against it; asks, changes nothing.
 
         Raises:
-            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
+            TrafficNotApplied: traffic.router_down, traffic.throttled, traffic.unknown_cell, traffic.not_shown.
         """
         deadline = Deadline()
         return self._refusal(self._standing(checked_cell(c), deadline), deadline)
@@ -291,7 +300,8 @@ class AlbRouter:
         """Tell whether that side can still hold an open request: 1 until the longest answer has passed since it got its last one, else 0.
 
         Raises:
-            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.unknown_pool where the cell's source pool is not known.
+            TrafficNotApplied: traffic.router_down, traffic.throttled, traffic.unknown_cell, traffic.unknown_pool where the cell's source
+                pool is not known.
         """
         cell = checked_cell(c)
         standing = self._standing(cell, Deadline())
@@ -307,10 +317,11 @@ class AlbRouter:
         """Count requests by target group, in whole minutes that began at or after `since.since`: that is how CloudWatch counts.
 
         Raises:
-            TrafficNotApplied: traffic.router_down, traffic.unknown_cell, traffic.not_shown.
+            TrafficNotApplied: traffic.router_down, traffic.throttled, traffic.unknown_cell, traffic.not_shown.
         """
         cell, deadline = checked_cell(c), Deadline()
-        standing = self._standing(cell, deadline)
+        with self._elb.turn(self._arn(cell), LOOKS, deadline):
+            standing = self._standing(cell, deadline)
         whole = since.since.replace(second=0, microsecond=0)
         start = whole if whole == since.since else whole + MINUTE
         end = self._now() + MINUTE

@@ -3,6 +3,9 @@
 -- Arguments: map folder, port of the shadow collector (0: no tee), seconds that copies go on unasked (180, as a weight's lease).
 
 local folder, collector, copies_s = ...
+if not (core.queue and folder) then -- both came with 2.8, or the map folder is missing behind the file's name
+  error("fleetctl.lua needs HAProxy 2.8 or newer and its map folder: lua-load FILE FOLDER PORT. Without it: fence: single_writer", 0)
+end
 collector = tonumber(collector) or 0
 local COPIES_MS = (tonumber(copies_s) or 180) * 1000 -- copies that nobody asks for any more end
 

@@ -20,7 +20,7 @@ from fleetctl.errors import ConfigInvalid, LabFailed, ToolMissing, TrafficNotApp
 START_LIMIT_S = 5.0
 STOP_LIMIT_S = 5.0
 _LOG = re.compile(r"haproxy-(\d+)\.log\Z")
-_HINT = "Run: pip install 'fleetctl[lab]', or install haproxy 2.6 or newer"
+_HINT = "Run: pip install 'fleetctl[lab]', or install haproxy 2.8 or newer"
 
 
 def find_binary() -> Path:

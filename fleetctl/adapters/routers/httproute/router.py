@@ -38,6 +38,8 @@ PAUSE_S = 0.1
 same object), twice that after the next, and so on to a second: two writers at one pace would meet each time."""
 SEEN_S = 2.0
 """How long the gateway may take to say that it has seen our generation before that is reported."""
+COUNTED_S = 300.0
+"""Prometheus counts what lies between two scrapes, by default a minute apart: a minute back there is one. Source: its configuration."""
 _PLACE = re.compile(r"([a-z0-9][a-z0-9-]{0,62})/([a-z0-9][a-z0-9.-]{0,252})(?:#(\d{1,2}))?\Z")
 Counter = Callable[[CellId, Instant], Served]
 
@@ -105,7 +107,14 @@ class HttpRouteRouter:
 
     def capabilities(self) -> RouterCapabilities:
         """Tell what this router can do; `switch_ms` is the slowest of the last 20 sets, until the gateway said that it had seen it."""
-        return RouterCapabilities(switch_ms=max(self._took_ms, default=None), streaming=True, mirror=False, fence="target", tells="gateway")
+        return RouterCapabilities(
+            switch_ms=max(self._took_ms, default=None),
+            streaming=True,
+            mirror=False,
+            fence="target",
+            served_s=COUNTED_S,
+            tells="gateway",
+        )
 
     @understood
     def read(self, c: CellId) -> Split:

@@ -4,7 +4,8 @@ A job belongs to a side by its bucket, hash(key) mod 10,000, as a request does. 
 takes it, by the share that stands then: so no job is taken for the target after a share of 0 was written. A job whose consumer neither
 finished it nor renewed its hold in time is free again; what comes of it is taken once, from whoever holds it. A try that was lost so is a
 failure of the side that had it, once per job and side: so consumers that die on the target show, and a poison job that nobody survives
-counts once. One that has been tried too often is dead. The file is one machine's: SQLite's locks hold on a local disk alone.
+counts once. What the target lost is the source's from then on, as long as the source takes any, and is not dead before the source has
+tried it too. One that has been tried too often is dead. The file is one machine's: SQLite's locks hold on a local disk alone.
 """
 
 from __future__ import annotations
@@ -54,6 +55,11 @@ CREATE TABLE IF NOT EXISTS holds (cell TEXT NOT NULL, id TEXT NOT NULL, tries IN
 CREATE INDEX IF NOT EXISTS holds_until ON holds (cell, until_ms);
 """
 
+_LOST = "EXISTS (SELECT 1 FROM lost WHERE lost.cell = jobs.cell AND lost.id = jobs.id AND lost.arm = '{}')"
+_SIDE = {"canary": f"bucket < ? AND NOT {_LOST.format('canary')}", "baseline": f"(bucket >= ? OR {_LOST.format('canary')})"}
+_REVIVE = f"UPDATE jobs SET state = 'waiting' WHERE cell = ? AND state = 'dead' AND arm = 'canary' AND NOT {_LOST.format('baseline')}"  # noqa: S608
+"""What a side may take while both take any, and what only the target has lost, however often."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -72,8 +78,8 @@ class Job:
 
 
 Hand = Literal["given", "held", "ended", "dead"]
-"""What a consumer may do with a job of another queue: work at it; leave it, another works at it; nothing, its result is known; leave it,
-it was tried too often."""
+"""What a consumer may do with a job of another queue: work at it; leave it, another works at it or is to; nothing, its result is known;
+leave it, it was tried too often."""
 
 
 def bucket_of(key: str) -> int:
@@ -193,12 +199,14 @@ class Ledger:
             TrafficNotApplied: traffic.router_down where the file cannot be read in time.
         """
         now = _ms(self._now())
-        side = "bucket < ?" if arm == "canary" else "bucket >= ?"
         with self._open() as db:
             self._free(db, c, now)
             bp = (db.execute("SELECT bp FROM splits WHERE cell = ?", (c,)).fetchone() or (0,))[0]
             bp = bp if isinstance(bp, int) else 0
             is_closed = bp == (0 if arm == "canary" else FULL_BP)  # a side without a share looks at no job
+            if arm == "baseline" and not is_closed:
+                db.execute(_REVIVE, (c,))
+            side = "bucket < ?" if bp == FULL_BP else _SIDE[arm]
             wanted = f"SELECT id, body, tries FROM jobs WHERE cell = ? AND state = 'waiting' AND {side} ORDER BY rowid LIMIT 1"  # noqa: S608
             row = None if is_closed else db.execute(wanted, (c, bp)).fetchone()
             if row is None:
@@ -256,8 +264,11 @@ class Ledger:
             self._tell_if_possible()
         return counted
 
-    def hand(self, c: CellId, id_: str, arm: Arm, taken: Instant, *, hold_s: float, most_tries: int) -> Hand:
+    def hand(self, c: CellId, id_: str, arm: Arm, taken: Instant, *, hold_s: float, most_tries: int, is_alone: bool = False) -> Hand:
         """Hand a job of another queue to a consumer, held for `hold_s` unless renewed; one lost `most_tries` times is never handed again.
+
+        Args:
+            is_alone: the other side takes nothing; else what the target lost is the source's.
 
         Raises:
             TrafficNotApplied: traffic.router_down; then it was not handed out.
@@ -265,7 +276,7 @@ class Ledger:
         now = _ms(self._now())
         with self._open() as db:
             lost = _lapse(db, c, now)
-            found = _hand(db, c, id_, now, most_tries)
+            found = _hand(db, c, id_, arm, now, most_tries, is_alone=is_alone)
             if found == "given":
                 db.execute(
                     "INSERT INTO holds (cell, id, tries, arm, taken_ms, until_ms) VALUES (?, ?, 1, ?, ?, ?) ON CONFLICT (cell, id)"
@@ -418,15 +429,20 @@ def _lapse(db: sqlite3.Connection, c: CellId, now: int) -> int:
     return db.execute("UPDATE holds SET until_ms = 0 WHERE cell = ? AND until_ms BETWEEN 1 AND ?", (c, now)).rowcount
 
 
-def _hand(db: sqlite3.Connection, c: CellId, id_: str, now: int, most_tries: int) -> Hand:
-    """Tell what may be done with a job of another queue; one that was lost too often is dead from now on."""
+def _hand(db: sqlite3.Connection, c: CellId, id_: str, arm: Arm, now: int, most_tries: int, *, is_alone: bool) -> Hand:
+    """Tell what may be done with a job of another queue; one that was lost too often, by the source too, is dead from now on."""
+    lost = {row[0] for row in db.execute("SELECT arm FROM lost WHERE cell = ? AND id = ?", (c, id_))}
+    is_fresh = arm == "baseline" and "baseline" not in lost
     ended = db.execute("SELECT state FROM jobs WHERE cell = ? AND id = ? AND state IN ('ended', 'dead')", (c, id_)).fetchone()
+    if ended is not None and ended[0] == "dead" and is_fresh:
+        db.execute("DELETE FROM jobs WHERE cell = ? AND id = ?", (c, id_))
+        return "given"
     if ended is not None:
         return "dead" if ended[0] == "dead" else "ended"
     tries, until = db.execute("SELECT tries, until_ms FROM holds WHERE cell = ? AND id = ?", (c, id_)).fetchone() or (0, 0)
-    if until > now:
+    if until > now or (arm == "canary" and "canary" in lost and not is_alone):
         return "held"
-    if tries < most_tries:
+    if tries < most_tries or is_fresh:
         return "given"
     db.execute(
         "INSERT OR IGNORE INTO jobs (id, cell, bucket, body, state, arm, taken_ms, ended_ms, tries)"

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 
@@ -32,6 +32,10 @@ T = TypeVar("T")
 
 TAG, TOKEN_TAG = "fleetctl:split", "fleetctl:token"
 COUNT_TAG = {"baseline": "fleetctl:source-consumers", "canary": "fleetctl:target-consumers"}
+UNTIL_TAG = {"baseline": "fleetctl:source-until", "canary": "fleetctl:target-until"}
+"""Until when what a side has told of its consumers holds, in seconds since 1970; of its own, so that consumers that know none go on."""
+TELL_S, SILENT_S, SKEW_S = 60.0, (120.0, 300.0), 60.0
+"""How often a side tells that it lives; least and most that it may be silent, as it is while all of it works; how wrong clocks may be."""
 MOST_CONSUMERS = 100_000
 LOOK_S = 1.0
 """How old a consumer's knowledge of the split may be when it begins a message. AWS answers few such calls a second for a whole account
@@ -47,18 +51,20 @@ class Look:
     """What a consumer goes by.
 
     Args:
-        consumers: how many of a side were announced last, from 1; a side that none announced is not there.
+        consumers: how many of a side were announced last, from 1; a side that none announced, or that is silent since, is not there.
+        until: when that ends, in seconds since 1970.
     """
 
     posted: Posted
     consumers: Mapping[Arm, int]
+    until: Mapping[Arm, float] = field(default_factory=dict)
 
 
 class _Place:
     """The last look at a queue, shared by all consumers of a process: what it found, or why it found nothing."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock, self.telling = threading.Lock(), threading.Lock()
         self.began = -math.inf
         self.found: Look | TrafficNotApplied | None = None
 
@@ -80,8 +86,10 @@ class SqsBoard:
         urls: dict[CellId, str],
         count: Callable[[CellId, Instant], Served],
         held: Callable[[CellId, bool], int] | None = None,
+        *,
+        now: Callable[[], Instant] = lambda: datetime.now(UTC),
     ) -> None:
-        self._client, self._urls, self._count, self._held = client, dict(urls), count, held
+        self._client, self._urls, self._count, self._held, self._now = client, dict(urls), count, held, now
         self._seen: dict[CellId, frozenset[str]] = {}
         self._places = {c: _Place() for c in urls}
         self._open = OpenWrites()
@@ -102,13 +110,20 @@ class SqsBoard:
             raise TrafficNotApplied(found.code, found.message, hint=found.hint)  # one of its own for each thread
         return found
 
-    def announce(self, c: CellId, arm: Arm, of: int) -> None:
-        """Tell everybody how many consumers a side has, where the tag says another number. Raises TrafficNotApplied."""
-        if self.look(c).consumers.get(arm) == of:
-            return
-        url = self._url(c)
-        self._ask(url, Deadline(), lambda client: client.tag_queue(QueueUrl=url, Tags={COUNT_TAG[arm]: str(of)}))
-        self._places[c].found = None
+    def announce(self, c: CellId, arm: Arm, of: int, silent_s: float = SILENT_S[0]) -> None:
+        """Tell everybody how many consumers a side has and that it lives, unless that was told lately. Raises TrafficNotApplied.
+
+        Args:
+            silent_s: how long they may all be silent before they count as gone, kept within SILENT_S.
+        """
+        url, for_s = self._url(c), min(max(SILENT_S[0], silent_s), SILENT_S[1]) + TELL_S
+        with self._places[c].telling:
+            look, now_s = self.look(c), self._now().timestamp()
+            if look.consumers.get(arm) == of and look.until[arm] > now_s + for_s - TELL_S:
+                return
+            tags = {COUNT_TAG[arm]: str(of), UNTIL_TAG[arm]: str(round(now_s + for_s))}
+            self._ask(url, Deadline(), lambda client: client.tag_queue(QueueUrl=url, Tags=tags))
+            self._places[c].found = None
 
     def read(self, c: CellId, deadline: Deadline | None = None) -> Posted:
         """Return what stands. Raises TrafficNotApplied (traffic.router_down, traffic.unknown_cell, traffic.not_shown)."""
@@ -122,8 +137,10 @@ class SqsBoard:
         share = int(bp) if bp.isascii() and bp.isdigit() and int(bp) <= FULL_BP else 0
         posted = read_mark(mark)
         floor = max(posted.token, read_token(str(found.get(TOKEN_TAG, ""))))  # a fence that came late lowers no floor
-        counts = {arm: n for arm in ARMS if (n := _count(found.get(COUNT_TAG[arm]))) > 0}
-        return Look(posted=Posted(bp=share, mark=replace(posted, token=floor)), consumers=counts)
+        now_s, until = self._now().timestamp(), {arm: float(read_token(str(found.get(UNTIL_TAG[arm], "")))) for arm in ARMS}
+        alive = [arm for arm in ARMS if 0 < until[arm] - now_s <= SILENT_S[1] + TELL_S + SKEW_S]
+        counts = {arm: n for arm in alive if (n := _count(found.get(COUNT_TAG[arm]))) > 0}
+        return Look(posted=Posted(bp=share, mark=replace(posted, token=floor)), consumers=counts, until=until)
 
     def post(self, c: CellId, floor: int, new: Posted, deadline: Deadline) -> bool:
         """Write it where the token that stands is `floor`, read right before; a change of before does not come after it."""
@@ -218,8 +235,8 @@ def open_consumers(bp: int, consumers: Mapping[Arm, int]) -> dict[Arm, int]:
     """Return how many of each side may take: as many as can be, and of those that may, the target's never exceed the share.
 
     Args:
-        bp: share of the target, 0 to 10,000; consumers: of each side that announced them. While one has not, the target takes nothing below
-            the whole share.
+        bp: share of the target, 0 to 10,000; consumers: of each side that announced them and lives. While one does not, the target takes
+            nothing below the whole share: so the cap holds where the source's consumers die.
     """
     source, target, rest = consumers.get("baseline", 0), consumers.get("canary", 0), FULL_BP - bp
     if rest == 0:
@@ -255,7 +272,8 @@ class SqsConsumer:
             by the message's id, and a try whose hold lapsed without being renewed counts once per side, as a failure of it. What went back
             untouched was not tried, however often SQS gave it. None: you keep results.
         hold_s: how long it holds a message without renewing it, 1 to 43,200 s (SQS's own limit).
-        most_tries: one that was lost so often is worked at no more.
+        most_tries: one that was lost so often, by the source too, is worked at no more. One that the target lost is left to the source,
+            hidden for `hold_s` where the target gets it again.
         dead_letter: URL of the queue that such a message is moved to, with whence it came; "": it stays, for the queue's redrive policy.
     """
 
@@ -279,13 +297,11 @@ class SqsConsumer:
         self._dead_letter = dead_letter
         self._board, self._client, self._url = board, client, url
         self._cell, self._arm, self._index, self._of = cell, arm, index, of
-        self._is_announced = False
+        self._told_at = -math.inf
 
     def is_open(self) -> bool:
         """Tell whether this consumer may take; what it knows is at most LOOK_S old."""
-        if not self._is_announced:
-            self._board.announce(self._cell, self._arm, self._of)
-            self._is_announced = True
+        self._tell()
         return may_take(self._board.look(self._cell), self._arm, self._index)
 
     def take(self) -> Message | None:
@@ -306,7 +322,15 @@ class SqsConsumer:
             message, hand = Message(id=id_, body=body, receipt=receipt, at=self._now()), "given"
             if self._results is not None:
                 hand = None
-                hand = self._results.hand(self._cell, id_, self._arm, message.at, hold_s=self._hold_s, most_tries=self._most_tries)
+                hand = self._results.hand(
+                    self._cell,
+                    id_,
+                    self._arm,
+                    message.at,
+                    hold_s=self._hold_s,
+                    most_tries=self._most_tries,
+                    is_alone=self._board.look(self._cell).posted.bp == FULL_BP,
+                )
         finally:
             if hand is None:
                 self._show(receipt, 0)
@@ -328,6 +352,7 @@ class SqsConsumer:
         if self._results is not None and not self._results.hold(self._cell, message.id, message.at, hold_s=self._hold_s):
             return False
         self._show(message.receipt, self._hold_s)
+        self._tell()
         return True
 
     def done(self, message: Message, *, ok: bool = True) -> bool:
@@ -342,6 +367,13 @@ class SqsConsumer:
         named = {f"fleetctl.{key}": {"DataType": "String", "StringValue": value} for key, value in said.items()}
         self._ask(lambda: self._client.send_message(QueueUrl=self._dead_letter, MessageBody=message.body, MessageAttributes=named))
         self._delete(message.receipt)
+
+    def _tell(self) -> None:
+        """Tell that this side lives, once a minute."""
+        now_s = self._now().timestamp()
+        if now_s - self._told_at >= TELL_S:
+            self._board.announce(self._cell, self._arm, self._of, self._hold_s)
+            self._told_at = now_s
 
     def _wanted(self) -> dict[str, Any]:
         return {"QueueUrl": self._url, "MaxNumberOfMessages": 1, "WaitTimeSeconds": WAIT_S, "VisibilityTimeout": self._hold_s}
