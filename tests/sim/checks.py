@@ -92,7 +92,7 @@ class Checks:
             self._say("P5", f"above the cap: {what}")
         if w.split.target_bp > w.was_bp:
             self._raise(w, what)
-        elif w.by == "guard" and w.split.target_bp < stays_bp(w.was_bp, w.world["source"]):
+        elif w.by in ("guard", "fallback") and w.split.target_bp < stays_bp(w.was_bp, w.world["source"]):
             self._say("P3", f"more were taken home than {w.world['source']:.0%} of the source can take: {what}")
         elif w.by == "guard":
             if w.world["able_s"] > ABLE_S:
