@@ -12,12 +12,12 @@ from fleetctl.domain.event import Event, chained
 from fleetctl.domain.home import WayHome
 from fleetctl.domain.ids import CellId, Sha256, Token
 from fleetctl.domain.people import Reason
-from fleetctl.domain.rollout import Decision, Freeze, Observation, Order, Rollout, SetSplit
+from fleetctl.domain.rollout import Decision, Freeze, Notify, Observation, Order, Rollout, SetSplit
 from fleetctl.domain.split import Split, stays_bp
 from fleetctl.errors import FleetctlError
 from fleetctl.ports.state import Lease
 from fleetctl.rollout import decide as rules
-from fleetctl.rollout import gates, lost, steps
+from fleetctl.rollout import deadlines, gates, lost, steps
 from fleetctl.rollout.gates import Gate
 from fleetctl.usecases import configure_nodes as nodes
 from fleetctl.usecases import guard as guards
@@ -233,6 +233,28 @@ def _without_a_token(way: WayHome, shown: Split, ports: HomePorts, now: datetime
     return guards.GuardLook(cell=way.cell, kind="home" if stays < shown.target_bp else "held")
 
 
+def _pages_each_time(before: Callable[..., Decision]) -> Callable[..., Decision]:
+    def decide(r: Rollout, seen: Observation, now: datetime) -> Decision:
+        d = before(r, seen, now)
+        if not d.next.hold_reason == r.hold_reason == d.why.code:
+            return d
+        return replace(d, effects=(*d.effects, Notify(level="page", text=f"{r.cell}: {d.why.text}")))
+
+    return decide
+
+
+def _forgets_what_was_told(before: Callable[..., Decision]) -> Callable[..., Decision]:
+    def told(*of: object) -> Decision:
+        d = before(*of)
+        return replace(d, next=replace(d.next, ends_told=()))
+
+    return told
+
+
+def _each_for_itself(before: Callable[..., Observation]) -> Callable[..., Observation]:
+    return lambda *of: replace(before(*of), is_paged=False)
+
+
 PLANTED: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "an abort that leaves the weight": (
         "P1",
@@ -263,6 +285,12 @@ PLANTED: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "a weight's lease that is not renewed": ("P9", lambda m: m.setattr(rules, "_renewal", lambda *_: ())),
     "a way home that keeps no lease of what must stay": ("P9", lambda m: m.setattr(rules, "_go_home", _leaseless(rules._go_home))),
     "a freeze window that is not seen": ("P10", lambda m: m.setattr(ticks, "open_window", lambda *_: Freeze())),
+    "a page at every look": ("once", lambda m: m.setattr(ticks, "decide", _pages_each_time(rules.decide))),
+    "a page of the provider for each of its cells": ("once", lambda m: m.setattr(ticks, "observe", _each_for_itself(ticks.observe))),
+    "an end that is told at every look": (
+        "once",
+        lambda m: m.setattr(ticks, "with_deadlines", _forgets_what_was_told(deadlines.with_deadlines)),
+    ),
     "a step that is passed over": ("P7", lambda m: m.setattr(rules, "enter", _next_but_one(steps.enter))),
 }
 """Bugs, among them those that public tools have had (an abort that left the canary's weight, a rollback to a canary too small for it, a

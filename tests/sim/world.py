@@ -7,7 +7,7 @@ guard takes home what nobody renews, and people use the real `fallback` and `--r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ from fleetctl.analysis.judge import fresh
 from fleetctl.domain.evidence import Arm
 from fleetctl.domain.fleet import FreezeWindow
 from fleetctl.domain.ids import CellId, PlanId, PoolId
-from fleetctl.domain.people import Actor
+from fleetctl.domain.people import Actor, Signal
 from fleetctl.domain.rollout import Order, OrderKind, Rollout, RolloutSpec
 from fleetctl.domain.split import Split
 from fleetctl.errors import FleetctlError, StoreUnavailable, TrafficNotApplied
@@ -41,7 +41,7 @@ from tests.fakes.small import KeptNotices
 from tests.fakes.store import MemoryStore
 from tests.sim.homeward import homeward
 from tests.sim.looks import Looks
-from tests.sim.parts import JumpedClock, Prober, UnfencedRouter, Watched, WatchedStore, WatchedTarget, Writers
+from tests.sim.parts import JumpedClock, Paged, Prober, Told, UnfencedRouter, Watched, WatchedStore, WatchedTarget, Writers
 from tests.sim.stores import Kept
 from tests.sim.traffic import CountedTraffic
 
@@ -131,6 +131,8 @@ class World:
         self.ready: dict[tuple[PoolId, CellId], float] = {}
         self.prober = Prober(self.ready)
         self.shadow, self.notices = GivenShadow(), KeptNotices()
+        self.signals: dict[PoolId, list[Signal]] = {}
+        self.paged: list[Paged] = []
         self.hands = FakeHands(of={"asg": SOURCE}, minimum={"asg": LEAST}, size=PINNED)
         self.hold_random = Random(seed)
         self.kills_holds = False
@@ -277,6 +279,7 @@ class World:
             evidence=lambda _: traffic,
             shadow=lambda _: self.shadow,
             prober=lambda _: prober,
+            notices=Told(self.signals),
         )
 
     def _holds(self, k: Controller) -> KeptHolds:
@@ -327,6 +330,8 @@ class World:
                 continue
             self.at_work, k.was_stopped, k.began_at = k, False, self.t
             self.ticks += 1
+            held = self._held_for()
+            told = len(self.notices.sent)
             try:
                 before = self.target.splits[c]
                 result = tick(c, self._ports(k), TickSettings(holder=k.name, ttl=TTL, freeze=self.freeze))
@@ -334,8 +339,8 @@ class World:
                 renewed = after.target_bp == before.target_bp > 0 and after.lease_until > before.lease_until
                 lapses = after.lease_until if after.target_bp else now
                 self.looks.ticked(c, result, now, self.freeze, renewed=renewed, lapses=lapses)
-                told = result.rollout.arms.told if result.rollout is not None else ()
-                assert not any(UNEXPECTED in text for text in (*told, result.rollout.hold_reason if result.rollout else "")), result.why
+                odd = result.rollout.arms.told if result.rollout is not None else ()
+                assert not any(UNEXPECTED in text for text in (*odd, result.rollout.hold_reason if result.rollout else "")), result.why
             except StoreUnavailable:
                 self._no_store()
                 return
@@ -345,6 +350,12 @@ class World:
                 return
             finally:
                 self.at_work = None
+                pages = (e for e in self.notices.sent[told:] if e.kind == "notify.page" and e.cell == c)
+                self.paged += [Paged(self.t, c, str(e.data.get("cause", "")), e.text, held, k.was_stopped) for e in pages]
+
+    def _held_for(self) -> dict[CellId, str]:
+        """Return what each cell is held for, as the store has it."""
+        return {c: r.hold_reason for c in self.cells if (r := self.rollout(c)) is not None}
 
     def _no_store(self) -> None:
         for c in self.cells:
@@ -380,6 +391,11 @@ class World:
             return past[-1] if past else None
         return None if self.store.down else self.store.load(c)
 
+    def attempts(self, c: CellId) -> int:
+        """Return how often a cell's migration was begun."""
+        r = self.rollout(c)
+        return 1 if r is None else r.attempt
+
     # what people do -----------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
@@ -414,6 +430,20 @@ class World:
     def _give(self, c: CellId, kind: OrderKind) -> None:
         self.store.order(c, Order(kind=kind, actor=PERSON, at=self.clock.now()))
         self.looks.at_once(c, self.clock.now())
+
+    def write_as_others(self, c: CellId, bp: int) -> None:
+        """Somebody with rights at the router writes a cell's weight past fleetctl; its mark and lease stay as they are."""
+        r, s = self.rollout(c), self.target.splits[c]
+        if self.target.down or r is None or r.ended or r.direction == "home" or not s.target_bp:
+            return
+        self.stir(c, unseen=True)
+        self.by = "others"
+        self.target.splits[c] = replace(s, target_bp=min(bp, self.spec.cap_bp))
+
+    def tell(self, pool: PoolId, told: Sequence[Signal]) -> None:
+        """A source of notices tells this of a pool from now on."""
+        self.stir(unseen=True)
+        self.signals[pool] = list(told)
 
     def go_home_without_store(self, c: CellId) -> None:
         """`fleetctl fallback` while the store is gone."""
