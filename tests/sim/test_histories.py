@@ -16,8 +16,8 @@ from fleetctl.domain.rollout import Decision, Freeze, Notify, Observation, Order
 from fleetctl.domain.split import Split, stays_bp
 from fleetctl.errors import FleetctlError
 from fleetctl.ports.state import Lease
-from fleetctl.rollout import decide as rules
 from fleetctl.rollout import deadlines, gates, lost, steps
+from fleetctl.rollout import decide as rules
 from fleetctl.rollout.gates import Gate
 from fleetctl.usecases import configure_nodes as nodes
 from fleetctl.usecases import guard as guards
