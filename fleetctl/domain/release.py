@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from fleetctl.domain.canonical import digest
+from fleetctl.domain.canonical import LATER, digest
 from fleetctl.domain.ids import HostId, PlanId, PoolId, Sha256
 from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Check
@@ -26,6 +26,7 @@ class Release:
         asked_by: whose own approval does not count; step: how far it got.
         gone: routers (or cells) that do not answer, and of which a person says that they are gone for good, or never were.
         seen: a source of the inventory has seen its machines since it was handed over; only then can one tell that they are gone.
+        moves: the migrations after which it is given back, as "CELL PLAN ATTEMPT": who said yes after one of them said nothing of the next.
     """
 
     pool: PoolId
@@ -37,11 +38,12 @@ class Release:
     step: Literal["asked", "destroying", "done", "handed_over", "gone"] = "asked"
     gone: tuple[str, ...] = ()
     seen: bool = False
+    moves: tuple[str, ...] = field(default=(), metadata=LATER)
 
     @property
     def digest(self) -> Sha256:
         """What an approval is bound to: all but how far it got."""
-        said = [self.gone] if self.gone else []
+        said = [*([self.gone] if self.gone else []), *([["moves", *self.moves]] if self.moves else [])]
         return digest([self.pool, self.kind, self.hosts, self.role, self.asked_by.name, self.at, *said])
 
     @property

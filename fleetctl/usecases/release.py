@@ -77,11 +77,13 @@ def view(pool: PoolId, fleet: Fleet, ports: ReleasePorts, *, handoff: bool, gone
     last = c.records.get(Release, pool)
     is_handed_over = last is not None and last.kind == "handoff" and last.step in ("handed_over", "gone")
     said = last.gone if last is not None and is_handed_over and not gone else tuple(sorted(set(gone)))
-    if last is not None and (is_handed_over or last.step not in FINISHED) and (last.hosts, last.role, last.gone) == (hosts, role, said):
+    moves = tuple(sorted(f"{x} {r.plan} {r.attempt}" for x, r in rollouts.items() if pool in (r.spec.source, r.spec.target)))
+    alike = last is not None and (last.hosts, last.role, last.gone, last.moves) == (hosts, role, said, moves)
+    if last is not None and alike and (is_handed_over or last.step not in FINISHED):
         asked = last
     else:
         kind: Literal["ours", "handoff"] = "handoff" if handoff else "ours"
-        asked = Release(pool=pool, kind=kind, hosts=hosts, role=role, asked_by=c.actor, at=c.clock.now(), gone=said)
+        asked = Release(pool=pool, kind=kind, hosts=hosts, role=role, asked_by=c.actor, at=c.clock.now(), gone=said, moves=moves)
     drills = drills_of.newest(c.records, store)
     shown = {x: ports.shown(x) for x in touched}
     answers = {x: ports.answers(x, pool) for x, bp in shown.items() if bp is not None and x in rollouts}

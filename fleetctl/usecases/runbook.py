@@ -17,7 +17,9 @@ from fleetctl.domain.home import Wanted, WayHome
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.people import Actor
 from fleetctl.domain.runbook import LIST_PLACE, Bound, JournalLine, LiveName, LiveValue, Runbook, Step, StepState, filled
-from fleetctl.errors import FleetctlError, RunbookFailed
+from fleetctl.domain.split import Readiness, Split, stays_bp
+from fleetctl.domain.units import FULL_BP
+from fleetctl.errors import EXIT_PENDING, FleetctlError, RunbookFailed
 from fleetctl.ports.runbook import Commands, Ended, Journal
 from fleetctl.ports.state import Clock
 from fleetctl.usecases.home import HomePorts
@@ -82,6 +84,7 @@ def look(cell: CellId, way: WayHome | FleetctlError, ports: LookPorts) -> Mappin
 
 
 def _look_at_traffic(way: WayHome, ports: LookPorts, put: Callable[[LiveName, str, bool | None], None]) -> None:
+    shown = None
     try:
         shown = ports.home.router(way).read(way.cell)
         put("router", f"{way.router.name} answers", True)
@@ -91,9 +94,18 @@ def _look_at_traffic(way: WayHome, ports: LookPorts, put: Callable[[LiveName, st
         put("weight", "not known: the router does not answer", None)
     try:
         ready = ports.home.prober(way).ready(way.source, way.cell)
-        put("source", f"{ready.ready} of {ready.total} replicas of {way.source} answer a real completion", ready.ready > 0)
+        text = f"{ready.ready} of {ready.total} replicas of {way.source} answer a real completion"
+        put("source", text + _room(shown, ready), ready.ready > 0)
     except FleetctlError as e:
         put("source", f"not known: {e.message}", None)
+
+
+def _room(shown: Split | None, ready: Readiness) -> str:
+    """Say how much more of a cell can go home to a source of which not every replica answers; "" where nothing keeps it from all."""
+    if shown is None or not 0 < ready.ready < ready.total:
+        return ""
+    more_bp = shown.target_bp - stays_bp(FULL_BP, ready.ready / ready.total)
+    return f"; {more_bp / 100:g} % more can go home" if more_bp > 0 else "; no more can go home now"
 
 
 def _region_cells(way: WayHome, ports: LookPorts) -> tuple[CellId, ...]:
@@ -256,7 +268,7 @@ class _Walk:
             raise RunbookFailed(
                 "runbook.unexpected",
                 f"step {step.id} of {self._bound.runbook.id}: {why}.",
-                hint=f"{_taken_back(step)} run the same command again; it goes on at this step",
+                hint=f"{_before_again(step, ended, self._bound.cell)} run the same command again; it goes on at this step",
                 details=tuple(ended.output[-MOST_SHOWN:].splitlines()[-12:]),
             )
 
@@ -297,7 +309,11 @@ class _Walk:
         self._ports.note(Event(at=self._ports.clock.now(), kind=kind, actor=self._ports.actor, text=text, cell=self._bound.cell, data=data))
 
 
-def _taken_back(step: Step) -> str:
+def _before_again(step: Step, ended: Ended, cell: CellId) -> str:
+    """Say what comes before the same command again; going home is never taken back because it did not go all the way."""
+    if step.command[1:2] == ("fallback",):
+        part = ended.exit_code == EXIT_PENDING
+        return f"For a home in part: fleetctl runbook run {cell} partial-fallback. Else" if part else "Mend it, then"
     return "Mend it, then" if step.undo.startswith("Nothing") else f"To take it back: {step.undo.rstrip('.')}. Then"
 
 

@@ -43,7 +43,7 @@ from fleetctl.domain.units import Instant
 from fleetctl.errors import FleetctlError, LeaseHeld, StoreUnavailable, TrafficNotApplied
 from fleetctl.ports.state import Clock, Held, Lease, Notifier, Store
 from fleetctl.ports.traffic import Checks, EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow
-from fleetctl.rollout.deadlines import with_deadlines
+from fleetctl.rollout.deadlines import is_news, with_deadlines
 from fleetctl.rollout.decide import PROVIDER, STALE, decide
 from fleetctl.rollout.lift import is_lifted
 from fleetctl.rollout.looks import FINISHED
@@ -164,10 +164,11 @@ def _idle(r: Rollout, lease: Lease, ports: TickPorts) -> TickResult:
 
 
 def _is_told(r: Rollout, ports: TickPorts) -> bool:
-    """Tell whether a finished cell has to do with a notice on its target; nobody else is asked anything."""
+    """Tell whether a finished cell has to do with a notice on its target, or people with its end; nobody else is asked anything."""
     if r.ended != "complete":
         return False
-    return r.hold_reason == TARGET or leaving(ports.notices.read(r.spec.target), r.spec.target) is not None
+    told = ports.notices.read(r.spec.target)
+    return r.hold_reason == TARGET or leaving(told, r.spec.target) is not None or is_news(r, told, ports.clock.now())
 
 
 def _is_foreign(r: Rollout, ports: TickPorts) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from fleetctl.adapters.timer.install import Every, Installed, TimerJob
     from fleetctl.domain.capacity import Candidate
+    from fleetctl.domain.fleet import Connection
     from fleetctl.domain.holds import Said
     from fleetctl.domain.ids import CellId, PoolId
     from fleetctl.domain.people import Facts, Gap
@@ -103,9 +104,20 @@ class Capacity(See, Traffic):
         return replace(self.timer_job("minutely"), name=f"fleetctl-ticker-{self.fleet.name}", argv=argv)
 
     def guard_unit(self, every_s: float) -> str:
-        """Return the systemd unit of a guard of this workspace. Raises FleetctlError (timer.owner, timer.text)."""
-        from fleetctl.adapters.timer import guard_unit, owner_of
+        """Return the systemd unit of a guard of this workspace.
 
+        Raises:
+            FleetctlError: timer.owner, timer.text; ConfigInvalid: config.env_secret.
+        """
+        from fleetctl.adapters.timer import guard_unit, owner_of
+        from fleetctl.errors import FleetctlError
+
+        try:
+            fleet = self.fleet
+        except FleetctlError:  # a guard needs none
+            pass
+        else:
+            _refuse_env((*fleet.routers, *fleet.notify), "the guard")
         argv = (sys.executable, "-m", "fleetctl.cli.main", "-C", str(self.workspace), "guard", "--every", f"{every_s:g}")
         return guard_unit(argv, self.workspace, os.environ.get("PATH", os.defpath), owner_of(self._private()))
 
@@ -115,9 +127,11 @@ class Capacity(See, Traffic):
         return folder if folder.is_dir() else self.workspace
 
     def install_timer(self, kind: str, job: TimerJob) -> Installed:
-        """Write and enable a timer: systemd or cron."""
+        """Write and enable a timer: systemd or cron. Raises ConfigInvalid (config.env_secret): the fleet has secrets it would not find."""
         from fleetctl.adapters.timer import install_cron, install_systemd
 
+        fleet = self.fleet
+        _refuse_env((*fleet.routers, *fleet.sources, *fleet.evidence, *fleet.notify), "the timer")
         return install_cron(job) if kind == "cron" else install_systemd(job)
 
     def remove_timer(self, kind: str, job: TimerJob) -> tuple[str, ...]:
@@ -351,3 +365,18 @@ class Capacity(See, Traffic):
             proof=self.proof,
             budget=self.budget,
         )
+
+
+def _refuse_env(connections: Iterable[Connection], what: str) -> None:
+    """Refuse to leave to systemd or cron what needs a variable of this terminal: it would judge, raise, prove and page nothing.
+
+    Raises:
+        ConfigInvalid: config.env_secret.
+    """
+    from fleetctl.errors import ConfigInvalid
+
+    found = [f"{c.name}: {name} is the variable {ref.name}" for c in connections for name, ref in c.secrets.items() if ref.kind == "env"]
+    if found:
+        text = f"{what} would run without the variables of this terminal, and {len(found)} secrets of the fleet file are such."
+        hint = "Put each into a file of yours alone: {kind: file, name: PATH}"
+        raise ConfigInvalid("config.env_secret", text, hint=hint, details=tuple(found))

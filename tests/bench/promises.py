@@ -15,6 +15,7 @@ from datetime import datetime, timedelta, timezone
 from itertools import combinations, product
 from pathlib import Path
 from typing import get_args
+from unittest import mock
 
 from fleetctl.adapters.store.sqlite import SqliteStore
 from fleetctl.domain.canonical import canonical, decode, digest
@@ -23,16 +24,17 @@ from fleetctl.domain.evidence import Arm, JudgeState, SignalState, VerdictKind
 from fleetctl.domain.fleet import FreezeWindow, Phase
 from fleetctl.domain.ids import PlanId
 from fleetctl.domain.people import Actor
-from fleetctl.domain.plan import Approval, Plan
+from fleetctl.domain.plan import Approval
 from fleetctl.domain.provision import Drill
 from fleetctl.domain.rollout import Ended, Order, Rollout, SetSplit
 from fleetctl.domain.units import FULL_BP
-from fleetctl.errors import StoreUnavailable
+from fleetctl.errors import PlanStale, StoreUnavailable
 from fleetctl.formats.fleet_file import parse_fleet
 from fleetctl.planning.release_gate import release_checks
 from fleetctl.ports.state import Lease
 from fleetctl.rollout.decide import decide
 from fleetctl.rollout.lost import BROKEN_STATES
+from fleetctl.usecases import migrate as gate
 from fleetctl.usecases.proof import given, note_author
 from fleetctl.usecases.tick import open_window
 from tests.cases.planning_fleet import plan_of
@@ -162,19 +164,35 @@ def freeze_windows() -> Tried:
     return Tried(cases=cases, broken=broken)
 
 
-def approved_plan() -> Tried:
-    """P12: a plan with any one byte flipped is no value of a plan any more, or another one, of another digest than was approved."""
-    plan = plan_of(parse_fleet(SMALL, file="f.yaml"))
-    whole, mark = canonical(plan), digest(plan)
-    broken = 0
-    for i in range(len(whole)):
-        flipped = whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :]
-        try:
-            read = decode(Plan, flipped)
-            broken += read != plan and digest(read) == mark  # a flip in a name that no value has, such as a tag's, changes no plan
-        except (ValueError, TypeError, KeyError, AttributeError):
-            continue
-    return Tried(cases=len(whole), broken=broken)
+def approved_plan(step: int = 1) -> Tried:
+    """P12: the record of a plan in the store with any one byte flipped, approved or by a policy that asks for no approval: none is taken.
+
+    Args:
+        step: of how many bytes one is flipped.
+    """
+    fleet = parse_fleet(SMALL, file="f.yaml")
+    plan, store = plan_of(fleet), MemoryStore(FakeClock().now)
+    key = ("plan", plan.id)
+    store.put(plan.id, plan)
+    whole = canonical(plan)
+    yes = Approval(plan=plan.id, plan_digest=digest(plan), actor=Actor(kind="person", name="grace"), at=T0)
+    cases = broken = 0
+    for needed in (0, 1):
+        if needed:
+            store.put(f"{plan.id}-grace", yes)
+        policy = replace(fleet.policy, approvals=needed)
+        current = replace(fleet, policy=policy)
+        store._values[key] = whole
+        with mock.patch.object(gate, "require_current"):  # the fleet has not moved on; only the record has
+            broken += gate.approved_plan(store, current, plan.id) != plan
+            for i in range(0, len(whole), step):
+                store._values[key] = whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :]
+                cases += 1
+                try:
+                    broken += gate.approved_plan(store, current, plan.id) != plan  # a flip in a name that no value has changes no plan
+                except (PlanStale, ValueError, TypeError, KeyError, AttributeError):
+                    continue
+    return Tried(cases=cases, broken=broken)
 
 
 def audit_chain(events: int = 60) -> Tried:

@@ -1,4 +1,4 @@
-"""Simulator: what must hold in every history, whatever happened (promises P1 to P3, P5 to P10 of the design)."""
+"""Simulator: what must hold in every history, whatever happened: promises P1 to P10 and P13, and that people are paged once."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from math import sqrt
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.rollout import Rollout
 from fleetctl.domain.split import stays_bp
-from fleetctl.rollout.decide import PROVIDER_CELLS, STALE
+from fleetctl.rollout.deadlines import ENDS
+from fleetctl.rollout.decide import PROVIDER, PROVIDER_CELLS, STALE
 from fleetctl.rollout.lost import QUIET_STATES
 from tests.sim.faults import Faults
+from tests.sim.parts import Paged
 from tests.sim.world import LEAST, PINNED, World, Written
 
 HOME_WITHIN_S = 30.0
@@ -58,6 +60,7 @@ class Checks:
         self._sent: dict[CellId, tuple[int, int]] = dict.fromkeys(world.cells, (0, 0))
         self._going_home: dict[CellId, float] = {}
         self._ended: dict[CellId, int] = {}
+        self._ends: dict[tuple[CellId, str], int] = {}
         world.on_step.append(self.look)
 
     def look(self) -> None:
@@ -65,6 +68,9 @@ class Checks:
         for w in self.world.written[self._seen :]:
             self._write(w)
         self._seen = len(self.world.written)
+        for page in self.world.paged:
+            self._page(page)
+        self.world.paged.clear()
         for text in self.world.two_writers:
             self._say("P8", text)
         self.world.two_writers.clear()
@@ -84,7 +90,23 @@ class Checks:
         if promise == self.wanted:
             raise Stopped
 
+    def _page(self, p: Paged) -> None:
+        """Nobody is paged of what the record holds the cell for already; of a provider once; of an end twice at most."""
+        if p.resumed:
+            return  # what it read before it was stopped is old
+        if ENDS in p.text:
+            end = p.text.partition(", ")[2]
+            self._ends[p.cell, end] = self._ends.get((p.cell, end), 0) + 1
+            if self._ends[p.cell, end] > 2 * self.world.attempts(p.cell):
+                self._say("once", f"{p.cell} is paged of one end {self._ends[p.cell, end]} times: {p.text}")
+        elif p.held.get(p.cell) == p.cause:
+            self._say("once", f"paged again of {p.cause}, for which {p.cell} is held already: {p.text}")
+        elif p.cause == PROVIDER and PROVIDER in p.held.values():
+            self._say("once", f"paged again of the provider, of which a cell is held already: {p.text}")
+
     def _write(self, w: Written) -> None:
+        if w.by == "others":
+            return
         what = f"{w.cell} {w.was_bp} -> {w.split.target_bp} bp by {w.by} (token {w.split.token})"
         if w.split.token < w.token_before and self.fenced:
             self._say("P2", f"a stale write was taken: {what} after token {w.token_before}")
@@ -92,7 +114,7 @@ class Checks:
             self._say("P5", f"above the cap: {what}")
         if w.split.target_bp > w.was_bp:
             self._raise(w, what)
-        elif w.by == "guard" and w.split.target_bp < stays_bp(w.was_bp, w.world["source"]):
+        elif w.by in ("guard", "fallback") and w.split.target_bp < stays_bp(w.was_bp, w.world["source"]):
             self._say("P3", f"more were taken home than {w.world['source']:.0%} of the source can take: {what}")
         elif w.by == "guard":
             if w.world["able_s"] > ABLE_S:

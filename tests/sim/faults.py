@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from random import Random
 
 from fleetctl.domain.evidence import ARMS, Arm
 from fleetctl.domain.fleet import FreezeWindow
-from fleetctl.domain.ids import CellId
+from fleetctl.domain.ids import CellId, HostId, PoolId
+from fleetctl.domain.people import Signal
 from fleetctl.domain.rollout import OrderKind
 from tests.fakes.router import Target
 from tests.sim.parts import JumpedClock
@@ -56,6 +58,48 @@ class Faults:
             if self.random.random() < 0.4:
                 self._regression(c, self._moment())
         self.plan.sort(key=lambda h: h.at)
+
+    def add_others(self, seed: int) -> None:
+        """Let others write weights, and clouds tell of machines that go and of capacity that ends, in a third of the seeds each."""
+        self.random = Random(f"others {seed}")
+        for of in (self._foreign, self._leaving, self._ending):
+            if self.random.random() < 0.33:
+                of(self._moment())
+        self.random = self.world.random
+        self.plan.sort(key=lambda h: h.at)
+
+    def _foreign(self, at: float) -> None:
+        c, bp = self._cell(), self.random.choice([0, 300, 2_000, 7_000, 10_000])
+        self._add(at, f"others write {bp} bp of {c}", lambda: self.world.write_as_others(c, bp))
+
+    def _leaving(self, at: float) -> None:
+        """A machine of the target is taken away after a notice, and another comes in its place."""
+        notice_s, away_s = self.random.choice([30.0, 120.0, 900.0]), self._span()
+
+        def away(share: float) -> None:
+            for c in self.world.cells:
+                self.world.set_ready(TARGET, c, share)
+
+        self._add(at, "a machine of the target is to go", lambda: self._tell(TARGET, "spot", "critical", notice_s))
+        self._add(at + notice_s, "it is gone", lambda: away(0.75))
+        self._add(at + notice_s + away_s, "the notice is taken back", lambda: self.world.tell(TARGET, ()))
+        self._add(at + notice_s + away_s, "another is there", lambda: away(1.0))
+
+    def _ending(self, at: float) -> None:
+        pool, left_s = self.random.choice([SOURCE, TARGET]), self.random.choice([7_200.0, 100_000.0])
+        self._add(at, f"{pool} ends in {left_s:.0f} s", lambda: self._tell(pool, "block_end", "warning", left_s))
+
+    def _tell(self, pool: PoolId, kind: str, severity: str, left_s: float) -> None:
+        now = self.world.clock.now()
+        told = Signal(
+            subject=HostId("h-1"),
+            kind=kind,
+            severity=severity,  # type: ignore[arg-type]
+            seen_at=now,
+            deadline=now + timedelta(seconds=left_s),
+            pool=pool,
+        )
+        self.world.tell(pool, (told,))
 
     def add_clock_jumps(self, how_many: int) -> None:
         """Let a controller's clock jump by up to an hour, forward or back, and come right again."""

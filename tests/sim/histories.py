@@ -107,6 +107,7 @@ def history(
         checks = Checks(world, fenced=fenced, wanted=wanted)
         steps = steps_of(made)
         faults = Faults(world, steps[-1], world.random.randint(2, 4) + 2 * kind.cells, steps)
+        faults.add_others(seed)
         faults.add_clock_jumps(clock_jumps)
         with suppress(Stopped):
             _live(world, checks, faults, Machines(world, seed) if makes else None)

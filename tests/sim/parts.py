@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from fleetctl.domain.ids import CellId, PoolId, Token
+from fleetctl.domain.people import Signal
 from fleetctl.domain.split import Applied, Readiness, Split, Stale
 from fleetctl.domain.units import Instant
 from fleetctl.ports.state import Held, Lease, Lost
@@ -136,6 +137,35 @@ class Prober:
 
     def ready(self, pool: PoolId, c: CellId) -> Readiness:
         return Readiness(pool=pool, cell=c, ready=round(self.share.get((pool, c), 1.0) * 4), total=4, age_s=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Paged:
+    """One page that a tick sent.
+
+    Args:
+        held: what each cell was held for on record before that tick; resumed: by a controller that had been stopped in it.
+    """
+
+    at: float
+    cell: CellId
+    cause: str
+    text: str
+    held: dict[CellId, str]
+    resumed: bool
+
+
+class Told:
+    """Notices of pools, by pool; a pool of which none was ever told is not watched."""
+
+    def __init__(self, given: Mapping[PoolId, Sequence[Signal]]) -> None:
+        self._given = given
+
+    def watches(self, pool: PoolId) -> bool:
+        return pool in self._given
+
+    def read(self, pool: PoolId) -> tuple[Signal, ...]:
+        return tuple(self._given.get(pool, ()))
 
 
 class WatchedTarget(Target):

@@ -9,24 +9,27 @@ from datetime import datetime, timedelta
 import pytest
 
 from fleetctl.domain.event import Event, chained
+from fleetctl.domain.home import WayHome
 from fleetctl.domain.ids import CellId, Sha256, Token
 from fleetctl.domain.people import Reason
-from fleetctl.domain.rollout import Decision, Freeze, Observation, Order, Rollout, SetSplit
+from fleetctl.domain.rollout import Decision, Freeze, Notify, Observation, Order, Rollout, SetSplit
+from fleetctl.domain.split import Split, stays_bp
 from fleetctl.errors import FleetctlError
 from fleetctl.ports.state import Lease
+from fleetctl.rollout import deadlines, gates, lost, steps
 from fleetctl.rollout import decide as rules
-from fleetctl.rollout import gates, lost, steps
 from fleetctl.rollout.gates import Gate
 from fleetctl.usecases import configure_nodes as nodes
+from fleetctl.usecases import guard as guards
 from fleetctl.usecases import migrate
 from fleetctl.usecases import provision as saga
 from fleetctl.usecases import tick as ticks
 from fleetctl.usecases.holds import KeptHolds
+from fleetctl.usecases.home import HomePorts
 from tests.fakes import store as stores
 from tests.fakes.clock import START
 from tests.fakes.router import FakeRouter
 from tests.fakes.store import MemoryStore
-from tests.sim import world as worlds
 from tests.sim.histories import DAY_S, history, kind_of, phases
 from tests.sim.parts import UnfencedRouter
 from tests.sim.traffic import Behaviour, CountedTraffic
@@ -223,6 +226,35 @@ def _unfenced(m: pytest.MonkeyPatch) -> None:
     m.setattr(FakeRouter, "fence", UnfencedRouter.fence)
 
 
+def _without_a_token(way: WayHome, shown: Split, ports: HomePorts, now: datetime) -> guards.GuardLook:
+    stays = stays_bp(shown.target_bp, guards._proof(way, ports)[0])
+    if stays < shown.target_bp:
+        ports.router(way).set(replace(shown, target_bp=stays))
+    return guards.GuardLook(cell=way.cell, kind="home" if stays < shown.target_bp else "held")
+
+
+def _pages_each_time(before: Callable[..., Decision]) -> Callable[..., Decision]:
+    def decide(r: Rollout, seen: Observation, now: datetime) -> Decision:
+        d = before(r, seen, now)
+        if not d.next.hold_reason == r.hold_reason == d.why.code:
+            return d
+        return replace(d, effects=(*d.effects, Notify(level="page", text=f"{r.cell}: {d.why.text}")))
+
+    return decide
+
+
+def _forgets_what_was_told(before: Callable[..., Decision]) -> Callable[..., Decision]:
+    def told(*of: object) -> Decision:
+        d = before(*of)
+        return replace(d, next=replace(d.next, ends_told=()))
+
+    return told
+
+
+def _each_for_itself(before: Callable[..., Observation]) -> Callable[..., Observation]:
+    return lambda *of: replace(before(*of), is_paged=False)
+
+
 PLANTED: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "an abort that leaves the weight": (
         "P1",
@@ -240,7 +272,7 @@ PLANTED: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "a source that fails over to the target": ("P5", lambda m: m.setattr(CountedTraffic, "share_of_target", _fails_over)),
     "a lease that is given to everybody": ("P8", _no_leases),
     "a record that is taken from whoever held the lease once": ("P8", lambda m: m.setattr(MemoryStore, "_is_writer", lambda *_: True)),
-    "a guard that leaves the token": ("P9", lambda m: m.setattr(worlds, "GUARD_STEP", 0)),
+    "a guard that leaves the token": ("P9", lambda m: m.setattr(guards, "_home", _without_a_token)),
     "an event that is changed after it was chained": ("P13", lambda m: m.setattr(stores, "chained", _forged)),
     "a FAIL that is not heard": ("P4", lambda m: m.setattr(rules, "failure", lambda _: None)),
     "a minimum that nobody gives back": ("P6", lambda m: m.setattr(KeptHolds, "_drop", lambda *_: iter(()))),
@@ -253,6 +285,12 @@ PLANTED: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "a weight's lease that is not renewed": ("P9", lambda m: m.setattr(rules, "_renewal", lambda *_: ())),
     "a way home that keeps no lease of what must stay": ("P9", lambda m: m.setattr(rules, "_go_home", _leaseless(rules._go_home))),
     "a freeze window that is not seen": ("P10", lambda m: m.setattr(ticks, "open_window", lambda *_: Freeze())),
+    "a page at every look": ("once", lambda m: m.setattr(ticks, "decide", _pages_each_time(rules.decide))),
+    "a page of the provider for each of its cells": ("once", lambda m: m.setattr(ticks, "observe", _each_for_itself(ticks.observe))),
+    "an end that is told at every look": (
+        "once",
+        lambda m: m.setattr(ticks, "with_deadlines", _forgets_what_was_told(deadlines.with_deadlines)),
+    ),
     "a step that is passed over": ("P7", lambda m: m.setattr(rules, "enter", _next_but_one(steps.enter))),
 }
 """Bugs, among them those that public tools have had (an abort that left the canary's weight, a rollback to a canary too small for it, a

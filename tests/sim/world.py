@@ -1,13 +1,14 @@
 """Simulator: days of migration of a few cells in a made-up world that breaks; the real tick, judge and rules, clock and network made up.
 
 One seed is one history; time jumps over calm stretches (tests/sim/looks.py). Controllers tick as the resident ticker and `migrate` do: one
-at a time by the cell's lease, killed or stopped in the middle of any call. The router keeps weights, tokens and leases, and its guard takes
-home what nobody renews.
+at a time by the cell's lease, killed or stopped in the middle of any call. The router keeps weights, tokens and leases; beside it the real
+guard takes home what nobody renews, and people use the real `fallback` and `--reconcile`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
@@ -18,14 +19,18 @@ import numpy as np
 from fleetctl.analysis.judge import fresh
 from fleetctl.domain.evidence import Arm
 from fleetctl.domain.fleet import FreezeWindow
-from fleetctl.domain.ids import CellId, PlanId, PoolId, Token
-from fleetctl.domain.people import Actor
+from fleetctl.domain.ids import CellId, PlanId, PoolId
+from fleetctl.domain.people import Actor, Signal
 from fleetctl.domain.rollout import Order, OrderKind, Rollout, RolloutSpec
-from fleetctl.domain.split import Split, stays_bp
-from fleetctl.errors import FleetctlError, StoreUnavailable
+from fleetctl.domain.split import Split
+from fleetctl.errors import FleetctlError, StoreUnavailable, TrafficNotApplied
 from fleetctl.rollout.lost import BROKEN_STATES
 from fleetctl.usecases import migrate
+from fleetctl.usecases.guard import guard
 from fleetctl.usecases.holds import KeptHolds
+from fleetctl.usecases.home import fallback
+from fleetctl.usecases.home_choice import Failure
+from fleetctl.usecases.home_reconcile import catch_up, reconcile
 from fleetctl.usecases.tick import TickPorts, TickSettings, tick
 from fleetctl.usecases.unexpected import UNEXPECTED
 from tests.fakes.clock import FakeClock
@@ -34,16 +39,15 @@ from tests.fakes.router import FakeRouter
 from tests.fakes.shadow import GivenShadow
 from tests.fakes.small import KeptNotices
 from tests.fakes.store import MemoryStore
+from tests.sim.homeward import homeward
 from tests.sim.looks import Looks
-from tests.sim.parts import JumpedClock, Prober, UnfencedRouter, Watched, WatchedStore, WatchedTarget, Writers
+from tests.sim.parts import JumpedClock, Paged, Prober, Told, UnfencedRouter, Watched, WatchedStore, WatchedTarget, Writers
 from tests.sim.stores import Kept
 from tests.sim.traffic import CountedTraffic
 
 SOURCE, TARGET = PoolId("nvidia"), PoolId("mi300x")
 PERSON = Actor(kind="person", name="ada")
 TTL = timedelta(seconds=15)
-GUARD_STEP = 1
-"""By how much a guard raises the token when it takes a weight home."""
 LEAST, PINNED = 1, 4
 """The source's autoscaler keeps at least one machine; four are there when a migration begins."""
 
@@ -127,12 +131,14 @@ class World:
         self.ready: dict[tuple[PoolId, CellId], float] = {}
         self.prober = Prober(self.ready)
         self.shadow, self.notices = GivenShadow(), KeptNotices()
+        self.signals: dict[PoolId, list[Signal]] = {}
+        self.paged: list[Paged] = []
         self.hands = FakeHands(of={"asg": SOURCE}, minimum={"asg": LEAST}, size=PINNED)
         self.hold_random = Random(seed)
         self.kills_holds = False
         self.freeze: tuple[FreezeWindow, ...] = ()
         self._kind = FakeRouter if fenced else UnfencedRouter
-        self.controllers = [Controller("a", self._router()), Controller("b", self._router())]
+        self.controllers = [Controller("a", self.new_router()), Controller("b", self.new_router())]
         self.by = ""
         self.at_work: Controller | None = None
         self.able_s: dict[CellId, float] = dict.fromkeys(self.cells, 0.0)
@@ -140,15 +146,15 @@ class World:
         self.unable_at: dict[CellId, float] = dict.fromkeys(self.cells, 0.0)
         self.lost_s: dict[CellId, float] = dict.fromkeys(self.cells, 0.0)
         self.dead_since: dict[CellId, float] = {}
-        self.marks: set[CellId] = set()
         self.two_writers: list[str] = []
         self.writers = Writers(self.clock.now, self.two_writers.append)
+        self.homes = {c: homeward(c, self) for c in self.cells}
         self.guarded: dict[CellId, float] = {}
         self.refused: list[tuple[float, CellId]] = []
         self.orders: list[tuple[float, CellId, OrderKind]] = []
         self.on_step: list[Callable[[], None]] = []
 
-    def _router(self) -> FakeRouter:
+    def new_router(self) -> FakeRouter:
         """Return a new writer of the one router."""
         return self._kind(dict.fromkeys(self.cells, SOURCE), target=self.target)
 
@@ -182,16 +188,18 @@ class World:
                 self.target.splits[c] = replace(s, lease_until=least)
 
     def _guard(self) -> None:
-        """The router's guard: a weight whose lease has lapsed goes home as far as the source is proven."""
+        """Let the product's guard look at every cell whose lease has lapsed; at the others it would see a lease that runs."""
         if self.target.down:
             return
         for c, s in list(self.target.splits.items()):
-            stays = stays_bp(s.target_bp, self.ready.get((SOURCE, c), 1.0))
-            if s.lease_until <= self.clock.now() and stays < s.target_bp:
+            if s.target_bp and s.lease_until <= self.clock.now():
                 self.by = "guard"
-                self.target.splits[c] = replace(s, target_bp=stays, token=Token(s.token + GUARD_STEP))
-                self.guarded[c] = self.t
-                self.looks.stir(c, self.clock.now(), unseen=False)
+                (look,) = guard(self.homes[c])
+                if look.kind in ("home", "part"):
+                    self.guarded[c] = self.t
+                    self.looks.stir(c, self.clock.now(), unseen=False)
+                elif look.kind != "held":
+                    raise AssertionError(look)
 
     def _count_able(self, seconds: float, *, alive: bool) -> None:
         if not alive or self.target.down or self.store.down:
@@ -271,6 +279,7 @@ class World:
             evidence=lambda _: traffic,
             shadow=lambda _: self.shadow,
             prober=lambda _: prober,
+            notices=Told(self.signals),
         )
 
     def _holds(self, k: Controller) -> KeptHolds:
@@ -297,7 +306,7 @@ class World:
         raise Killed
 
     def _kill(self, k: Controller) -> None:
-        k.router, k.holds, k.back_at = self._router(), None, self.t + self.random.uniform(1, 40)
+        k.router, k.holds, k.back_at = self.new_router(), None, self.t + self.random.uniform(1, 40)
 
     def _sweep(self, k: Controller) -> None:
         """Look every ten seconds for minimums that nobody needs any more, as a ticker does."""
@@ -321,6 +330,8 @@ class World:
                 continue
             self.at_work, k.was_stopped, k.began_at = k, False, self.t
             self.ticks += 1
+            held = self._held_for()
+            told = len(self.notices.sent)
             try:
                 before = self.target.splits[c]
                 result = tick(c, self._ports(k), TickSettings(holder=k.name, ttl=TTL, freeze=self.freeze))
@@ -328,8 +339,8 @@ class World:
                 renewed = after.target_bp == before.target_bp > 0 and after.lease_until > before.lease_until
                 lapses = after.lease_until if after.target_bp else now
                 self.looks.ticked(c, result, now, self.freeze, renewed=renewed, lapses=lapses)
-                told = result.rollout.arms.told if result.rollout is not None else ()
-                assert not any(UNEXPECTED in text for text in (*told, result.rollout.hold_reason if result.rollout else "")), result.why
+                odd = result.rollout.arms.told if result.rollout is not None else ()
+                assert not any(UNEXPECTED in text for text in (*odd, result.rollout.hold_reason if result.rollout else "")), result.why
             except StoreUnavailable:
                 self._no_store()
                 return
@@ -339,6 +350,12 @@ class World:
                 return
             finally:
                 self.at_work = None
+                pages = (e for e in self.notices.sent[told:] if e.kind == "notify.page" and e.cell == c)
+                self.paged += [Paged(self.t, c, str(e.data.get("cause", "")), e.text, held, k.was_stopped) for e in pages]
+
+    def _held_for(self) -> dict[CellId, str]:
+        """Return what each cell is held for, as the store has it."""
+        return {c: r.hold_reason for c in self.cells if (r := self.rollout(c)) is not None}
 
     def _no_store(self) -> None:
         for c in self.cells:
@@ -373,6 +390,11 @@ class World:
             past = self.store._rollouts.get(c)
             return past[-1] if past else None
         return None if self.store.down else self.store.load(c)
+
+    def attempts(self, c: CellId) -> int:
+        """Return how often a cell's migration was begun."""
+        r = self.rollout(c)
+        return 1 if r is None else r.attempt
 
     # what people do -----------------------------------------------------------------------------------------------------
 
@@ -409,34 +431,35 @@ class World:
         self.store.order(c, Order(kind=kind, actor=PERSON, at=self.clock.now()))
         self.looks.at_once(c, self.clock.now())
 
-    def go_home_without_store(self, c: CellId) -> None:
-        """What `fleetctl fallback` does while the store is gone: fence far ahead, weight 0."""
-        try:
-            floor = self.target.splits[c].token
-            self.by = "fallback"
-            router = self._router()
-            token = Token(floor + 1000)
-            router.fence(c, token)
-            router.set(Split(cell=c, target_bp=0, cap_bp=10_000, token=token, lease_until=self.clock.now()))
-            self.marks.add(c)
-        except FleetctlError:
+    def write_as_others(self, c: CellId, bp: int) -> None:
+        """Somebody with rights at the router writes a cell's weight past fleetctl; its mark and lease stay as they are."""
+        r, s = self.rollout(c), self.target.splits[c]
+        if self.target.down or r is None or r.ended or r.direction == "home" or not s.target_bp:
             return
+        self.stir(c, unseen=True)
+        self.by = "others"
+        self.target.splits[c] = replace(s, target_bp=min(bp, self.spec.cap_bp))
+
+    def tell(self, pool: PoolId, told: Sequence[Signal]) -> None:
+        """A source of notices tells this of a pool from now on."""
+        self.stir(unseen=True)
+        self.signals[pool] = list(told)
+
+    def go_home_without_store(self, c: CellId) -> None:
+        """`fleetctl fallback` while the store is gone."""
+        self.by = "fallback"
+        (done,) = fallback(self.homes[c].ways.read_all(), self.homes[c], PERSON)
+        assert not isinstance(done, Failure) or done.error.code in ("fallback.unproven", "traffic.router_down"), done
 
     def reconcile(self) -> None:
-        """What `fleetctl fallback --reconcile` does: the store takes over the router's tokens."""
+        """`fleetctl fallback --reconcile`: the store is told of what was done without it, and takes over the router's tokens."""
         for c in self.cells:
-            r, shown = self.store.load(c), self.target.splits[c]
-            if c in self.marks and r is not None and r.ended in ("", "complete"):
-                self._raise_token(c, shown.token)
-                self._give(c, "fallback")
-            elif r is not None and not r.ended and r.hold_reason == "stale":
-                self._raise_token(c, shown.token)
-                self._give(c, "fallback" if shown.target_bp == 0 else "resume")
-        self.marks.clear()
-
-    def _raise_token(self, c: CellId, at_least: Token) -> None:
-        self.store.raise_token(c, at_least)
-        self.writers.freed(c)
+            ports = self.homes[c]
+            done = reconcile(ports).cells
+            with suppress(TrafficNotApplied):  # the router is down: the same command again, later
+                done += catch_up(ports.ways.read_all(), ports, PERSON)
+            if done:
+                self.looks.at_once(c, self.clock.now())
 
     # what is seen -------------------------------------------------------------------------------------------------------
 

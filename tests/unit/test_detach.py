@@ -14,6 +14,7 @@ from fleetctl.cli import resident
 from fleetctl.cli.app import App
 from fleetctl.domain.ids import CellId, PlanId
 from fleetctl.domain.rollout import Rollout
+from fleetctl.errors import ConfigInvalid
 from fleetctl.formats.example import EXAMPLE_LINEAGE, fleet_text
 from fleetctl.usecases.migrate import TICKER
 from fleetctl.wiring import Wiring
@@ -69,3 +70,38 @@ def test_it_ends_where_another_ticks_though_a_cell_is_under_way(
 def test_taking_away_what_is_not_there_changes_nothing(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(workspace, "migrate", "--detach", "off", "--dry-run") == 0
     assert "Nothing was changed." in capsys.readouterr().out
+
+
+PROMETHEUS = "{kind: prometheus, settings: {url: 'http://127.0.0.1:9'}, secrets: {token: {kind: env, name: TOKEN}}}"
+ENV = [
+    ("kind: file                            # a file readable by its owner alone, or kind: env", "kind: env", "pin_key", True),
+    ("\npools:", "\nnotify:\n  team: {kind: slack, secrets: {url: {kind: env, name: TEAM_HOOK}}}\npools:", "team: url", True),
+    ("\nsources: {}", f"\nsources:\n  ours: {PROMETHEUS}", "ours: token", False),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "said", "guards"), ENV, ids=["router", "channel", "source"])
+def test_nothing_is_left_to_a_timer_or_a_guard_that_would_not_find_its_secrets(
+    old: str, new: str, said: str, guards: bool, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[object] = []
+    monkeypatch.setattr("fleetctl.adapters.timer.install_cron", made.append)
+    monkeypatch.setattr("fleetctl.adapters.timer.install_systemd", made.append)
+    w = wiring_of(workspace)
+    w.install_timer("cron", w.ticker_job())
+    assert len(made) == 1, "files are found by whoever runs as their owner"
+    assert "ExecStart=" in w.guard_unit(5.0)
+    file = workspace / "inventory/example/fleet.yaml"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new, 1))
+    w = wiring_of(workspace)
+    for kind in ("cron", "systemd"):
+        with pytest.raises(ConfigInvalid) as refused:
+            w.install_timer(kind, w.ticker_job())
+        assert (refused.value.code, len(made)) == ("config.env_secret", 1)
+        assert said in " ".join(refused.value.details)
+    if guards:
+        with pytest.raises(ConfigInvalid, match="the guard would run without"):
+            w.guard_unit(5.0)
+    else:
+        assert "ExecStart=" in w.guard_unit(5.0), "a guard asks no source"

@@ -14,11 +14,12 @@ from dataclasses import replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fleetctl.adapters.notify.channels import Channel
-from fleetctl.adapters.notify.messages import SIGNATURE
+from fleetctl.adapters.notify.messages import SIGNATURE, pagerduty_body
 from fleetctl.adapters.notify.spool import Pace, SpooledNotifier
 from fleetctl.domain.event import Event
 from fleetctl.domain.fleet import Connection, SecretRef
@@ -136,6 +137,27 @@ def test_each_kind_says_it_in_its_own_form_and_holds_no_secret(kind: str, receiv
     assert [e.kind for e in told.events] == ["notify.delivered"]
     assert SECRET not in repr(told.events) + repr(told.first.sent)
     assert all(SECRET.encode() not in p.read_bytes() for p in tmp_path.rglob("*") if p.is_file())
+
+
+def incident(*notices: Event) -> str:
+    return str(json.loads(pagerduty_body("lab", notices, SECRET))["dedup_key"])
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        {"cell": CellId("search-lab"), "text": "search-lab is home: errors"},
+        {"at": T0 + timedelta(days=2)},
+        {"text": "chat-lab is home: latency"},
+    ],
+    ids=["another-cell", "another-day", "another-guardrail"],
+)
+def test_an_incident_that_was_left_open_swallows_no_later_page(later: dict[str, Any]) -> None:
+    assert incident(replace(notice(), **later)) != incident(notice())
+
+
+def test_a_page_that_is_tried_again_is_one_incident_also_with_more_of_its_cause_behind_it() -> None:
+    assert incident(notice()) == incident(notice()) == incident(notice(), notice("search-lab"))
 
 
 def test_forty_cells_of_one_cause_are_one_message_and_another_cause_is_another(receiver: Receiver, tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.usecases import migrate
 from tests.bench import rollback
-from tests.bench.promises import OFFSETS_H, window_in
+from tests.bench.promises import OFFSETS_H, approved_plan, window_in
 from tests.full import PROMISES, of_promise
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,3 +82,11 @@ def test_one_promise_alone_is_chosen() -> None:
     assert of_promise(files, "") == files
     with pytest.raises(SystemExit, match="there is no promise P99"):
         of_promise(files, "P99")
+
+
+def test_a_gate_that_compares_no_content_takes_a_flipped_plan_and_the_count_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = approved_plan(step=97)
+    assert few.cases > 50
+    assert few.broken == 0
+    monkeypatch.setattr(migrate, "require_unchanged", lambda _: None)
+    assert approved_plan(step=97).broken > 0

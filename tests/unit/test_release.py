@@ -284,10 +284,39 @@ def test_a_handoff_gives_the_minimum_back_each_time_and_only_once_it_is_approved
         hand_over(w.view(THEIRS, handoff=True), w.fleet, w.ports())
     assert THEIRS in w.held
     approve_release(w.view(THEIRS, handoff=True).release.id, w.store, w.store, w.clock, GRACE, "")
-    for _ in range(2):  # after a fallback and another migration it is pinned again
+    for _ in range(2):  # whatever pinned it again since
         assert [s.text for s in hand_over(w.view(THEIRS, handoff=True), w.fleet, w.ports())] == ["h100-old: minimum 2 again"]
         assert THEIRS not in w.held
         w.held.add(THEIRS)
+
+
+@pytest.mark.parametrize("again", [{"attempt": 2}, {"plan": "p-spring"}], ids=["retry", "new-plan"])
+@pytest.mark.parametrize("carried_out", [True, False])
+def test_a_yes_to_giving_a_pool_back_says_nothing_of_the_next_migration(
+    world: Callable[..., World], again: dict[str, object], carried_out: bool
+) -> None:
+    w = world(source=THEIRS)
+    w.moved()
+    with pytest.raises(StillPending):
+        hand_over(w.view(THEIRS, handoff=True), w.fleet, w.ports())
+    january = w.view(THEIRS, handoff=True).release
+    approve_release(january.id, w.store, w.store, w.clock, GRACE, "")
+    if carried_out:
+        hand_over(w.view(THEIRS, handoff=True), w.fleet, w.ports())
+        w.held.add(THEIRS)  # the next migration holds the minimum again
+    w.moved("fell_back")
+    r = w.store.load(CELL)
+    assert r is not None
+    w.store.start(replace(r, ended="complete", **again), ())  # type: ignore[arg-type]
+    w.drill()
+    found = w.view(THEIRS, handoff=True)
+    assert (found.missing, found.approved_by, found.release.id != january.id) == (1, (), True)
+    with pytest.raises(StillPending):
+        hand_over(found, w.fleet, w.ports())
+    assert THEIRS in w.held, "the way home is still held"
+    approve_release(w.view(THEIRS, handoff=True).release.id, w.store, w.store, w.clock, GRACE, "")
+    hand_over(w.view(THEIRS, handoff=True), w.fleet, w.ports())
+    assert THEIRS not in w.held
 
 
 def test_a_destroy_that_died_goes_on_with_the_same_approval(world: Callable[..., World]) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +17,16 @@ from click.testing import CliRunner
 
 from fleetctl.adapters.home.files import WayHomeFiles, make_key
 from fleetctl.adapters.runbooks import JournalFile, OwnCommands, RehearsalFile
+from fleetctl.cli.commands.fallback import _code, _home, _line
 from fleetctl.cli.main import cli
 from fleetctl.domain.fleet import Connection
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.runbook import Timing
 from fleetctl.errors import FleetctlError, LeaseHeld, RunbookFailed
 from fleetctl.ports.runbook import Ended
-from fleetctl.usecases.runbook import END, unexpected, walk
+from fleetctl.usecases.home import fallback
+from fleetctl.usecases.runbook import END, look, unexpected, walk
+from fleetctl.views.runbook import live_lines
 from tests.fakes.clock import START
 from tests.fakes.runbook import CELL, Answers, World, ports, way
 from tests.rollouts import PERSON
@@ -139,7 +143,7 @@ def test_a_step_that_is_not_as_expected_stops_the_run_and_is_done_again(tmp_path
     with pytest.raises(RunbookFailed, match="it ended with 1, not 0") as e:
         walk(bound, ports(world, bound, Answers(bound, wrong="go-home"), tmp_path))
     assert e.value.code == "runbook.unexpected"
-    assert "fleetctl retry chat-east" in e.value.hint
+    assert "run the same command again" in e.value.hint
     commands = Answers(bound)
     walk(bound, ports(world, bound, commands, tmp_path))
     assert commands.ran[0] == "go-home"
@@ -303,3 +307,59 @@ def test_own_commands_run_this_program_and_are_stopped_at_their_limit(workspace:
     assert (done.exit_code, "fleetctl" in done.output) == (0, True)
     assert commands.run(("no-such-command",), 30.0).exit_code == 2
     assert commands.run(("guard", "--every", "60"), 1.5).exit_code is None
+
+
+class Half:
+    """Commands that really look and go home, in memory, as the program prints them."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def run(self, words: Sequence[str], limit_s: float) -> Ended:
+        w = self.world
+        if words[0] == "fallback":
+            results = fallback((way(),), w.look.home, PERSON)
+            lines = (*map(_line, results), f"{_home(results)} of {len(results)} home; slowest to zero: 1 ms")
+            return Ended(exit_code=_code(results), output="\n".join(lines) + "\n", seconds=60.0)
+        if words[:2] == ("runbook", "show"):
+            return Ended(exit_code=0, output="\n".join(live_lines(look(CELL, way(), w.look))) + "\n", seconds=0.5)
+        said = {"pause": f"cell/{CELL} paused\n", "inventory": "workload chat\n", "audit": f"{CELL} rollout.hold\n"}
+        return Ended(exit_code=0, output=said[words[0]], seconds=0.5)
+
+
+@pytest.mark.parametrize(("ready", "stays_bp"), [(1, 5_000), (2, 0)])
+def test_a_way_home_in_part_is_what_its_runbook_is_for(tmp_path: Path, ready: int, stays_bp: int) -> None:
+    world = World(weight_bp=9_500)
+    world.prober.ready_now = ready
+    bound = world.bound("partial-fallback")
+    end = walk(bound, replace(ports(world, bound, Answers(bound), tmp_path), commands=Half(world)))
+    assert world.router.read(CELL).target_bp == stays_bp
+    assert (end.lines[-1].step, end.lines[-1].state) == (END, "done")
+
+
+def test_a_partial_way_home_is_not_verified_while_more_could_go(tmp_path: Path) -> None:
+    world = World(weight_bp=9_500)
+    world.prober.ready_now = 1
+    bound = world.bound("partial-fallback")
+    (step,) = bound.runbook.verification
+    commands = Half(world)
+    assert unexpected(step, commands.run(step.command[1:], 60.0)) != ""
+    commands.run(("fallback", CELL), 60.0)
+    assert unexpected(step, commands.run(step.command[1:], 60.0)) == ""
+    world.prober.ready_now = 0
+    assert unexpected(step, commands.run(step.command[1:], 60.0)) != "", "a source that answers no more verifies nothing"
+
+
+@pytest.mark.parametrize("name", ["errors", "full-fallback"])
+@pytest.mark.parametrize("ready", [0, 1])
+def test_a_way_home_that_stops_short_is_never_told_to_begin_the_migration_again(tmp_path: Path, name: str, ready: int) -> None:
+    world = World(weight_bp=9_500)
+    bound = world.bound(name)
+    world.prober.ready_now = ready
+    (step,) = (s for s in bound.runbook.steps if s.id == "go-home")
+    made = replace(bound, runbook=replace(bound.runbook, steps=(step,)))
+    with pytest.raises(RunbookFailed, match="step go-home") as e:
+        walk(made, replace(ports(world, made, Answers(made), tmp_path), commands=Half(world)))
+    assert "retry" not in e.value.hint
+    assert ("partial-fallback" in e.value.hint) == (ready == 1)
+    assert "run the same command again" in e.value.hint

@@ -66,7 +66,10 @@ def slack_body(fleet: str, notices: Sequence[Event]) -> bytes:
 
 
 def pagerduty_body(fleet: str, notices: Sequence[Event], key: str) -> bytes:
-    """Return the body for PagerDuty's events API; what has the same cause in a fleet is one incident."""
+    """Return the body for PagerDuty's events API: an incident of its own, since one that is still open swallows what has its key.
+
+    Tried again with more notices of the cause behind the first, it is the same incident.
+    """
     first, cause = notices[0], cause_of(notices[0])
     payload = {
         "summary": f"[{fleet}] {text_of(notices)}",
@@ -76,7 +79,7 @@ def pagerduty_body(fleet: str, notices: Sequence[Event], key: str) -> bytes:
         "class": cause,
         "custom_details": {"cells": sorted({str(e.cell) for e in notices if e.cell})[:MOST_CELLS], "id": id_of(notices)},
     }
-    mark = hashlib.sha256(f"{fleet}|{cause}".encode()).hexdigest()[:32]
+    mark = hashlib.sha256(f"{fleet}|{cause}|{id_of(notices[:1])}".encode()).hexdigest()[:32]
     return json.dumps({"routing_key": key, "event_action": "trigger", "dedup_key": mark, "payload": payload}).encode()
 
 

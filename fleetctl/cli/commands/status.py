@@ -94,13 +94,19 @@ def next_of(r: Stored, held: str = "") -> str:
         held: the pool whose minimum is held for it, "" where none is.
     """
     if r.ended == "complete":
-        return f"minimum still held: fleetctl release {held}" if held else ""
+        return "; ".join(([f"minimum still held: fleetctl release {held}"] if held else []) + _ends(r.look))
     if r.ended:
         return r.hold_reason
     if r.hold_reason == "stale" or r.hold_reason.startswith("traffic."):
         return f"HELD ({r.hold_reason}): fleetctl audit list {r.cell}"
     first, *more = waits_for(r).split("; ")
     return "; ".join((first, *(part for part in more if ENDS in part)))
+
+
+def _ends(look: str) -> list[str]:
+    """Return when a finished cell's target ends; it is looked at so seldom that "in 4 days" may be old, and the time is not."""
+    found = (part.partition(ENDS) for part in look.split("; ") if ENDS in part)
+    return [f"{side} ends {rest.partition(', ')[2]}" for side, _, rest in found]
 
 
 def waits_for(r: Stored) -> str:
