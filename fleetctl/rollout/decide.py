@@ -357,7 +357,7 @@ def _settle(r: Rollout, seen: Observation, now: Instant) -> Decision:
     if guard_text(r, seen, now):  # nobody watched the target meanwhile: customers come back to it a few at a time
         r = from_first(r, now)
     phase = r.spec.phases[r.step]
-    r = replace(r, weight_bp=phase.weight_bp)
+    r = replace(r, weight_bp=phase.weight_bp, lost_since=r.lost_since if seen.split.target_bp else None)
     if not _shows(r, seen):
         if phase.weight_bp > seen.split.target_bp and (held := _may_not_raise(r, seen, now)):
             return held
@@ -378,7 +378,7 @@ def _settle(r: Rollout, seen: Observation, now: Instant) -> Decision:
     since = replace(seen.mark, since=begins, thresholds=seen.mark.thresholds or (r.since.thresholds if r.since else None))
     deadline = (r.first_settled_at or begins) + phase.bake + r.spec.step_deadline
     first_settled = r.first_settled_at or begins
-    settled = replace(r, settled_at=begins, first_settled_at=first_settled, since=since, deadline=deadline, lost_since=None, hold_reason="")
+    settled = replace(r, settled_at=begins, first_settled_at=first_settled, since=since, deadline=deadline, hold_reason="")
     effects: tuple[Effect, ...] = (Hold(pool=r.spec.source),) if phase.phase == "preflight" else ()
     text = f"{phase.phase}: router shows {phase.weight_bp / 100:g} %"
     return Decision(next=settled, effects=effects, why=Reason(code="step.shown", text=text), look_again=SETTLING)
@@ -386,6 +386,8 @@ def _settle(r: Rollout, seen: Observation, now: Instant) -> Decision:
 
 def _may_not_raise(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
     """Hold a weight that the router lost (a guard, a crash between set and record): a raise needs evidence to be there to judge it."""
+    if lost := lost_evidence(r, seen, now):
+        return _without_evidence(r, seen, lost, now)
     if seen.window.active:
         return _held(r, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
     if held := _not_ready(r, seen, now):

@@ -98,6 +98,56 @@ def test_looks_that_are_left_out_change_nothing(regresses_at: float | None) -> N
     assert jumped.ticks < every.ticks / (3 if regresses_at is None else 1)
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("state", ["down", "nan", "same_series", "mislabelled", "reset", "unreadable"])
+@pytest.mark.parametrize("after_s", [20.0, 100.0])
+@pytest.mark.parametrize("phase", ["ramp", "full"])
+def test_a_weight_that_a_person_lowers_does_not_stop_the_clock_of_lost_evidence(state: str, after_s: float, phase: str) -> None:
+    """Home 120 s after the loss, whatever is lost, from whatever step, also into a step that begins with a warm-up of five minutes."""
+    world = World(3, replace(phases("slow", 3_700.0), warm_up=timedelta(minutes=5)), cells=1, jumps=True)
+    world.begin()
+    c = world.cells[0]
+    while (r := world.rollout(c)) is None or r.phase != phase or r.settled_at is None or world.clock.now() <= r.settled_at:
+        world.run_until(world.t + 10)
+    lost_at = world.t
+    world.stir(c)
+    world.traffic.down = state == "unreadable"
+    world.traffic.forced.update({} if state == "unreadable" else {(c, "baseline"): state})  # type: ignore[dict-item]
+    world.run_until(lost_at + after_s)
+    world.order(c, "rollback")
+    world.run_until(lost_at + after_s + 5)
+    assert 0 < world.target.splits[c].target_bp < {"ramp": 5_000, "full": 9_500}[phase], "a step lower"
+    world.run_until(lost_at + 119)
+    assert world.target.splits[c].target_bp > 0
+    world.run_until(lost_at + 135)
+    assert world.target.splits[c].target_bp == 0
+    world.run_until(lost_at + 160)
+    r = world.rollout(c)
+    assert r is not None
+    assert r.ended == "lost_evidence"
+
+
+@pytest.mark.parametrize("after_s", [20.0, 100.0])
+def test_evidence_that_is_back_after_a_weight_was_lowered_takes_nobody_home(after_s: float) -> None:
+    world = World(3, replace(phases("slow", 3_700.0), warm_up=timedelta(minutes=5)), cells=1, jumps=True)
+    world.begin()
+    c = world.cells[0]
+    while (r := world.rollout(c)) is None or r.phase != "ramp" or r.settled_at is None:
+        world.run_until(world.t + 10)
+    at = world.t
+    world.stir(c)
+    world.traffic.forced[c, "canary"] = "nan"
+    world.run_until(at + after_s)
+    world.order(c, "rollback")
+    world.run_until(at + after_s + 5)
+    world.stir(c)
+    world.traffic.forced.clear()
+    world.run_until(at + 900)
+    r = world.rollout(c)
+    assert r is not None
+    assert (r.ended, r.phase, r.lost_since, r.hold_reason) == ("", "canary", None, "")
+
+
 def test_the_sources_minimum_is_held_and_given_back_once_whoever_is_killed() -> None:
     for seed in range(2_000, 2_020):
         broken, _, world = history(seed, kills_holds=True)
