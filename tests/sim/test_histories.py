@@ -30,7 +30,7 @@ from tests.sim import world as worlds
 from tests.sim.histories import DAY_S, history, kind_of, phases
 from tests.sim.parts import UnfencedRouter
 from tests.sim.traffic import Behaviour, CountedTraffic
-from tests.sim.world import World
+from tests.sim.world import SOURCE, World
 
 pytestmark = pytest.mark.crash  # controllers are killed in their middle, if only made-up ones
 SEEDS = 1_000
@@ -146,6 +146,29 @@ def test_evidence_that_is_back_after_a_weight_was_lowered_takes_nobody_home(afte
     r = world.rollout(c)
     assert r is not None
     assert (r.ended, r.phase, r.lost_since, r.hold_reason) == ("", "canary", None, "")
+
+
+@pytest.mark.parametrize("worse", [Behaviour(failing=1.0), Behaviour(slower=2.0)])
+def test_a_target_that_fails_below_a_source_that_cannot_take_a_step_back_is_found(worse: Behaviour) -> None:
+    """By the real tick: customers who must stay above the step that a person ordered are judged, and go as far home as they can."""
+    world = World(3, phases("quick", 3_700.0), cells=1, jumps=False)
+    world.begin()
+    c = world.cells[0]
+    while (r := world.rollout(c)) is None or r.phase != "full" or r.settled_at is None:
+        world.run_until(world.t + 10)
+    world.set_ready(SOURCE, c, 0.0)
+    world.run_until(world.t + 20)  # the answers of before prove nothing any more
+    world.order(c, "rollback")
+    world.run_until(world.t + 5)
+    r = world.rollout(c)
+    assert r is not None
+    assert (r.phase, r.weight_bp, world.target.splits[c].target_bp) == ("ramp", 9_500, 9_500)
+    world.traffic.behaviour[c, "canary"] = worse
+    world.traffic.dead.discard((c, "baseline"))  # its replicas answer customers, and no probe
+    world.run_until(world.t + 100)
+    r = world.rollout(c)
+    assert r is not None
+    assert r.latched is not None
 
 
 def test_the_sources_minimum_is_held_and_given_back_once_whoever_is_killed() -> None:
