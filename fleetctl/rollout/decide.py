@@ -268,9 +268,10 @@ def _off_target(r: Rollout, seen: Observation, why: Reason, notice: tuple[Effect
 
 def _after_end(r: Rollout, seen: Observation, now: Instant) -> Decision:
     """Do nothing; but where a finished cell's target loses machines, begin again if a source still stands, else say so once."""
-    if r.ended == "complete" and r.foreign and any(o.kind == "resume" for o in r.orders):
+    is_resumed = any(o.kind == "resume" for o in r.orders)
+    if r.ended == "complete" and r.foreign and is_resumed:
         return _reopened(r)
-    r = replace(r, orders=())
+    r = replace(r, orders=(), hold_reason="" if is_resumed and r.hold_reason == STALE else r.hold_reason)
     ending = leaving(seen.signals, r.spec.target) if r.ended == "complete" else None
     if ending is None and r.ended == "complete" and (theirs := against(r, seen, now)).text:
         return replace(_against(theirs.next, seen, theirs, now), look_again=FINISHED)

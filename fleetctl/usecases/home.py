@@ -393,7 +393,7 @@ def _keep_home(way: WayHome, found: Returned, ports: HomePorts, actor: Actor) ->
     """Fence a cell that was at zero, so that a rollout still before its first step cannot raise it a second later."""
     try:
         rollout = ports.store().load(way.cell)
-        if rollout is None or rollout.ended:
+        if rollout is None or rollout.ended not in ("", "complete"):
             return found
     except FleetctlError:  # whatever ails the store
         pass

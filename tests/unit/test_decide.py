@@ -539,6 +539,14 @@ def test_what_a_newer_writer_left_is_held_until_a_person_says_so() -> None:
     assert d.next.paused, "reconciling thaws nothing"
 
 
+@pytest.mark.parametrize(("kind", "bp", "end"), [("resume", 10_000, "complete"), ("fallback", 0, "fell_back")])
+def test_a_finished_cell_that_a_newer_writer_moved_comes_to_an_end_once_reconciled(kind: OrderKind, bp: int, end: str) -> None:
+    r = replace(World(rollout()).until("complete").r, ended="complete", hold_reason="stale", orders=(order(kind),))
+    for _ in range(2):
+        r = decide(r, seeing(T0, bp), T0).next
+    assert (r.ended, r.hold_reason == "stale") == (end, False)
+
+
 def test_a_weight_that_the_router_lost_is_not_raised_above_a_source_that_does_not_answer() -> None:
     w = World(rollout()).until("ramp")
     lapsed = replace(split(0, w.now), lease_until=w.now)

@@ -309,12 +309,25 @@ def test_a_cell_at_zero_that_nobody_moves_is_left_alone() -> None:
     assert home.ways.marked() == ()
 
 
+def test_a_finished_cell_whose_weight_somebody_took_home_is_fenced_and_ends_by_a_persons_word() -> None:
+    home = Home()
+    at_zero(home, CELLS[0])
+    home.store.start(replace(rollout(), ended="complete", weight_bp=10_000, hold_reason="foreign_write"), ())
+    fallback((way(CELLS[0]),), home.ports, PERSON)
+    assert reconcile(home.ports) == Reconciled(cells=(CELLS[0],))
+    loaded = home.store.load(CELLS[0])
+    assert loaded is not None
+    assert [o.kind for o in loaded.orders] == ["fallback"]
+
+
+@pytest.mark.parametrize("ended", ["", "complete"])
 @pytest.mark.parametrize("bp", [0, 5000])
-def test_a_store_from_a_backup_takes_over_the_routers_token(bp: int) -> None:
+def test_a_store_from_a_backup_takes_over_the_routers_token(bp: int, ended: str) -> None:
+    """So too where a finished cell was taken home by the printed page alone: nothing else would ever end that rollout."""
     home = Home()
     if not bp:
         at_zero(home, CELLS[0])
-    home.store.start(replace(rollout(), hold_reason="stale"), ())
+    home.store.start(replace(rollout(), hold_reason="stale", ended=ended), ())  # type: ignore[arg-type]
     assert catch_up(tuple(way(c) for c in CELLS), home.ports, PERSON) == (CELLS[0],)
     lease = home.store.acquire(CELLS[0], "ticker", timedelta(seconds=5))
     assert getattr(lease, "token", 0) == 8
