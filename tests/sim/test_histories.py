@@ -28,7 +28,7 @@ from tests.fakes.router import FakeRouter
 from tests.fakes.store import MemoryStore
 from tests.sim import world as worlds
 from tests.sim.histories import DAY_S, history, kind_of, phases
-from tests.sim.parts import UnfencedRouter
+from tests.sim.parts import JumpedClock, UnfencedRouter
 from tests.sim.traffic import Behaviour, CountedTraffic
 from tests.sim.world import SOURCE, World
 
@@ -203,6 +203,47 @@ def test_a_controller_whose_clock_jumps_is_never_a_second_writer(count: int) -> 
     for seed in range(30_000, 30_000 + count):
         broken = [b for b in history(seed, clock_jumps=4)[0] if b.promise in WRITERS]
         assert broken == [], f"seed {seed}: {broken[:3]}"
+
+
+def _jumped(ahead_s: float, at: float, regresses_at: float | None) -> World:
+    """Live through one cell's migration while whoever ticks has a clock that is wrong for 40 s; 0: never."""
+    world = World(3, phases("quick", 3_700.0), cells=1, jumps=True)
+    world.begin()
+    c = world.cells[0]
+
+    def clocks(ahead: float) -> None:
+        world.stir()
+        for k in world.controllers:
+            k.clock = JumpedClock(world.clock, timedelta(seconds=ahead)) if ahead else None
+
+    def regress() -> None:
+        world.stir(unseen=True)
+        world.traffic.behaviour[c, "canary"] = Behaviour(slower=2.0)
+
+    happens: list[tuple[float, Callable[[], None]]] = [(at, lambda: clocks(ahead_s)), (at + 40.0, lambda: clocks(0.0))]
+    happens += [] if regresses_at is None else [(regresses_at, regress)]
+    for t, act in sorted(happens, key=lambda h: h[0]):
+        world.run_until(t)
+        act()
+    world.run_until(9_000.0)
+    return world
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("regresses_at", [None, 100.0, 2_000.0])
+@pytest.mark.parametrize("ahead_s", [-3_600.0, -200.0, -30.0, 30.0, 200.0, 3_600.0])
+def test_a_clock_that_jumps_changes_no_history(ahead_s: float, regresses_at: float | None) -> None:
+    """The same world with a right clock: the same weights in the same order, and the same end, in whatever step it jumps."""
+
+    def story(world: World) -> tuple[list[int], str]:
+        r = world.rollout(world.cells[0])
+        assert r is not None
+        return [w.split.target_bp for w in world.written], r.ended
+
+    right = story(_jumped(0.0, 60.0, regresses_at))
+    assert right[1] == ("complete" if regresses_at is None else "rolled_back")
+    for at in (60.0, 200.0, 400.0, 3_000.0):
+        assert story(_jumped(ahead_s, at, regresses_at)) == right, f"it jumps at {at} s"
 
 
 @pytest.mark.timeout(600)
