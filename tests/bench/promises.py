@@ -163,6 +163,9 @@ def freeze_windows() -> Tried:
     return Tried(cases=cases, broken=broken)
 
 
+STEPS: tuple[Phase, ...] = ("preflight", *WEIGHTED)
+
+
 def apart_fleet(wave_cells: int, share: float, group: str) -> Fleet:
     """Return a fleet of eight cells with 8 GPUs each, every two of them one workload's; six target pools of two VMs each."""
     works = tuple(workload(f"w{i}", accelerators_per_replica=8, apart=group and f"{group}{i % 3}") for i in range(4))
@@ -187,7 +190,7 @@ def blast_radius() -> Tried:
         broken += 8 * sum(o.replicas for o in moves) > share * 64
         broken += len(apart) != len(set(apart))
         for before, following in pairwise(plan.waves):
-            for phase, late in product(("preflight", "canary", "ramp", "full", "soak"), before.cells):
+            for phase, late in product(STEPS, before.cells):
                 store = MemoryStore(FakeClock().now)
                 done = {c for w in plan.waves if w.index < before.index for c in w.cells} | {*before.cells}
                 for c in done:
@@ -198,7 +201,7 @@ def blast_radius() -> Tried:
 
 
 def radius_and_windows() -> Tried:
-    """P10: waves, share of the fleet and cells kept apart hold in plans and as waves begin; freeze windows bind what advances, no way home."""
+    """P10: waves, share of the fleet and cells kept apart hold, in plans and as waves begin; freeze windows bind what advances alone."""
     found = (blast_radius(), freeze_windows())
     return Tried(cases=sum(t.cases for t in found), broken=sum(t.broken for t in found))
 
