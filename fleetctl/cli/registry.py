@@ -26,7 +26,7 @@ COMMANDS: dict[str, Entry] = {
     "status": Entry("See", "Where each cell stands now; --watch follows."),
     "capacity": Entry("See", "Where machines may be had, and why not."),
     "report": Entry("See", "Write one HTML file: shares, latency, evidence, events, costs."),
-    "audit": Entry("See", "List and verify the hash-chained log of what happened."),
+    "audit": Entry("See", "Show and verify the hash-chained log of what happened."),
     "approve": Entry("Move", "Say yes to exactly one plan."),
     "provision": Entry("Move", "Make the target pools with Terraform."),
     "configure": Entry("Move", "Prepare the target hosts with Ansible."),

@@ -30,7 +30,8 @@ def run_ticker(app: App, *, to_the_end: bool = False) -> None:
     """Judge due cells and renew their weights' leases until SIGTERM or SIGINT.
 
     Args:
-        to_the_end: end by itself once no rollout is under way, or where another process ticks: whoever started this starts it again.
+        to_the_end: end by itself once all that is due was ticked, finished cells and orders for them too, and no rollout is under way; or
+            where another process ticks: whoever started this starts it again.
     """
     stopping: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -48,7 +49,7 @@ def run_ticker(app: App, *, to_the_end: bool = False) -> None:
         elif time.monotonic() - alone > STANDBY_S:
             app.note("another process ticks")
             return True
-        if time.monotonic() - looked < LOOK_S:
+        if not resident.is_idle or time.monotonic() - looked < LOOK_S:
             return False
         looked = time.monotonic()
         return not _under_way(App(workspace=str(app.workspace)))
@@ -81,6 +82,8 @@ class Resident:
         self._is_paged = False
         self.is_standby = False
         """Whether another process ticks."""
+        self.is_idle = False
+        """Whether nothing was due when it was looked last."""
 
     def run(self, is_over: Callable[[], bool]) -> None:
         """Tick until told to stop, then give the lease back."""
@@ -97,6 +100,7 @@ class Resident:
             except Exception as e:  # what nobody expected of one cell: its own lease keeps it out for a while, the others go on
                 self._say("", f"unexpected {type(e).__name__}: {e}")
                 ticked = 0
+            self.is_idle = not ticked
             if not ticked:
                 time.sleep(IDLE_S)
         if self._driver is not None:

@@ -31,7 +31,7 @@ from fleetctl.rollout.notices import SOURCE, TARGET, leaving, notice_text, perce
 from fleetctl.rollout.others import FOREIGN, GUARDED, Against, against, guard_text, resumed
 from fleetctl.rollout.proven import NOT_PROVEN, still_out
 from fleetctl.rollout.router_faults import ALL_FAIL, BOTH_FAIL, ROUTER, home_cause, home_kind, router_fault
-from fleetctl.rollout.steps import enter, from_first
+from fleetctl.rollout.steps import begun, enter, from_first, is_above
 
 PROVIDER_CELLS = 3
 """Cells without evidence from which the provider itself is held at fault. Source: design section 7."""
@@ -102,7 +102,7 @@ def _decided(r: Rollout, seen: Observation, now: Instant) -> Decision:
     if (changed := _identity(r, seen, now)) is not None:
         return changed
     r = replace(r, identity=seen.identity.hash()) if seen.identity is not None else r
-    if r.settled_at is None or not _shows(r, seen):
+    if not _is_settled(r, seen):
         return _settle(r, seen, now)
     if (troubled := _trouble(r, seen, now)) is not None:
         return troubled
@@ -137,7 +137,7 @@ def _lifted(r: Rollout, seen: Observation, now: Instant) -> Decision:
 
 def _identity(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
     """Freeze the weight while the arms do not serve the same; a change of either begins this step's evidence anew. None: nothing to do."""
-    if r.settled_at is None and seen.split.target_bp > r.weight_bp:
+    if seen.split.target_bp > r.spec.phases[r.step].weight_bp and (r.settled_at is None or is_above(r)):
         return None  # a step lower is never frozen: a person or a rule has ordered it
     if not r.arms.sure:
         text = "an arm answers differently from one time to the next what it serves: asking again, weight frozen"
@@ -163,8 +163,8 @@ def _identity(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
 def _frozen(r: Rollout, seen: Observation, why: Reason, now: Instant, *, mark: str, page: bool) -> Decision:
     """Hold with the breaker armed, and go home without evidence as any cell does."""
     if r.settled_at is None and _shows(r, seen) and seen.mark is not None:  # the breaker needs a place to begin
-        begun = _settle(r, seen, now)
-        return replace(begun, next=replace(begun.next, hold_reason=r.hold_reason))
+        armed = _settle(r, seen, now)
+        return replace(armed, next=replace(armed.next, hold_reason=r.hold_reason))
     if r.settled_at is None and _shows(r, seen) and seen.mark is None and seen.split.target_bp > 0:
         return _without_evidence(r, seen, BLIND, now)  # customers are there and nobody could even arm the breaker
     if lost := lost_evidence(r, seen, now):
@@ -268,9 +268,10 @@ def _off_target(r: Rollout, seen: Observation, why: Reason, notice: tuple[Effect
 
 def _after_end(r: Rollout, seen: Observation, now: Instant) -> Decision:
     """Do nothing; but where a finished cell's target loses machines, begin again if a source still stands, else say so once."""
-    if r.ended == "complete" and r.foreign and any(o.kind == "resume" for o in r.orders):
+    is_resumed = any(o.kind == "resume" for o in r.orders)
+    if r.ended == "complete" and r.foreign and is_resumed:
         return _reopened(r)
-    r = replace(r, orders=())
+    r = replace(r, orders=(), hold_reason="" if is_resumed and r.hold_reason == STALE else r.hold_reason)
     ending = leaving(seen.signals, r.spec.target) if r.ended == "complete" else None
     if ending is None and r.ended == "complete" and (theirs := against(r, seen, now)).text:
         return replace(_against(theirs.next, seen, theirs, now), look_again=FINISHED)
@@ -305,7 +306,7 @@ def _return_to_target(r: Rollout, seen: Observation, now: Instant) -> Decision:
 
 
 def _trouble(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
-    """Hold or go home where evidence is lost or the router does not do what it was told. None: neither."""
+    """Hold or go home where evidence is lost, the router does not do what it was told or a step lower waits for its source."""
     lost = lost_evidence(r, seen, now)
     if lost:
         return _without_evidence(r, seen, lost, now)
@@ -315,7 +316,7 @@ def _trouble(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
     if fault is not None:
         since = (r.lost_since or now) if fault.code in (BOTH_FAIL, ALL_FAIL) else None
         return _held(replace(r, lost_since=since), seen, Reason(code=fault.code, text=fault.text), now, page=fault.pages)
-    return None
+    return _held(replace(r, lost_since=None), seen, _short(r, seen), now, page=True) if is_above(r) else None
 
 
 def _without_evidence(r: Rollout, seen: Observation, lost: str, now: Instant) -> Decision:
@@ -340,6 +341,12 @@ def _held(r: Rollout, seen: Observation, why: Reason, now: Instant, *, page: boo
     return Decision(next=replace(r, hold_reason=why.code), effects=_renewal(r, seen, now) + notice, why=why, look_again=MOVING)
 
 
+def _is_settled(r: Rollout, seen: Observation) -> bool:
+    """Tell whether the step's weight is shown; or more, while the source can take no more of it."""
+    may_go_lower = is_above(r) and max(r.spec.phases[r.step].weight_bp, lowest_bp(seen)) < seen.split.target_bp
+    return r.settled_at is not None and _shows(r, seen) and not may_go_lower
+
+
 def _shows(r: Rollout, seen: Observation) -> bool:
     return seen.split.target_bp == r.weight_bp
 
@@ -357,35 +364,38 @@ def _settle(r: Rollout, seen: Observation, now: Instant) -> Decision:
     if guard_text(r, seen, now):  # nobody watched the target meanwhile: customers come back to it a few at a time
         r = from_first(r, now)
     phase = r.spec.phases[r.step]
-    r = replace(r, weight_bp=phase.weight_bp)
+    r = replace(r, weight_bp=phase.weight_bp, lost_since=r.lost_since if seen.split.target_bp else None)
     if not _shows(r, seen):
         if phase.weight_bp > seen.split.target_bp and (held := _may_not_raise(r, seen, now)):
             return held
         to_bp = max(phase.weight_bp, lowest_bp(seen)) if phase.weight_bp < seen.split.target_bp else phase.weight_bp
-        r, text = (
-            replace(r, settled_at=None),
-            f"cannot go back to {phase.phase}: {seen.source_ready or 0:.0%} of the source answers completions",
-        )
-        if to_bp == seen.split.target_bp:
-            held = _held(r, seen, Reason(code="source.not_ready", text=text), now, page=True)
-            return replace(held, effects=_renewal(replace(r, weight_bp=to_bp), seen, now) + held.effects)
+        r = replace(r, settled_at=None, weight_bp=to_bp)
+        if to_bp == seen.split.target_bp:  # judged as it stands: whoever stays there is no less at risk than before
+            stands = r if seen.mark is None else begun(r, seen.mark, now)
+            return _without_evidence(r, seen, BLIND, now) if seen.mark is None else _held(stands, seen, _short(r, seen), now, page=True)
         why = Reason(code="step.set", text=f"{phase.phase}: setting {to_bp / 100:g} %")
         return Decision(next=r, effects=(SetSplit(target_bp=to_bp),), why=why, look_again=SETTLING)
     if seen.mark is None:
         return _blind(r, seen, now)
     first = phase.weight_bp > 0 and not any(p.weight_bp > 0 for p in r.spec.phases[: r.step])
     begins = now + (r.spec.warm_up if first else timedelta(0))
-    since = replace(seen.mark, since=begins, thresholds=seen.mark.thresholds or (r.since.thresholds if r.since else None))
     deadline = (r.first_settled_at or begins) + phase.bake + r.spec.step_deadline
     first_settled = r.first_settled_at or begins
-    settled = replace(r, settled_at=begins, first_settled_at=first_settled, since=since, deadline=deadline, lost_since=None, hold_reason="")
+    settled = replace(begun(r, seen.mark, begins), first_settled_at=first_settled, deadline=deadline, hold_reason="")
     effects: tuple[Effect, ...] = (Hold(pool=r.spec.source),) if phase.phase == "preflight" else ()
     text = f"{phase.phase}: router shows {phase.weight_bp / 100:g} %"
     return Decision(next=settled, effects=effects, why=Reason(code="step.shown", text=text), look_again=SETTLING)
 
 
+def _short(r: Rollout, seen: Observation) -> Reason:
+    text = f"cannot go back to {r.phase}: {seen.source_ready or 0:.0%} of the source answers completions"
+    return Reason(code="source.not_ready", text=text)
+
+
 def _may_not_raise(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
     """Hold a weight that the router lost (a guard, a crash between set and record): a raise needs evidence to be there to judge it."""
+    if lost := lost_evidence(r, seen, now):
+        return _without_evidence(r, seen, lost, now)
     if seen.window.active:
         return _held(r, seen, Reason(code="freeze", text=f"freeze window {seen.window.name}"), now, page=False)
     if held := _not_ready(r, seen, now):

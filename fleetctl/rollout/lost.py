@@ -5,6 +5,9 @@ both arms are quiet, and the source is at work: other lines, or our own probe   
 both arms are quiet, and the source wrote nothing, not even for our own probe   lost
 one arm is quiet though many of its requests were due                           lost: it hangs, or the split is not what was set
 one arm is quiet and few were due                                               waits
+
+The clock of lost evidence runs from its first look until a look shows requests again, also over a weight that is lowered meanwhile: the
+new step's quiet beginning, its warm-up and a router that has not lowered yet prove nothing.
 """
 
 from __future__ import annotations
@@ -27,12 +30,15 @@ PROOF = timedelta(seconds=5)
 BROKEN_STATES = frozenset({"nan", "down", "mislabelled", "same_series", "reset"})
 QUIET_STATES = frozenset({"empty", "stale"})
 BLIND = "the evidence source cannot be read"
+UNSEEN = "evidence was lost before the weight changed and has not been seen since"
 
 
 def lost_evidence(r: Rollout, seen: Observation, now: Instant) -> str:
     """Say why there is no evidence though customers are on the target; empty where there is, or none is needed."""
-    if seen.split.target_bp == 0 or r.settled_at is None or now < r.settled_at:
+    if seen.split.target_bp == 0 or (r.lost_since is None and not is_looked_for(r, now)):
         return ""
+    if r.settled_at is None:
+        return UNSEEN
     e = seen.evidence
     if e is None:
         return f"{BLIND} ({seen.blind})" if seen.blind else BLIND
@@ -42,7 +48,15 @@ def lost_evidence(r: Rollout, seen: Observation, now: Instant) -> str:
     wrong = next((v for v in seen.verdicts if v.kind == "PROVIDER_ERROR" and v.guardrail == "all"), None)
     if wrong is not None:
         return wrong.detail or "the source of evidence cannot be right"
-    return _silent(r, e, seen.split.target_bp, now) if now - r.settled_at > QUIET_GRACE else ""
+    shown_at = r.settled_at - (r.spec.warm_up if now < r.settled_at else timedelta(0))
+    if now - shown_at > QUIET_GRACE:
+        return _silent(r, e, seen.split.target_bp, now)
+    return UNSEEN if r.lost_since is not None and any(s in QUIET_STATES for s in e.state.values()) else ""
+
+
+def is_looked_for(r: Rollout, now: Instant) -> bool:
+    """Tell whether a step's evidence is to be there: its weight is shown and its warm-up over, or what was there before was lost."""
+    return r.settled_at is not None and (now >= r.settled_at or r.lost_since is not None)
 
 
 def needs_proof(r: Rollout, e: Evidence | None, now: Instant) -> bool:

@@ -100,4 +100,6 @@ def _weight_text(r: Rollout, seen: Observation, now: Instant) -> str:
     if r.settled_at is None or is_ours(r, seen.split, now):
         return ""
     shown = seen.split.target_bp
+    if r.spec.phases[r.step].weight_bp <= shown < r.weight_bp:
+        return ""  # a step lower of ours, killed before it was recorded
     return f"{seen.writer or 'somebody else'} set {shown / 100:g} % where {r.weight_bp / 100:g} % was"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fleetctl.domain.evidence import Cursor
 from fleetctl.domain.rollout import Rollout
 from fleetctl.domain.units import Instant
 
@@ -29,3 +30,14 @@ def from_first(r: Rollout, now: Instant) -> Rollout:
     """Return the rollout at its first step with customers; where it stands, before that."""
     first = next((i for i, p in enumerate(r.spec.phases[: r.step + 1]) if p.weight_bp > 0), None)
     return r if first is None else enter(r, first, now)
+
+
+def is_above(r: Rollout) -> bool:
+    """Tell whether more stands on the target than the step asks for, since the source cannot take them yet."""
+    return r.weight_bp > r.spec.phases[r.step].weight_bp
+
+
+def begun(r: Rollout, mark: Cursor, at: Instant) -> Rollout:
+    """Return the rollout with the evidence of what is shown now beginning at a moment; thresholds that are frozen stay so."""
+    since = replace(mark, since=at, thresholds=mark.thresholds or (r.since.thresholds if r.since else None))
+    return replace(r, settled_at=at, since=since)

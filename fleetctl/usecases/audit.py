@@ -1,17 +1,79 @@
-"""Audit, use-case layer: verdicts computed again from the looks that were stored. Never imports an adapter, never changes a row."""
+"""Audit, use-case layer: events picked out of the log, and verdicts computed again from stored looks. Never changes a row."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from fleetctl.analysis.looks import replay
+from fleetctl.domain.event import Event
 from fleetctl.domain.evidence import LookRow, Verdict
+from fleetctl.domain.fleet import Fleet
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.units import Instant
 from fleetctl.errors import UsageError
+from fleetctl.ports.state import Records, Store
 
 MOST_SHOWN = 10
+FLEET = "fleet"
+"""Names the chain of what belongs to no cell: plans, approvals, anchors."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventsWanted:
+    """Which events a person asks for; what is empty narrows nothing.
+
+    Args:
+        names: of cells and workloads, "fleet" for what belongs to no cell; kinds: the beginning of a kind, up to a dot or its end.
+        by: names of actors; since: included, until: not; last: at most so many, the newest, 0 for all.
+    """
+
+    names: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    by: tuple[str, ...] = ()
+    since: Instant | None = None
+    until: Instant | None = None
+    last: int = 0
+
+
+class Log(Store, Records, Protocol):
+    """What events and past fleets are read from."""
+
+
+def find_events(log: Log, wanted: EventsWanted) -> tuple[Event, ...]:
+    """Return the events that fit all of what is asked for, oldest first; those of one moment by chain and number.
+
+    Raises:
+        UsageError: audit.unknown: a name that is no cell with events and no workload of any fleet that was recorded.
+    """
+    found = [e for c in _chains(log, wanted.names) for e in log.events(c, 0) if _fits(e, wanted)]
+    found.sort(key=lambda e: (e.at, e.cell or "", e.seq))
+    return tuple(found[-wanted.last :] if wanted.last else found)
+
+
+def _fits(e: Event, wanted: EventsWanted) -> bool:
+    return (
+        (not wanted.kinds or any(f"{e.kind}.".startswith(f"{kind.rstrip('.')}.") for kind in wanted.kinds))
+        and (not wanted.by or e.actor.name in wanted.by)
+        and (wanted.since is None or e.at >= wanted.since)
+        and (wanted.until is None or e.at < wanted.until)
+    )
+
+
+def _chains(log: Log, names: tuple[str, ...]) -> tuple[CellId | None, ...]:
+    known = log.cells()
+    if not names:
+        return (None, *known)
+    chosen: dict[CellId | None, None] = {}
+    past = log.all(Fleet)
+    for name in names:
+        theirs = {c.id for fleet in past for c in fleet.cells if name in (c.workload, c.id)}
+        cells = [c for c in known if c == name or c in theirs]
+        if not cells and not theirs and name != FLEET:
+            raise UsageError("audit.unknown", f"there is no cell or workload {name!r}.", hint="Run: fleetctl status")
+        chosen.update(dict.fromkeys(cells) if name != FLEET else {None: None})
+    return tuple(chosen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from threading import BoundedSemaphore
 from typing import TypeVar
 
 from fleetctl.domain.home import HOME_TOKEN_STEP, Returned, WayHome
@@ -25,7 +26,9 @@ from fleetctl.usecases.home_choice import Failure, readable_marks
 from fleetctl.usecases.home_desk import Desk, Done, groups_of, require_shown
 
 PARALLEL = 48
-"""Cells brought home side by side."""
+"""Cells whose routers are told side by side: an API that is asked for more at a time refuses."""
+ASKED = 250
+"""Cells whose sources are asked side by side. One with a replica that hangs takes the 5 s of a proof: a thousand of them 20 s."""
 
 TRIES = 3
 """A live controller may fence between our read and our fence; then we read again."""
@@ -57,6 +60,7 @@ class HomePorts:
         together: the router of several cells as one that takes words for many at a time, None where it does not.
         cut: ends the target's open streams of a cell at its router, and returns how many there were; raises TrafficNotApplied.
         hush: stops the copies of a cell's requests for its shadow at its router, idempotent; raises TrafficNotApplied.
+        turns: how many cells' routers are told at a time, whoever waits for a source meanwhile.
     """
 
     router: Callable[[WayHome], Router]
@@ -67,6 +71,7 @@ class HomePorts:
     cut: Callable[[WayHome], int] = _cuts_nothing
     together: Callable[[Sequence[WayHome]], Together | None] = lambda _: None
     hush: Callable[[WayHome], None] = _copies_nothing
+    turns: BoundedSemaphore = field(default_factory=lambda: BoundedSemaphore(PARALLEL))
 
 
 def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool = False, first: Returned | None = None) -> Returned:
@@ -84,13 +89,15 @@ def return_home(way: WayHome, ports: HomePorts, actor: Actor, *, unproven: bool 
         TrafficNotApplied: the router cannot be reached or keeps refusing.
     """
     began = ports.clock.now()
-    router = ports.router(way)
-    shown = router.read(way.cell)
+    with ports.turns:
+        router = ports.router(way)
+        shown = router.read(way.cell)
     if shown.target_bp == 0:
         return _at_home(way, shown, ports) if first is None else replace(first, left_bp=0, unseen=shown.unseen)
     proof = _proven(way, shown, ports, unproven=unproven)
     asked = ports.clock.now()
-    done, reported = _lower(router, way, shown, proof.may_stay_bp, ports.clock, first.token if first is not None else None)
+    with ports.turns:
+        done, reported = _lower(router, way, shown, proof.may_stay_bp, ports.clock, first.token if first is not None else None)
     found = _ended(way, proof, Done(split=done, reported=reported, asked=asked, ended=ports.clock.now()), began, ports, actor)
     return found if first is None else replace(found, was_bp=first.was_bp, ms_to_zero=found.ms_to_zero + first.ms_to_zero)
 
@@ -193,7 +200,7 @@ def silent(ways: Sequence[WayHome], ports: HomePorts) -> frozenset[CellId]:
         except Exception:  # what nobody expected of one router proves no source
             return True
 
-    with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
+    with ThreadPoolExecutor(max_workers=ASKED) as pool:
         return frozenset(w.cell for w, nothing in zip(ways, pool.map(asked, ways), strict=True) if nothing)
 
 
@@ -288,7 +295,7 @@ def _together(ways: Sequence[WayHome], ports: HomePorts, actor: Actor, *, unprov
                 return _over(return_home(way, ports, actor, unproven=unproven))
             return _hand_over(desk, way, ports, actor, unproven=unproven)
 
-        handed = side_by_side(ways, go)
+        handed = side_by_side(ways, go, ASKED)
         return tuple(f if isinstance(f, Failure) else _attempt(way, f.result) for way, f in zip(ways, handed, strict=True))
 
 
@@ -366,7 +373,7 @@ def go_on(ways: Sequence[WayHome], results: Results, ports: HomePorts, actor: Ac
                 raise
             return first  # the source answers no more: what was reached stands
 
-    return tuple({**so_far, **{r.cell: r for r in side_by_side(open_, again)}}.values())
+    return tuple({**so_far, **{r.cell: r for r in side_by_side(open_, again, ASKED)}}.values())
 
 
 def is_open(r: Returned | Failure, *, patient: bool = False) -> bool:
@@ -376,11 +383,15 @@ def is_open(r: Returned | Failure, *, patient: bool = False) -> bool:
     return patient and r.error.code == "fallback.unproven"
 
 
-def side_by_side(ways: Sequence[WayHome], go: Callable[[WayHome], Found]) -> tuple[Found | Failure, ...]:
-    """Do the same with many cells at a time; one that fails or hangs keeps no other from it. Results are in the order of the cells."""
+def side_by_side(ways: Sequence[WayHome], go: Callable[[WayHome], Found], most: int | None = None) -> tuple[Found | Failure, ...]:
+    """Do the same with many cells at a time; one that fails or hangs keeps no other from it. Results are in the order of the cells.
+
+    Args:
+        most: cells at a time, 48 by default; more only where `go` takes turns at routers.
+    """
 
     order = _spread(ways)
-    with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
+    with ThreadPoolExecutor(max_workers=most or PARALLEL) as pool:
         done = pool.map(lambda way: _attempt(way, lambda: go(way)), (ways[i] for i in order))
         found = dict(zip(order, done, strict=True))
     return tuple(found[i] for i in range(len(ways)))
@@ -410,7 +421,7 @@ def _keep_home(way: WayHome, found: Returned, ports: HomePorts, actor: Actor) ->
     """Fence a cell that was at zero, so that a rollout still before its first step cannot raise it a second later."""
     try:
         rollout = ports.store().load(way.cell)
-        if rollout is None or rollout.ended:
+        if rollout is None or rollout.ended not in ("", "complete"):
             return found
     except FleetctlError:  # whatever ails the store
         pass

@@ -13,6 +13,7 @@ from fleetctl.domain.rollout import Order, OrderKind
 from fleetctl.errors import FleetctlError, StoreUnavailable
 from fleetctl.ports.home import Mark
 from fleetctl.ports.state import Store
+from fleetctl.rollout.decide import STALE
 from fleetctl.usecases.home import HomePorts
 from fleetctl.usecases.home_choice import Failure, readable_marks
 
@@ -74,7 +75,7 @@ def _reconcile_one(store: Store, mark: Mark) -> None:
 def catch_up(ways: Sequence[WayHome], ports: HomePorts, actor: Actor) -> tuple[CellId, ...]:
     """Raise the store's token of every rollout that found the router ahead of it, though no mark tells why (a store from a backup).
 
-    One whose cell is home on the router ends as fallen back; any other goes on.
+    One whose cell is home on the router ends as fallen back, also one that was complete; any other goes on.
 
     Raises:
         StoreUnavailable: the store is not back yet; TrafficNotApplied: the router does not answer.
@@ -83,7 +84,7 @@ def catch_up(ways: Sequence[WayHome], ports: HomePorts, actor: Actor) -> tuple[C
     done: list[CellId] = []
     for way in ways:
         r = store.load(way.cell)
-        if r is None or r.ended or r.hold_reason != "stale":
+        if r is None or r.ended not in ("", "complete") or r.hold_reason != STALE:
             continue
         shown = ports.router(way).read(way.cell)
         store.raise_token(way.cell, shown.token)

@@ -245,6 +245,8 @@ def retryable(c: CellId, store: Store) -> int:
     return r.attempt + 1
 
 
+ANCHOR = timedelta(minutes=10)
+"""How often the heads of the cells' chains are written into the fleet's, beside each rollout's end."""
 SWEEP = timedelta(seconds=10)
 """How often it is looked whether a minimum is still pinned that no cell needs any more."""
 
@@ -296,6 +298,7 @@ class Driver:
         ports, settings: for the ticks; on_tick: told of every tick made here.
         slow: cells whose last tick was slow; swept_at: when pinned minimums were looked at last, odd: what nobody foresaw then.
         unreadable: cells whose row cannot be read, of which people were told.
+        anchored_at: when the fleet's chain vouched last for what cells' chains had come to.
     """
 
     ports: TickPorts
@@ -306,6 +309,7 @@ class Driver:
     swept_at: Instant | None = None
     odd: frozenset[str] = frozenset()
     unreadable: frozenset[CellId] = frozenset()
+    anchored_at: Instant | None = None
 
     def is_ticking(self) -> bool:
         """Take or renew the ticker's lease; False while a resident ticker has it."""
@@ -322,6 +326,7 @@ class Driver:
         """Tick due cells once each, those known to be slow last, up to and with the first that is slow; returns how many were ticked."""
         clock = self.ports.clock
         self._sweep(clock.now())
+        self._anchor(clock.now())
         due = sorted(self.ports.store.due(limit), key=lambda c: c in self.slow)
         for ticked, c in enumerate(due, start=1):
             began = clock.now()
@@ -366,6 +371,14 @@ class Driver:
             event = Event(at=now, kind=UNEXPECTED, actor=JUDGE, text=text, data={"error": kind})
             self.ports.store.append((event,))
             self.ports.notifier.send(replace(event, kind="notify.page"))
+
+    def _anchor(self, now: Instant) -> None:
+        """Have the fleet's chain vouch for the cells' every ten minutes too, so that a cut end shows while a rollout goes on for days."""
+        if self.anchored_at is not None and now - self.anchored_at < ANCHOR:
+            return
+        if self.anchored_at is not None:
+            self.ports.store.anchor_heads(now, JUDGE)
+        self.anchored_at = now
 
     def stop(self) -> None:
         """Give the ticker's lease back."""

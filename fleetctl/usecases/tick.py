@@ -47,7 +47,7 @@ from fleetctl.rollout.deadlines import is_news, with_deadlines
 from fleetctl.rollout.decide import PROVIDER, STALE, decide
 from fleetctl.rollout.lift import is_lifted
 from fleetctl.rollout.looks import FINISHED
-from fleetctl.rollout.lost import needs_proof
+from fleetctl.rollout.lost import is_looked_for, needs_proof
 from fleetctl.rollout.notices import LOOK, TARGET, leaving
 from fleetctl.rollout.others import after_failed
 from fleetctl.rollout.proven import counted_from
@@ -292,9 +292,9 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
         judged, mark = start_step(r.judge), mark_of(r, ports.evidence, odd)
     elif r.ended:
         pass  # an order after the end judges nothing: all that was logged since would be read, for longer than the lease lasts
-    elif phase.weight_bp > 0 and now >= r.settled_at:
+    elif phase.weight_bp > 0 and is_looked_for(r, now):
         evidence = read_of(r, ports.evidence, odd)
-        if evidence is not None:
+        if evidence is not None and now >= r.settled_at:
             comparable = _comparable(identity)
             judged, verdicts = judge(r.judge, evidence, phase.guardrails if comparable else ())
             if r.spec.lane.kind == "pooled" and comparable:

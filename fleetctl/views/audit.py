@@ -1,14 +1,15 @@
-"""Audit, view layer: what verifying the hash chains found. Never I/O."""
+"""Audit, view layer: events for people, and what verifying the hash chains found. Never I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from fleetctl.domain.event import Event
 from fleetctl.domain.evidence import Verdict
 from fleetctl.usecases.audit import LooksCheck
 from fleetctl.usecases.proof import SignaturesCheck
-from fleetctl.views.columns import clean, columns, counted
+from fleetctl.views.columns import WIDTH, clean, clipped, columns, counted, wrapped
 
 FLEET_CHAIN = "(fleet)"
 
@@ -86,3 +87,20 @@ def render_looks(found: LooksCheck) -> str:
 
 def _verdict(v: Verdict | None) -> str:
     return "nothing" if v is None else f"{clean(v.guardrail)} {v.kind} (E {v.e_value:.4g}, PASS {v.pass_e_value:.4g})"
+
+
+def render_events(events: Sequence[Event], *, width: int = WIDTH, wide: bool = False) -> str:
+    """Return each event as a line of when, where, what kind and by whom, and its text below; wide adds its data and its link."""
+    if not events:
+        return "No event fits. All of them: fleetctl audit show\n"
+    lines: list[str] = []
+    for e in events:
+        where, who = (e.cell or FLEET_CHAIN, e.actor.name if e.actor.via == "cli" else f"{e.actor.name} ({e.actor.via})")
+        lines.append(clipped(f"{e.at:%Y-%m-%d %H:%M:%S}Z  {clean(where)}  {clean(e.kind)}  by {clean(who)}", width))
+        lines += wrapped(clean(e.text), width, "    ")
+        if wide:
+            lines += wrapped(", ".join(f"{clean(k)} {clean(v)}" for k, v in e.data.items()), width, "    ")
+            lines.append(f"    link {e.seq} {e.hash[:16]} after {e.prev[:16]}")
+    chains = len({e.cell for e in events})
+    lines += ["", f"{counted(len(events), 'event')} of {counted(chains, 'chain')}. Whether every link holds: fleetctl audit verify"]
+    return "\n".join(lines) + "\n"

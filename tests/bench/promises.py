@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime, timedelta, timezone
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from pathlib import Path
 from typing import get_args
 from unittest import mock
@@ -21,7 +21,7 @@ from fleetctl.adapters.store.sqlite import SqliteStore
 from fleetctl.domain.canonical import canonical, decode, digest
 from fleetctl.domain.event import Event, broken_link
 from fleetctl.domain.evidence import Arm, JudgeState, SignalState, VerdictKind
-from fleetctl.domain.fleet import FreezeWindow, Phase
+from fleetctl.domain.fleet import Fleet, FreezeWindow, Phase
 from fleetctl.domain.ids import PlanId
 from fleetctl.domain.people import Actor
 from fleetctl.domain.plan import Approval
@@ -35,9 +35,10 @@ from fleetctl.ports.state import Lease
 from fleetctl.rollout.decide import decide
 from fleetctl.rollout.lost import BROKEN_STATES
 from fleetctl.usecases import migrate as gate
+from fleetctl.usecases.migrate import chosen_cells
 from fleetctl.usecases.proof import given, note_author
 from fleetctl.usecases.tick import open_window
-from tests.cases.planning_fleet import plan_of
+from tests.cases.planning_fleet import cell, lab_fleet, lab_policy, plan_of, pool, workload
 from tests.fakes.clock import FakeClock
 from tests.fakes.store import MemoryStore
 from tests.rollouts import CELL, PERSON, T0, evidence, rollout, seeing, verdict
@@ -164,6 +165,49 @@ def freeze_windows() -> Tried:
     return Tried(cases=cases, broken=broken)
 
 
+STEPS: tuple[Phase, ...] = ("preflight", *WEIGHTED)
+
+
+def apart_fleet(wave_cells: int, share: float, group: str) -> Fleet:
+    """Return a fleet of eight cells with 8 GPUs each, every two of them one workload's; six target pools of two VMs each."""
+    works = tuple(workload(f"w{i}", accelerators_per_replica=8, apart=group and f"{group}{i % 3}") for i in range(4))
+    pools = [pool("n", "nvidia", "lab-nvidia", count=8, limit=8)]
+    pools += [pool(f"m{i}", "amd", "lab-mi300x", count=0, limit=2, by="x", price="10") for i in range(6)]
+    cells = tuple(cell(f"c{i}", f"w{i % 4}", source="n") for i in range(8))
+    return lab_fleet(workloads=works, cells=cells, pools=tuple(pools), policy=lab_policy(wave_cells=wave_cells, target_share=share))
+
+
+def blast_radius() -> Tried:
+    """P10: no wave above the policy's cells, no more of the fleet on the target than its share, none beside one it is kept apart from;
+    and no wave is begun before all cells of the one before have reached soak.
+    """
+    cases = broken = 0
+    for wave_cells, share, group in product(range(1, 6), (0.0, 0.125, 0.25, 0.5, 1.0), ("", "g")):
+        fleet = apart_fleet(wave_cells, share, group)
+        plan = plan_of(fleet)
+        moves = [o for o in plan.outcomes if o.kind == "move"]
+        apart = [(o.target, fleet.workload(o.workload).apart) for o in moves if group]
+        cases += 3
+        broken += any(not 1 <= len(w.cells) <= wave_cells for w in plan.waves)
+        broken += 8 * sum(o.replicas for o in moves) > share * 64
+        broken += len(apart) != len(set(apart))
+        for before, following in pairwise(plan.waves):
+            for phase, late in product(STEPS, before.cells):
+                store = MemoryStore(FakeClock().now)
+                done = {c for w in plan.waves if w.index < before.index for c in w.cells} | {*before.cells}
+                for c in done:
+                    store.start(replace(at(phase if c == late else "soak", cell=c), plan=plan.id), ())
+                cases += 1
+                broken += set(chosen_cells(plan, store, ())) != set(following.cells if phase == "soak" else before.cells)
+    return Tried(cases=cases, broken=broken)
+
+
+def radius_and_windows() -> Tried:
+    """P10: waves, share of the fleet and cells kept apart hold, in plans and as waves begin; freeze windows bind what advances alone."""
+    found = (blast_radius(), freeze_windows())
+    return Tried(cases=sum(t.cases for t in found), broken=sum(t.broken for t in found))
+
+
 def approved_plan(step: int = 1) -> Tried:
     """P12: the record of a plan in the store with any one byte flipped, approved or by a policy that asks for no approval: none is taken.
 
@@ -274,7 +318,7 @@ ROWS: Mapping[str, Callable[[], Tried]] = {
     "P6": release_gate,
     "P7": lost_evidence,
     "P8": one_writer,
-    "P10": freeze_windows,
+    "P10": radius_and_windows,
     "P12": approved_plan,
     "P13": audit_chain,
     "P14": second_person,

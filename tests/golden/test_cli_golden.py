@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from fleetctl.cli.main import main
+from fleetctl.domain.event import GENESIS, Event, chained
+from fleetctl.domain.ids import CellId
+from fleetctl.domain.people import Actor
 from fleetctl.domain.pool import Pool
 from fleetctl.domain.units import Money
 from fleetctl.domain.workload import Workload
 from fleetctl.formats.example import EXAMPLE_LINEAGE, fleet_text
 from fleetctl.formats.fleet_file import parse_fleet
 from fleetctl.usecases.inventory import list_inventory
+from fleetctl.views.audit import render_events
 from fleetctl.views.inventory import cell_text, inventory_table
 from fleetctl.views.output import render
 
 HERE = Path(__file__).parent / "cli"
+T0 = datetime(2026, 11, 30, 12, tzinfo=UTC)
+ADA = Actor(kind="person", name="ada")
+TICKER = Actor(kind="schedule", name="ticker", via="timer")
+EVENTS = (
+    chained(Event(at=T0, kind="plan.approved", actor=ADA, text="approved p0123456789a for chat-eastus2", data={"serial": 3}), 1, GENESIS),
+    chained(
+        Event(
+            at=T0 + timedelta(minutes=7),
+            kind="traffic.set",
+            actor=TICKER,
+            text="preflight done (both pools answer real completions of the newest prompt set); next canary at 10 %",
+            cell=CellId("chat-eastus2"),
+            data={"from_bp": 0, "to_bp": 1_000, "token": 4},
+        ),
+        1,
+        GENESIS,
+    ),
+    chained(Event(at=T0 + timedelta(hours=1), kind="order.abort", actor=ADA, text="abort\x1b[2J", cell=CellId("a" * 60)), 1, GENESIS),
+)
+"""A person's approval, what a timer did, and an order with a name and a text that would break a line."""
 
 
 def agree(name: str, text: str, *, width: int | None = 80) -> None:
@@ -57,3 +82,8 @@ def test_inventory(output: str) -> None:
     agree(f"inventory.{output}", text + "\n", width=80 if output == "table" else None)
     if output == "table":
         agree("inventory-cell.txt", cell_text(inventory.rows[0]) + "\n")
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_audit_show(wide: bool) -> None:
+    agree(f"audit-show{'-wide' if wide else ''}.txt", render_events(EVENTS, wide=wide), width=80)

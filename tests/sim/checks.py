@@ -152,13 +152,19 @@ class Checks:
         if w.was_bp > 0 and (w.world["blind"] or w.world["forced"]) and not self._is_persons_word(w):
             self._say("P7", f"raised without evidence: {what}, {w.world['forced']}")
         is_back = w.split.target_bp <= phases[r.step].weight_bp  # what the guard took home of a step that was earned before
-        if w.was_bp > 0 and not is_back and not any(c == w.cell and kind == "promote" for _, c, kind in self.world.orders):
+        if w.was_bp > 0 and not is_back and not self._is_promoted(w):
             self._earned(w, r, what)
 
     def _is_persons_word(self, w: Written) -> bool:
         """Tell whether a person promoted though an arm is quiet, which is no loss of evidence while hardly any request of it was due."""
         is_quiet = not w.world["blind"] and QUIET_STATES.issuperset(w.world["forced"])
-        return is_quiet and any(c == w.cell and kind == "promote" for _, c, kind in self.world.orders)
+        return is_quiet and self._is_promoted(w)
+
+    def _is_promoted(self, w: Written) -> bool:
+        """Tell whether a person promoted this cell at the weight that it had: a word for one step is none for the next."""
+        before = self.world.written[: next(i for i, x in enumerate(self.world.written) if x is w)]
+        since = max((x.at for x in before if x.cell == w.cell and x.split.target_bp != x.was_bp), default=0.0)
+        return any(c == w.cell and kind == "promote" and at >= since for at, c, kind in self.world.orders)
 
     def _earned(self, w: Written, r: Rollout, what: str) -> None:
         """Nobody promoted this cell: its step has seen enough customers for long enough."""

@@ -31,9 +31,9 @@ from tests.fakes.clock import START
 from tests.fakes.router import FakeRouter
 from tests.fakes.store import MemoryStore
 from tests.sim.histories import DAY_S, history, kind_of, phases
-from tests.sim.parts import UnfencedRouter
+from tests.sim.parts import JumpedClock, UnfencedRouter
 from tests.sim.traffic import Behaviour, CountedTraffic
-from tests.sim.world import World
+from tests.sim.world import SOURCE, World
 
 pytestmark = pytest.mark.crash  # controllers are killed in their middle, if only made-up ones
 SEEDS = 1_000
@@ -101,6 +101,79 @@ def test_looks_that_are_left_out_change_nothing(regresses_at: float | None) -> N
     assert jumped.ticks < every.ticks / (3 if regresses_at is None else 1)
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("state", ["down", "nan", "same_series", "mislabelled", "reset", "unreadable"])
+@pytest.mark.parametrize("after_s", [20.0, 100.0])
+@pytest.mark.parametrize("phase", ["ramp", "full"])
+def test_a_weight_that_a_person_lowers_does_not_stop_the_clock_of_lost_evidence(state: str, after_s: float, phase: str) -> None:
+    """Home 120 s after the loss, whatever is lost, from whatever step, also into a step that begins with a warm-up of five minutes."""
+    world = World(3, replace(phases("slow", 3_700.0), warm_up=timedelta(minutes=5)), cells=1, jumps=True)
+    world.begin()
+    c = world.cells[0]
+    while (r := world.rollout(c)) is None or r.phase != phase or r.settled_at is None or world.clock.now() <= r.settled_at:
+        world.run_until(world.t + 10)
+    lost_at = world.t
+    world.stir(c)
+    world.traffic.down = state == "unreadable"
+    world.traffic.forced.update({} if state == "unreadable" else {(c, "baseline"): state})  # type: ignore[dict-item]
+    world.run_until(lost_at + after_s)
+    world.order(c, "rollback")
+    world.run_until(lost_at + after_s + 5)
+    assert 0 < world.target.splits[c].target_bp < {"ramp": 5_000, "full": 9_500}[phase], "a step lower"
+    world.run_until(lost_at + 119)
+    assert world.target.splits[c].target_bp > 0
+    world.run_until(lost_at + 135)
+    assert world.target.splits[c].target_bp == 0
+    world.run_until(lost_at + 160)
+    r = world.rollout(c)
+    assert r is not None
+    assert r.ended == "lost_evidence"
+
+
+@pytest.mark.parametrize("after_s", [20.0, 100.0])
+def test_evidence_that_is_back_after_a_weight_was_lowered_takes_nobody_home(after_s: float) -> None:
+    world = World(3, replace(phases("slow", 3_700.0), warm_up=timedelta(minutes=5)), cells=1, jumps=True)
+    world.begin()
+    c = world.cells[0]
+    while (r := world.rollout(c)) is None or r.phase != "ramp" or r.settled_at is None:
+        world.run_until(world.t + 10)
+    at = world.t
+    world.stir(c)
+    world.traffic.forced[c, "canary"] = "nan"
+    world.run_until(at + after_s)
+    world.order(c, "rollback")
+    world.run_until(at + after_s + 5)
+    world.stir(c)
+    world.traffic.forced.clear()
+    world.run_until(at + 900)
+    r = world.rollout(c)
+    assert r is not None
+    assert (r.ended, r.phase, r.lost_since, r.hold_reason) == ("", "canary", None, "")
+
+
+@pytest.mark.parametrize("worse", [Behaviour(failing=1.0), Behaviour(slower=2.0)])
+def test_a_target_that_fails_below_a_source_that_cannot_take_a_step_back_is_found(worse: Behaviour) -> None:
+    """By the real tick: customers who must stay above the step that a person ordered are judged, and go as far home as they can."""
+    world = World(3, phases("quick", 3_700.0), cells=1, jumps=False)
+    world.begin()
+    c = world.cells[0]
+    while (r := world.rollout(c)) is None or r.phase != "full" or r.settled_at is None:
+        world.run_until(world.t + 10)
+    world.set_ready(SOURCE, c, 0.0)
+    world.run_until(world.t + 20)  # the answers of before prove nothing any more
+    world.order(c, "rollback")
+    world.run_until(world.t + 5)
+    r = world.rollout(c)
+    assert r is not None
+    assert (r.phase, r.weight_bp, world.target.splits[c].target_bp) == ("ramp", 9_500, 9_500)
+    world.traffic.behaviour[c, "canary"] = worse
+    world.traffic.dead.discard((c, "baseline"))  # its replicas answer customers, and no probe
+    world.run_until(world.t + 100)
+    r = world.rollout(c)
+    assert r is not None
+    assert r.latched is not None
+
+
 def test_the_sources_minimum_is_held_and_given_back_once_whoever_is_killed() -> None:
     for seed in range(2_000, 2_020):
         broken, _, world = history(seed, kills_holds=True)
@@ -133,6 +206,47 @@ def test_a_controller_whose_clock_jumps_is_never_a_second_writer(count: int) -> 
     for seed in range(30_000, 30_000 + count):
         broken = [b for b in history(seed, clock_jumps=4)[0] if b.promise in WRITERS]
         assert broken == [], f"seed {seed}: {broken[:3]}"
+
+
+def _jumped(ahead_s: float, at: float, regresses_at: float | None) -> World:
+    """Live through one cell's migration while whoever ticks has a clock that is wrong for 40 s; 0: never."""
+    world = World(3, phases("quick", 3_700.0), cells=1, jumps=True)
+    world.begin()
+    c = world.cells[0]
+
+    def clocks(ahead: float) -> None:
+        world.stir()
+        for k in world.controllers:
+            k.clock = JumpedClock(world.clock, timedelta(seconds=ahead)) if ahead else None
+
+    def regress() -> None:
+        world.stir(unseen=True)
+        world.traffic.behaviour[c, "canary"] = Behaviour(slower=2.0)
+
+    happens: list[tuple[float, Callable[[], None]]] = [(at, lambda: clocks(ahead_s)), (at + 40.0, lambda: clocks(0.0))]
+    happens += [] if regresses_at is None else [(regresses_at, regress)]
+    for t, act in sorted(happens, key=lambda h: h[0]):
+        world.run_until(t)
+        act()
+    world.run_until(9_000.0)
+    return world
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("regresses_at", [None, 100.0, 2_000.0])
+@pytest.mark.parametrize("ahead_s", [-3_600.0, -200.0, -30.0, 30.0, 200.0, 3_600.0])
+def test_a_clock_that_jumps_changes_no_history(ahead_s: float, regresses_at: float | None) -> None:
+    """The same world with a right clock: the same weights in the same order, and the same end, in whatever step it jumps."""
+
+    def story(world: World) -> tuple[list[int], str]:
+        r = world.rollout(world.cells[0])
+        assert r is not None
+        return [w.split.target_bp for w in world.written], r.ended
+
+    right = story(_jumped(0.0, 60.0, regresses_at))
+    assert right[1] == ("complete" if regresses_at is None else "rolled_back")
+    for at in (60.0, 200.0, 400.0, 3_000.0):
+        assert story(_jumped(ahead_s, at, regresses_at)) == right, f"it jumps at {at} s"
 
 
 @pytest.mark.timeout(600)

@@ -143,10 +143,42 @@ def test_one_step_lower_goes_only_as_far_as_ready_source_capacity(ready: float, 
     w.r = replace(w.r, orders=(order("rollback"),))
     for _ in range(3):
         w.tick(source_ready=ready)
-    assert (w.bp, w.r.weight_bp) == (stands_bp, 5000)
+    assert (w.bp, w.r.weight_bp, w.r.phase) == (stands_bp, stands_bp, "ramp"), "what is on record is what stands"
     assert w.r.hold_reason == ("source.not_ready" if stands_bp > 5000 else "")
     w.tick(source_ready=1.0)
     assert w.bp == 5000
+
+
+@pytest.mark.parametrize("ready", [0.0, 0.25])
+def test_what_cannot_go_lower_yet_is_judged_as_it_stands(ready: float) -> None:
+    """A step back that the source cannot take leaves nobody without a judge: a FAIL latches, lost evidence goes home."""
+
+    def stands() -> World:
+        w = World(rollout()).until("full")
+        w.r = replace(w.r, orders=(order("rollback"),))
+        for _ in range(3):
+            w.tick(source_ready=ready)
+        assert w.r.settled_at is not None, "its evidence is read"
+        return w
+
+    failing = stands()
+    failing.tick((verdict("FAIL", "breaker"),), source_ready=ready)
+    assert (failing.r.direction, failing.r.latched is not None) == ("home", True)
+    blind = stands()
+    for _ in range(125):
+        blind.tick(of=None, source_ready=ready)
+    assert (blind.r.direction, blind.r.home_for) == ("home", "lost_evidence")
+    killed = stands()
+    before = killed.r
+    killed.tick(source_ready=1.0)
+    killed.r = before  # the router was set, the record was lost
+    killed.tick(source_ready=1.0)
+    killed.tick(source_ready=1.0)
+    assert (killed.bp, killed.r.phase, killed.r.foreign, killed.r.hold_reason) == (5_000, "ramp", "", "")
+    moved = stands()
+    moved.bp = 9_900
+    moved.tick(source_ready=ready)
+    assert moved.r.foreign, "what somebody else raises is still theirs"
 
 
 @pytest.mark.parametrize("kind", ["fallback", "rollback"])
@@ -528,6 +560,14 @@ def test_what_a_newer_writer_left_is_held_until_a_person_says_so() -> None:
     d = decide(w.r, replace(seeing(w.now, 0), split=lapsed), w.now)
     assert [e for e in d.effects if isinstance(e, SetSplit)] == [SetSplit(target_bp=1000)]
     assert d.next.paused, "reconciling thaws nothing"
+
+
+@pytest.mark.parametrize(("kind", "bp", "end"), [("resume", 10_000, "complete"), ("fallback", 0, "fell_back")])
+def test_a_finished_cell_that_a_newer_writer_moved_comes_to_an_end_once_reconciled(kind: OrderKind, bp: int, end: str) -> None:
+    r = replace(World(rollout()).until("complete").r, ended="complete", hold_reason="stale", orders=(order(kind),))
+    for _ in range(2):
+        r = decide(r, seeing(T0, bp), T0).next
+    assert (r.ended, r.hold_reason == "stale") == (end, False)
 
 
 def test_a_weight_that_the_router_lost_is_not_raised_above_a_source_that_does_not_answer() -> None:

@@ -13,12 +13,13 @@ from fleetctl.analysis.judge import fresh
 from fleetctl.cli import resident
 from fleetctl.cli.app import App
 from fleetctl.domain.ids import CellId, PlanId
-from fleetctl.domain.rollout import Rollout
+from fleetctl.domain.rollout import Order, Rollout
 from fleetctl.errors import ConfigInvalid
 from fleetctl.formats.example import EXAMPLE_LINEAGE, fleet_text
-from fleetctl.usecases.migrate import TICKER
+from fleetctl.usecases.migrate import TICKER, Driver
+from fleetctl.usecases.tick import TickResult
 from fleetctl.wiring import Wiring
-from tests.rollouts import spec
+from tests.rollouts import PERSON, T0, spec
 from tests.unit.test_rebalance_command import run
 
 
@@ -52,6 +53,26 @@ def test_it_ends_where_nothing_is_under_way(workspace: Path, capsys: pytest.Capt
     wiring_of(workspace).store.close()
     assert run(workspace, "migrate", "--tick") == 0
     assert "ticking" in capsys.readouterr().err
+
+
+def test_it_ticks_what_has_ended_before_it_ends_itself(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else would read a notice of a finished cell, see a foreign write, or obey an order for one."""
+    store = wiring_of(workspace).store
+    cells = [CellId(f"chat-{n}") for n in range(3)]
+    for c in cells:
+        store.start(Rollout(cell=c, plan=PlanId("p1"), spec=spec(), judge=fresh(), until="complete", ended="complete"), ())
+    store.order(cells[0], Order(kind="fallback", actor=PERSON, at=T0))
+    store.close()
+    ticked: list[str] = []
+    before = Driver._tick
+
+    def noted(driver: Driver, c: CellId) -> TickResult:
+        ticked.append(c)
+        return before(driver, c)
+
+    monkeypatch.setattr(Driver, "_tick", noted)
+    assert run(workspace, "migrate", "--tick") == 0
+    assert set(ticked) == set(cells)
 
 
 def test_it_ends_where_another_ticks_though_a_cell_is_under_way(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from datetime import timedelta
 
@@ -15,7 +16,7 @@ from fleetctl.domain.ids import CellId, PoolId, Token, WorkloadId
 from fleetctl.domain.split import Applied, Readiness, Split, Stale
 from fleetctl.errors import EXIT_DONE, EXIT_PENDING, TrafficNotApplied, UnsafeFallback
 from fleetctl.ports.traffic import Router
-from fleetctl.usecases.home import HomePorts, cut_streams, fallback, go_on, is_open, return_home, silent
+from fleetctl.usecases.home import PARALLEL, HomePorts, cut_streams, fallback, go_on, is_open, return_home, silent
 from fleetctl.usecases.home_choice import Failure, readable
 from fleetctl.usecases.home_reconcile import Reconciled, catch_up, reconcile
 from tests.fakes.clock import FakeClock
@@ -164,10 +165,44 @@ def test_routers_take_turns_and_the_answers_keep_their_order(monkeypatch: pytest
         asked.append(w.cell)
         return FakeRouter({w.cell: w.source}, target=Target((w.cell,)))
 
-    monkeypatch.setattr("fleetctl.usecases.home.PARALLEL", 1)
+    monkeypatch.setattr("fleetctl.usecases.home.ASKED", 1)
     results = fallback(ways, replace(home.ports, router=router), PERSON)
     assert asked[:6] == ["cell-0", "cell-3", "cell-5", "cell-1", "cell-4", "cell-2"]
     assert [r.cell for r in results] == [w.cell for w in ways]
+
+
+def test_sources_that_hang_keep_nobody_from_home_and_routers_are_told_a_few_at_a_time() -> None:
+    """The last of 241 cells comes home while all others still wait for their sources; then all do, at most 48 at a router at a time."""
+    ways = tuple(way(CellId(f"cell-{n}")) for n in range(241))
+    last, target = ways[-1].cell, Target(tuple(w.cell for w in ways))
+    for w in ways:
+        target.splits[w.cell] = Split(cell=w.cell, target_bp=5000, cap_bp=9000, token=Token(7), lease_until=T0)
+    is_home, busy, most, lock = threading.Event(), 0, 0, threading.Lock()
+
+    class Hangs(SourceProber):
+        def ready(self, pool: PoolId, c: CellId) -> Readiness:
+            if c != last and not is_home.wait(30):
+                raise AssertionError("whoever waits for a source that hangs keeps others from home")
+            return super().ready(pool, c)
+
+    class Counting(FakeRouter):
+        def set(self, split: Split) -> Applied | Stale:
+            nonlocal busy, most
+            with lock:
+                busy += 1
+                most = max(most, busy)
+            done = super().set(split)
+            with lock:
+                busy -= 1
+            if split.cell == last:
+                is_home.set()
+            return done
+
+    home = Home()
+    ports = replace(home.ports, prober=lambda _: Hangs(2), router=lambda w: Counting({w.cell: w.source}, target=target))
+    results = fallback(ways, ports, PERSON)
+    assert all(isinstance(r, Returned) and r.is_home for r in results)
+    assert most <= PARALLEL
 
 
 def test_a_cell_that_is_home_already_is_left_alone() -> None:
@@ -309,12 +344,25 @@ def test_a_cell_at_zero_that_nobody_moves_is_left_alone() -> None:
     assert home.ways.marked() == ()
 
 
+def test_a_finished_cell_whose_weight_somebody_took_home_is_fenced_and_ends_by_a_persons_word() -> None:
+    home = Home()
+    at_zero(home, CELLS[0])
+    home.store.start(replace(rollout(), ended="complete", weight_bp=10_000, hold_reason="foreign_write"), ())
+    fallback((way(CELLS[0]),), home.ports, PERSON)
+    assert reconcile(home.ports) == Reconciled(cells=(CELLS[0],))
+    loaded = home.store.load(CELLS[0])
+    assert loaded is not None
+    assert [o.kind for o in loaded.orders] == ["fallback"]
+
+
+@pytest.mark.parametrize("ended", ["", "complete"])
 @pytest.mark.parametrize("bp", [0, 5000])
-def test_a_store_from_a_backup_takes_over_the_routers_token(bp: int) -> None:
+def test_a_store_from_a_backup_takes_over_the_routers_token(bp: int, ended: str) -> None:
+    """So too where a finished cell was taken home by the printed page alone: nothing else would ever end that rollout."""
     home = Home()
     if not bp:
         at_zero(home, CELLS[0])
-    home.store.start(replace(rollout(), hold_reason="stale"), ())
+    home.store.start(replace(rollout(), hold_reason="stale", ended=ended), ())  # type: ignore[arg-type]
     assert catch_up(tuple(way(c) for c in CELLS), home.ports, PERSON) == (CELLS[0],)
     lease = home.store.acquire(CELLS[0], "ticker", timedelta(seconds=5))
     assert getattr(lease, "token", 0) == 8

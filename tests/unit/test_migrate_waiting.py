@@ -204,3 +204,18 @@ def test_the_fleets_chain_vouches_for_a_cell_whose_story_is_told() -> None:
     last = tuple(s.store.events(CELL, 0))[-1]
     assert anchor.data[CELL] == f"{last.seq}:{last.hash}"
     assert driver.step() == 0
+
+
+def test_the_fleets_chain_vouches_for_a_cell_whose_story_goes_on() -> None:
+    """Soak lasts for days: a chain whose end is cut meanwhile is found by an anchor of at most ten minutes before."""
+    s = Simulation(of=quick())
+    s.begin()
+    s.store.order(CELL, Order(kind="pause", actor=PERSON, at=T0))
+    driver = Driver(ports=s.ports(), settings=TickSettings(holder="a"), on_tick=lambda _: None)
+    for _ in range(130):
+        driver.step()
+        s.clock.advance(timedelta(seconds=5))
+    assert not s.rollout().ended
+    anchored = [e for e in s.store.events(None, 0) if e.kind == "audit.anchor"]
+    assert len(anchored) == 1
+    assert CELL in anchored[0].data

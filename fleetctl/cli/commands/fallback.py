@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 WAIT = timedelta(seconds=60)
 """How long cells that are home in part wait for their source to warm up, where nothing else is said."""
 _LOOK = timedelta(seconds=1)
+MOST_FILES = 16_384
+"""Open files that 250 cells with 64 hung replicas each may need."""
 
 
 @click.command("fallback")
@@ -119,6 +121,7 @@ def _bring_home(app: App, choice: Choice, output: str, how: _How) -> int:
     from fleetctl.usecases.home import fallback
     from fleetctl.usecases.home_reconcile import reconcile
 
+    _more_files()
     w = app.wiring
     ports = w.home_ports()
     silent = gone_sources(choice.ways, ports) if how.rebuild else ()
@@ -158,6 +161,15 @@ def _rebuilt(app: App, gone: Sequence[WayHome], output: str) -> tuple[tuple[WayH
         raise
     except FleetctlError as e:
         return (), tuple(Failure(cell=way.cell, error=e) for way in gone)
+
+
+def _more_files() -> None:
+    """Raise this process's limit of open files as far as it may: sources that hang keep a connection each."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < MOST_FILES:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard), hard))
 
 
 def _unknown(app: App, choice: Choice) -> None:

@@ -39,6 +39,7 @@ def give_order(
         UnsafeFallback: fallback.released: the source of a cell that is to go home was given back; nothing was ordered.
     """
     from fleetctl.domain.rollout import Order
+    from fleetctl.rollout.steps import is_above
     from fleetctl.usecases.migrate import Driver, follow_order
 
     w = app.wiring
@@ -59,6 +60,8 @@ def give_order(
     for r in rollouts:
         if r is not None:
             did = "going home" if r.direction == "home" else _PAST[kind]
+            if kind == "rollback" and not r.ended and is_above(r):
+                did = "goes lower as its source answers; so far"
             said = r.ended.replace("_", " ") or f"{did}, {r.phase} at {r.weight_bp / 100:g} %"
             click.echo(f"cell/{r.cell} {said}")
     return rollouts
