@@ -216,6 +216,7 @@ class Observation:
         blind: what went wrong in reading it that nobody foresaw, "" for nothing.
         is_unheld: the source's minimum was to be pinned, and its owner did not answer.
         tells: what proves that a weight carries traffic there, as the router's capabilities say.
+        keeps: whether the router keeps clients to their side while a weight is raised, as its capabilities say.
         home: what is known of customers once the weight is 0 on the way home; None where nothing needs to be proven.
     """
 
@@ -244,6 +245,7 @@ class Observation:
     blind: str = ""
     is_unheld: bool = False
     tells: Literal["itself", "gateway", "counts"] = "itself"
+    keeps: bool = False
     home: HomeSeen | None = None
 
 

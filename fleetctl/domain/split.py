@@ -86,6 +86,7 @@ class RouterCapabilities:
             drawn by chance.
         tells: what proves that a weight carries traffic: "itself" it is read from what routes; "gateway" what was read says whether
             those who route go by it; "counts" served counts alone.
+        keeps: it keeps clients to their side by a cookie while a weight is raised, so less than the weight may be served for a while.
         look_s: how often a cell may be looked at, at most: some give few answers a second.
     """
 
@@ -98,6 +99,7 @@ class RouterCapabilities:
     keyless_off: int | None = None
     tells: Literal["itself", "gateway", "counts"] = "itself"
     look_s: float = 0.0
+    keeps: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,7 +129,7 @@ def _weighted(r: Rollout, seen: Observation, now: Instant) -> Gate:
         return Gate(open=False, why="warming up")
     step = r.spec.phases[r.step]
     left = (r.settled_at + step.bake - now).total_seconds()
-    off = share_off(e.customers, seen.split.target_bp)
+    off = share_off(e.customers, seen.split.target_bp, keeps=seen.keeps)
     if off:
         return Gate(open=False, why=off)
     if incident := _incident(seen):

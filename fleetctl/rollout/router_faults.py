@@ -58,7 +58,7 @@ def router_fault(r: Rollout, seen: Observation, now: Instant) -> RouterFault | N
         return None
     if _fails(e):
         return _both_fail(r, seen, bp, now)
-    off = share_off(e, bp)
+    off = share_off(e, bp, keeps=seen.keeps)
     if not off:
         return None
     real, want, cap = _share(e), bp / FULL_BP, r.spec.cap_bp / FULL_BP
@@ -67,16 +67,19 @@ def router_fault(r: Rollout, seen: Observation, now: Instant) -> RouterFault | N
     return None if r.promoted else RouterFault(code="router.share", text=off)
 
 
-def share_off(e: Evidence, weight_bp: int) -> str:
+def share_off(e: Evidence, weight_bp: int, *, keeps: bool = False) -> str:
     """Say so where the served share cannot be the weight that was set.
 
     Tolerated are 4 points plus 5 standard errors, since conversations come in clusters.
+
+    Args:
+        keeps: clients stay on their side by a cookie while a weight is raised: less than the weight is no fault, more is.
     """
     n = sum(a.attempts for a in e.arms.values())
     if n < SHARE_LEAST:
         return ""
     want, real = weight_bp / FULL_BP, _share(e)
-    if abs(real - want) <= 0.04 + 5 * sqrt(want * (1 - want) / n):
+    if (keeps and real < want) or abs(real - want) <= 0.04 + 5 * sqrt(want * (1 - want) / n):
         return ""
     return f"served share {real:.1%} is not the {want:.1%} that was set"
 

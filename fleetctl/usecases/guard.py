@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Literal
 
 from fleetctl.domain.event import Event
@@ -18,7 +19,7 @@ from fleetctl.domain.people import Actor
 from fleetctl.domain.split import Split, Stale, stays_bp
 from fleetctl.domain.units import Instant
 from fleetctl.errors import FleetctlError
-from fleetctl.usecases.home import PROOF_LASTS_S, HomePorts, side_by_side
+from fleetctl.usecases.home import PROOF_LASTS_S, HomePorts, side_by_side, thrown_back
 from fleetctl.usecases.home_choice import Failure, readable
 
 Seen = Literal["quiet", "watched", "home", "part", "held", "lost", "foreign"]
@@ -35,6 +36,10 @@ _CAUSES: dict[Seen, str] = {
     "foreign": "guard.foreign",
 }
 """Causes of notices, by what was seen: home warns, the others page."""
+
+
+PATIENCE = timedelta(seconds=10)
+"""How long a router that was asked too much at a time is asked again, while the cells of others wait for their next look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +72,7 @@ def guard(ports: HomePorts, before: Shown | None = None) -> tuple[GuardLook, ...
     def look(way: WayHome) -> GuardLook:
         return _watch(way, ports, seen) if way.router.guards(way.cell, way.baseline_backend) else _look(way, ports)
 
-    found = (*bad, *side_by_side(good, look))
+    found = (*bad, *thrown_back(good, side_by_side(good, look), ports.clock, look, patience=PATIENCE))
     return tuple(GuardLook(cell=f.cell, kind="lost", text=f.error.message) if isinstance(f, Failure) else f for f in found)
 
 

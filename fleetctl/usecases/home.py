@@ -260,7 +260,8 @@ Found = TypeVar("Found")
 
 def fallback(ways: Sequence[WayHome], ports: HomePorts, actor: Actor, *, unproven: bool = False) -> Results:
     """Bring cells home side by side; one that fails does not hold up the others."""
-    results = _thrown_back(ways, _together(ways, ports, actor, unproven=unproven), ports, actor, unproven=unproven)
+    first = _together(ways, ports, actor, unproven=unproven)
+    results = thrown_back(ways, first, ports.clock, lambda way: return_home(way, ports, actor, unproven=unproven))
     if not any(_was_home(r) for r in results):
         return results
     noted = _noted(ports)
@@ -270,18 +271,25 @@ def fallback(ways: Sequence[WayHome], ports: HomePorts, actor: Actor, *, unprove
     )
 
 
-def _thrown_back(ways: Sequence[WayHome], results: Results, ports: HomePorts, actor: Actor, *, unproven: bool) -> Results:
-    """Try those again that their router threw back since too much was asked of it, until for a minute none of them comes home."""
-    so_far, by_cell = {r.cell: r for r in results}, {w.cell: w for w in ways}
-    least, end = len(ways) + 1, ports.clock.now()
-    while left := [by_cell[r.cell] for r in so_far.values() if isinstance(r, Failure) and r.error.code == THROWN_BACK]:
+def thrown_back(
+    ways: Sequence[WayHome],
+    results: Sequence[Found | Failure],
+    clock: Clock,
+    go: Callable[[WayHome], Found],
+    *,
+    patience: timedelta = THROWN_BACK_FOR,
+) -> tuple[Found | Failure, ...]:
+    """Try those again that their router threw back since too much was asked of it, until for so long none of them gets through."""
+    so_far, least, end = list(results), len(ways) + 1, clock.now()
+    while left := [i for i, r in enumerate(so_far) if isinstance(r, Failure) and r.error.code == THROWN_BACK]:
         if len(left) < least:
-            least, end = len(left), ports.clock.now() + THROWN_BACK_FOR
-        if ports.clock.now() >= end:
+            least, end = len(left), clock.now() + patience
+        if clock.now() >= end:
             break
-        ports.clock.wait(ports.clock.now() + timedelta(seconds=1), lambda: False)
-        so_far |= {r.cell: r for r in side_by_side(left, lambda way: return_home(way, ports, actor, unproven=unproven))}
-    return tuple(so_far.values())
+        clock.wait(clock.now() + timedelta(seconds=1), lambda: False)
+        for i, found in zip(left, side_by_side([ways[i] for i in left], go), strict=True):
+            so_far[i] = found
+    return tuple(so_far)
 
 
 def _together(ways: Sequence[WayHome], ports: HomePorts, actor: Actor, *, unproven: bool) -> Results:

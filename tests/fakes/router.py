@@ -45,6 +45,7 @@ class FakeRouter:
         self.report = ""
         """Put into Applied.reported."""
         self.tells: Literal["itself", "gateway", "counts"] = "itself"
+        self.keeps = False
         self.unseen = ""
         """Put into what is read, as by a gateway that is late."""
         self.is_counted = True
@@ -56,7 +57,7 @@ class FakeRouter:
         self._up()
         late = 300.0 if self.minutes is not None else 60.0
         can = RouterCapabilities(switch_ms=0.0, streaming=True, mirror=True, fence="target", weight_lease="router", served_s=late)
-        return replace(can, tells=self.tells)
+        return replace(can, tells=self.tells, keeps=self.keeps)
 
     def read(self, c: CellId) -> Split:
         """Return what stands."""

@@ -22,6 +22,7 @@ from fleetctl.domain.home import Returned
 from fleetctl.domain.ids import CellId, PoolId, Token
 from fleetctl.domain.split import Applied, RouterCapabilities, Split, Stale
 from fleetctl.errors import TrafficNotApplied
+from fleetctl.usecases.guard import guard
 from fleetctl.usecases.home import THROWN_BACK_FOR, HomePorts, fallback
 from fleetctl.usecases.tick import _look_again
 from tests.fakes.clock import FakeClock
@@ -102,6 +103,22 @@ def test_forty_cells_of_one_account_come_home_at_a_time_whatever_others_ask_of_i
         assert isinstance(router_of(account.rules[c], c).fence(c, Token(8)), Stale), "a live controller is stale"
     if not others_per_s:
         assert account.refused == 0, "what we ask is within what AWS gives"
+
+
+def test_a_guard_sees_all_cells_of_an_account_though_it_cannot_see_them_at_once() -> None:
+    cells, clock, ways = CELLS[:3], FakeClock(), MemoryWaysHome()
+    for c in cells:
+        ways.write(way(c))
+    refusals = dict.fromkeys(cells, 2)
+
+    def made(w: Any) -> AlbRouter:
+        if refusals[w.cell]:
+            refusals[w.cell] -= 1
+            raise TrafficNotApplied("traffic.throttled", "Rate exceeded")
+        return router_of(RuleClient(w.cell), w.cell)
+
+    ports = HomePorts(router=made, prober=lambda _: SourceProber(2), ways=ways, clock=clock, store=MemoryStore)
+    assert [look.kind for look in guard(ports)] == ["quiet"] * 3, "nobody is paged for it"
 
 
 def test_cells_that_are_thrown_back_for_a_minute_are_given_up_and_the_others_are_home() -> None:

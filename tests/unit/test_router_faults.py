@@ -63,6 +63,11 @@ class Faulty(Simulation):
         self.clock.advance(timedelta(seconds=seconds))
 
 
+def cookies_hold_whoever_is_there(bp: int, draw: float) -> tuple[Arm, bool]:
+    """No fault: an ALB's group stickiness. Who came before the raise keeps his side, so less than the weight is served."""
+    return "canary" if draw * 10_000 < bp * (0.3 if 0 < bp < 10_000 else 1) else "baseline", False
+
+
 def run(plane: Plane, seconds: int = 150, *, by_minute: bool = False) -> Faulty:
     """Run until something holds or ends it, and 5 s on, in which nothing may be said twice."""
     s = Faulty(of=quick(), rate_per_s=10 if by_minute else 80)
@@ -77,6 +82,17 @@ def run(plane: Plane, seconds: int = 150, *, by_minute: bool = False) -> Faulty:
     s.run(seconds, is_settled)
     s.run(5)
     return s
+
+
+@pytest.mark.parametrize("plane", [cookies_hold_whoever_is_there, all_to_the_first_pool])
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_raise_behind_cookies_is_no_fault_where_less_than_the_weight_is_served_but_where_it_is_more(plane: Plane, keeps: bool) -> None:
+    s = Faulty(of=quick(), rate_per_s=80)
+    s.plane, s._writer.keeps = plane, keeps
+    s.begin()
+    s.run(400, lambda: bool(s.rollout().ended) or s.rollout().hold_reason == "router.share")
+    found = s.rollout().ended or s.rollout().hold_reason
+    assert found == ("rolled_back" if plane is all_to_the_first_pool else "complete" if keeps else "router.share")
 
 
 def pages(s: Faulty) -> list[str]:

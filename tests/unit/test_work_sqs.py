@@ -289,11 +289,11 @@ def test_a_side_that_works_and_renews_lives_and_tells_so_once_a_minute(batch: Ba
     told: list[dict[str, str]] = []
     tag = queue.tag_queue
 
-    def tell(**given: Any) -> None:
+    def noting(**given: Any) -> None:
         told.append(given["Tags"])
         tag(**given)
 
-    monkeypatch.setattr(queue, "tag_queue", tell)
+    monkeypatch.setattr(queue, "tag_queue", noting)
     source, target = consumers(batch, queue, "baseline", "canary", hold_s=60)
     message = source.take()
     assert message is not None

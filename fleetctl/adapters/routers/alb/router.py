@@ -117,6 +117,7 @@ class AlbRouter:
             served_s=COUNTED_S,
             tells="counts",
             look_s=LOOK_S,
+            keeps=self._sticky_s > 0,
         )
 
     @understood
