@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from fleetctl.adapters.deadline import Deadline
-from fleetctl.adapters.routers import lock
+from fleetctl.adapters.routers import late, lock
 from fleetctl.adapters.routers.envoy import runtime
 from fleetctl.adapters.routers.envoy.router import EnvoyRouter
 from fleetctl.adapters.routers.envoy.runtime import RUNTIME_FILE, read_runtime_file
@@ -220,6 +220,27 @@ def test_a_raises_file_that_hung_while_another_process_went_home_says_home_once_
         release.set()
         until(lambda: told() == 0, "the file says home too")
         assert of.router().read(CELL).target_bp == 0
+
+
+@pytest.mark.parametrize("kind", ["envoy", "haproxy"])
+def test_a_file_that_failed_on_the_way_home_is_written_by_the_next_who_fences_though_that_process_is_gone(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(late, "AGAIN_S", 3_600.0)
+    monkeypatch.setattr(late, "EXIT_S", 0.0)
+    module = runtime if kind == "envoy" else maps
+    with _files(kind) as (of, told):
+        put(of.router(), 2_500, token=1)
+        with monkeypatch.context() as full:
+            full.setattr(module, "_replace", _full)
+            assert "No space left" in put(of.router(), 0, token=2).reported
+        assert told() == 2_500
+        assert isinstance(of.router().fence(CELL, Token(3)), Split)
+        until(lambda: told() == 0, "the file says home")
+
+
+def _full(path: Path, values: Any) -> None:
+    raise OSError(28, "No space left on device")
 
 
 def _home(person: Router, token: int) -> str:
