@@ -302,7 +302,8 @@ def _return_to_target(r: Rollout, seen: Observation, now: Instant) -> Decision:
         return _off_target(r, seen, Reason(code=TARGET, text="target is whole again; paused"), (), now)
     again = replace(from_first(r, now), settled_at=None, hold_reason="")
     why = Reason(code="notice.over", text=f"target is whole again; beginning again at {again.phase}")
-    return Decision(next=again, effects=(), why=why, look_again=SETTLING)
+    held = Hold(pool=r.spec.source)  # a split that stays has given its minimum back
+    return Decision(next=again, effects=(held,), why=why, look_again=SETTLING)
 
 
 def _trouble(r: Rollout, seen: Observation, now: Instant) -> Decision | None:

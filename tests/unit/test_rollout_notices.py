@@ -264,6 +264,21 @@ def test_a_finished_cell_whose_target_ends_goes_home_while_the_source_stands_and
     assert broken_link(s.store.events(CELL, 0)) is None
 
 
+def test_a_split_that_stays_holds_its_sources_minimum_again_before_anybody_goes_back_to_a_target_that_came_back() -> None:
+    s = Simulation(of=replace(tiny(), part="pilot"), rate_per_s=60)
+    _complete(s)
+    assert s.holds.needed[FROM] == set(), "a split that stays gives it back at its end"
+    _given(s, TO)
+    s.run(30, lambda: s.bp() == 0)
+    assert s.bp() == 0
+    s.signals.given = {TO: []}
+    s.run(400, lambda: s.bp() > 0)
+    assert 0 < s.bp() < 10_000
+    assert s.holds.needed[FROM] == {CELL}, "it is the way home again"
+    s.run(400, lambda: bool(s.rollout().ended))
+    assert (s.rollout().ended, s.holds.needed[FROM]) == ("complete", set())
+
+
 def test_a_finished_cell_without_a_source_stays_and_pages_once() -> None:
     s = Simulation(of=tiny(), rate_per_s=60)
     _complete(s)
