@@ -243,7 +243,7 @@ def _row(r: Rollout, after: Rollout, seen: Observation, now: Instant, why: str) 
         verdicts=seen.verdicts,
         why=why,
         query=seen.evidence.query if seen.evidence else "",
-        seen=_kept(r, seen),
+        seen=_kept(r, seen, now),
     )
 
 
@@ -374,8 +374,8 @@ def _of_late(r: Rollout, ports: TickPorts) -> timedelta:
     return timedelta(seconds=ports.router(r.cell).capabilities().served_s)
 
 
-def _kept(r: Rollout, seen: Observation) -> Seen | None:
-    if seen.evidence is None or is_lifted(r, seen.split.target_bp):
+def _kept(r: Rollout, seen: Observation, now: Instant) -> Seen | None:
+    if seen.evidence is None or is_lifted(r, seen.split.target_bp) or (r.settled_at is not None and now < r.settled_at):
         return None  # nothing was judged by it
     return seen_of(r.judge, seen.evidence, r.step, r.spec.phases[r.step].guardrails, compared=_comparable(seen.identity))
 
