@@ -246,6 +246,18 @@ def test_a_broken_matrix_names_every_mistake() -> None:
             parse_matrix(text, "mine.json")
 
 
+@pytest.mark.parametrize(("suite", "taken"), [("./", True), ("/", True), ("noble", False)])
+def test_a_flat_repository_alone_has_no_components(suite: str, taken: bool) -> None:
+    data = json.loads((files("fleetctl.catalog") / "data" / "matrix.json").read_text("utf-8"))
+    data["releases"][0]["repositories"][0] |= {"suite": suite, "components": ""}
+    if taken:
+        assert parse_matrix(json.dumps(data), "mine.json").releases[0].repositories[0].components == ""
+        return
+    with pytest.raises(ConfigInvalid) as caught:
+        parse_matrix(json.dumps(data), "mine.json")
+    assert "repositories" in caught.value.details[0]
+
+
 @pytest.mark.parametrize(
     ("image", "name"),
     [
