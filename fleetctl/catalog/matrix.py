@@ -126,4 +126,6 @@ def _wrong(row: dict[str, object], names: set[str], where: str) -> list[str]:
 def _is_repository(row: object) -> bool:
     if not isinstance(row, dict) or set(row) != {f.name for f in fields(PackageRepository)}:
         return False
-    return all(isinstance(v, str) and v and _TEXTS.match(v) for v in row.values()) and bool(_NAME.match(row["name"]))
+    flat = isinstance(row["suite"], str) and row["suite"].endswith("/")  # it has no components
+    may_lack = {"components"} if flat else set()
+    return all(isinstance(v, str) and (v or k in may_lack) and _TEXTS.match(v) for k, v in row.items()) and bool(_NAME.match(row["name"]))

@@ -70,6 +70,7 @@ class Progress:
 
     Args:
         subject: resource address, or host; step: task or action; state: what it came to.
+        last: the subject has come to the end of its run, and the run goes on with others.
     """
 
     subject: str
@@ -77,6 +78,7 @@ class Progress:
     state: Literal["started", "running", "ok", "changed", "skipped", "failed", "unreachable"]
     text: str = ""
     seconds: float = 0.0
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

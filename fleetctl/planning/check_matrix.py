@@ -96,7 +96,7 @@ def release_variables(matrix: Matrix, wanted: Wanted) -> dict[str, object]:
         **_image_variables(release, wanted),
     }
     if release.vendor == "nvidia":
-        return found | {"nvidia_driver_packages": _packages(release.driver_packages)}
+        return found | {"nvidia_driver_packages": _packages(release.driver_packages), "model_server_vendor": "nvidia"}
     download = matrix.download(wanted.layer)
     return found | {
         "amdgpu_driver_packages": _packages(release.driver_packages),

@@ -245,16 +245,25 @@ def configure_nodes(
     by_host = variables.get("by_host", {})
     mine = {h.id: by_host[h.id] for h in left if isinstance(by_host, Mapping) and h.id in by_host}
     lease = take(ports, nodes.pool)
+    kept = [h for h in same if h not in {host.id for host in left}]
+
+    def seen(p: Progress) -> None:
+        on(p)
+        if p.last and not check:
+            kept.append(HostId(p.subject))  # at once: whatever ends the run, --resume knows it
+            _remember_manifests(nodes.pool, play, kept[-1:], ports)
+            ports.records.put(nodes.pool, ConfigureDone(pool=nodes.pool, play=play, wanted=wanted, hosts=tuple(kept)))
+
     try:
-        watch = Stopwatch(on)
+        watch = Stopwatch(seen)
         results = ports.configurator.run(play, left, {**variables, "by_host": mine}, lease.token, watch)
         if not check:
             bare = [r for r in results if r.host not in known and not tags]
             if took := watch.record(nodes.pool, play, bare, ports.clock.now()):
                 ports.records.put(nodes.pool, took)
-            _remember_manifests(nodes.pool, play, results, ports)
-            ran = {r.host for r in results}
-            finished = (*(h for h in same if h not in ran), *(r.host for r in results if r.state == "ok"))
+            good = [r.host for r in results if r.state == "ok"]
+            _remember_manifests(nodes.pool, play, good, ports)
+            finished = (*(h for h in same if h not in {r.host for r in results}), *good)
             ports.records.put(nodes.pool, ConfigureDone(pool=nodes.pool, play=play, wanted=wanted, hosts=finished))
     finally:
         ports.store.release(lease)
@@ -262,8 +271,8 @@ def configure_nodes(
     return results
 
 
-def _remember_manifests(pool: PoolId, play: str, results: Sequence[HostResult], ports: CapacityPorts) -> None:
-    for host in (r.host for r in results if r.state == "ok"):
+def _remember_manifests(pool: PoolId, play: str, hosts: Sequence[HostId], ports: CapacityPorts) -> None:
+    for host in hosts:
         values = {} if play == "uninstall" else ports.configurator.manifest(host)
         if values or play == "uninstall":
             ports.records.put(host, NodeManifest(host=host, pool=pool, values=values, at=ports.clock.now()))

@@ -32,12 +32,13 @@ class FakeConfigurator:
     Args:
         plays: names it has.
         states: what a host comes to; "ok" where not named. May be changed between runs.
-        raises: raised by the next run instead, once.
+        raises: raised by the next run instead, once; breaks_at: the host that it reaches first, each host being a wave of its own.
     """
 
     plays: frozenset[str] = frozenset({"serving", "stop_serving"})
     states: dict[str, State] = field(default_factory=dict)
     raises: ConfigureFailed | None = None
+    breaks_at: str = ""
     runs: list[ConfigureRun] = field(default_factory=list)
     _seen: dict[str, Token] = field(default_factory=dict)
     _holds: dict[str, str] = field(default_factory=dict)
@@ -54,12 +55,20 @@ class FakeConfigurator:
         """Remember the call and answer from `states`."""
         if play not in self.plays:
             raise ConfigureFailed("configure.no_play", f"there is no playbook {play!r}")
-        if self.raises is not None:
+        if self.raises is not None and not self.breaks_at:
             error, self.raises = self.raises, None
             raise error
         self.runs.append(ConfigureRun(play=play, hosts=tuple(h.id for h in hosts), variables=variables, token=token))
         self._cancelled = False
-        return tuple(self._configure(play, h.id, variables, token, on) for h in hosts)
+        found: list[HostResult] = []
+        for h in hosts:
+            if self.raises is not None and h.id == self.breaks_at:
+                error, self.raises, self.breaks_at = self.raises, None, ""
+                raise error
+            found.append(self._configure(play, h.id, variables, token, on))
+            if self.breaks_at and found[-1].state == "ok":
+                on(Progress(subject=h.id, step=play, state="ok", last=True))
+        return tuple(found)
 
     def _configure(
         self, play: str, host: HostId, variables: Mapping[str, object], token: Token, on: Callable[[Progress], None]

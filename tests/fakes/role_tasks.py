@@ -52,7 +52,7 @@ def rendered(role: str, template: str, given: Mapping[str, object]) -> str:
     text = (PLAYBOOKS / "roles" / role / "templates" / template).read_text("utf-8")
     # As the template module sets it.
     templar = Templar(loader=DataLoader(), variables=variables_of(role, given))
-    return str(templar.template(trust_as_template("#jinja2: trim_blocks: True\n" + text)))
+    return str(templar.template(trust_as_template("#jinja2: trim_blocks: True\n" + text), escape_backslashes=False))
 
 
 def value(role: str, name: str, given: Mapping[str, object]) -> object:

@@ -174,6 +174,30 @@ def test_hosts_are_made_in_the_waves_that_are_asked_for(tmp_path: Path, asked: d
     assert [r.state for r in results if r.host == "host-1"] == ["failed"]
 
 
+LAST_WAVE_HANGS = WAVES.replace("Fail on the first host", "Take long on the last host").replace(
+    "ansible.builtin.assert:\n        that: inventory_hostname != 'host-1'",
+    "ansible.builtin.command:\n        argv: [/bin/sleep, \"{{ '304.25' if inventory_hostname == 'host-3' else '0' }}\"]",
+)
+
+
+def test_hosts_whose_wave_was_over_are_finished_when_the_run_is_cancelled(tmp_path: Path) -> None:
+    books = world.slow_playbooks(tmp_path / "books")
+    (books / "waves.yml").write_text(LAST_WAVE_HANGS)
+    hosts = [world.local_host(tmp_path / "hosts", f"host-{n}") for n in (1, 2, 3)]
+    made, finished = AnsibleConfigurator(books, tmp_path / "run", sys.executable, timeout_s=60), []
+
+    def cancel_at_the_last(p: Progress) -> None:
+        if p.last:
+            finished.append(p.subject)
+        if p.subject == "host-3":
+            made.cancel()
+
+    results = made.run("waves", hosts, {"node_serial": 1}, Token(1), cancel_at_the_last)
+    assert finished == ["host-1", "host-2"]
+    assert [r.state for r in results] == ["ok", "ok", "cancelled"]
+    assert not world.processes_with("sleep 304.25")
+
+
 def _slow(folder: Path, seconds: Callable[[], float] = time.monotonic) -> tuple[AnsibleConfigurator, Host]:
     books = world.slow_playbooks(folder / "books")
     made = AnsibleConfigurator(books, folder / "run", sys.executable, timeout_s=60, seconds=seconds)

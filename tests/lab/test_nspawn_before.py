@@ -183,6 +183,105 @@ def test_a_kernel_without_headers_is_refused(bench: nb.Bench) -> None:
     undo(bench, variables, "apt_ready", "kernel_pin")
 
 
+BOOTED = """\
+[Unit]
+Description=STAND-IN for a pinned kernel: its headers are those of the kernel that runs, from the next boot on
+
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -c 'mkdir -p /lib/modules/$(uname -r) && ln -sfn /lib/modules/standin-pinned/build /lib/modules/$(uname -r)/build'
+
+[Install]
+WantedBy=sysinit.target
+"""
+
+
+def test_one_reboot_goes_into_a_pinned_kernel_and_never_a_second(bench: nb.Bench) -> None:
+    h, tags = bench.lab.hosts[0], ("apt_ready", "kernel_pin")
+    variables = bench.repository.variables() | {"kernel_pin_headers": True, "kernel_pin_may_reboot": True}
+
+    def pinned(told: dict[str, object] = variables) -> tuple[HostResult, int]:
+        before = h.reboots
+        (result,) = bench.run("rocm_node", told, tags=tags)
+        return result, h.reboots - before
+
+    for said in ("no other kernel has headers either", "no other kernel"):
+        result, reboots = pinned()
+        assert (result.state, reboots, said in result.detail) == ("failed", 0, True)
+    assert h.ssh("sudo", "mkdir", "-p", "/lib/modules/standin-pinned/build", "/etc/fleetctl/units").returncode == 0
+    assert h.ssh("sudo", "touch", "/etc/fleetctl/units/chat.env").returncode == 0
+    result, reboots = pinned()
+    assert (result.state, reboots, "not rebooted beside its model servers" in result.detail) == ("failed", 0, True)
+    assert h.ssh("sudo", "rm", "-r", "/etc/fleetctl/units").returncode == 0
+    for wanted in (1, 0):  # it does not come up in the pinned one
+        result, reboots = pinned()
+        assert (result.state, reboots, "configure.kernel" in result.detail) == ("failed", wanted, True)
+    assert "one reboot was spent on it" in result.detail
+    assert h.ssh("sudo", "rm", "/var/lib/fleetctl/rebooted-into-kernel").returncode == 0
+    unit = h.root / "etc/systemd/system/standin-pinned.service"
+    unit.write_text(BOOTED)
+    assert h.ssh("sudo", "systemctl", "enable", "standin-pinned.service").returncode == 0
+    result, reboots = pinned()
+    assert (result.state, result.detail, reboots) == ("ok", "", 1)
+    assert h.ssh("ls", "/var/lib/fleetctl/rebooted-into-kernel").returncode != 0, "the next pinned kernel may cost a reboot of its own"
+    result, reboots = pinned()
+    assert (result.state, result.changed, reboots) == ("ok", 0, 0)
+    undo(bench, variables, *tags)
+    h.ssh("sudo", "systemctl", "disable", "standin-pinned.service")
+    unit.unlink()
+    h.ssh("sudo", "sh", "-c", "'rm -r /lib/modules/standin-pinned /lib/modules/$(uname -r)'")
+
+
+SICK_SMI = "#!/bin/sh\n# STAND-IN for an amd-smi that {how}.\n{does}\n"
+
+
+@pytest.mark.parametrize(("how", "does"), [("fails", "exit 1"), ("sees no accelerator", "echo '[]'")])
+def test_a_collector_without_a_metric_of_an_accelerator_is_refused(bench: nb.Bench, how: str, does: str) -> None:
+    h, variables, tags = bench.lab.hosts[0], bench.repository.variables(), ["gpu_exporter"]
+    there = h.root / "usr/local/bin/amd-smi"
+    there.write_text(SICK_SMI.format(how=how, does=does))
+    there.chmod(0o755)
+    (refused,) = bench.run("rocm_node", variables, tags=tags)
+    assert (refused.state, "configure.exporter: the collector shows no metric" in refused.detail) == ("failed", True)
+    (none,) = bench.run("rocm_node", variables | {"rocm_accelerators": 0}, tags=tags)
+    assert (none.state, none.detail) == ("ok", "")
+    undo(bench, variables, *tags)
+    there.unlink()
+
+
+ENGINE = """\
+#!/bin/sh
+# STAND-IN for a container engine: a file is an image.
+cd /var/lib/standin-images 2>/dev/null || { mkdir -p /var/lib/standin-images; cd /var/lib/standin-images; }
+for last; do :; done
+name=$(echo "$last" | tr '/:' '__')
+case "$1 $2" in
+  "image inspect") [ -e "$name" ] && echo "[$last]" ;;
+  "image rm") rm "$name" && echo "Untagged: $last" ;;
+  pull*) touch "$name" ;;
+  *) echo "engine 1" ;;
+esac
+"""
+
+
+def test_an_image_that_was_there_before_us_stays_and_ours_goes_whatever_release_is_named_then(bench: nb.Bench) -> None:
+    h, tags = bench.lab.hosts[0], ["container_engine"]
+    engine = h.root / "usr/local/bin/standin-podman"
+    engine.write_text(ENGINE)
+    engine.chmod(0o755)
+    theirs, old, new = (f"docker.io/rocm/vllm@sha256:{c * 64}" for c in "abc")
+    assert h.ssh("sudo", "standin-podman", "pull", theirs).returncode == 0
+    held = {"container_engine_packages": [], "container_engine_command": "/usr/local/bin/standin-podman"}
+    variables = bench.repository.variables() | held
+    for images, changed in (([theirs, old], True), ([theirs, old], False), ([theirs, new], True)):
+        (made,) = bench.run("rocm_node", variables | {"container_engine_images": images}, tags=tags)
+        assert (made.state, made.detail, bool(made.changed)) == ("ok", "", changed)
+    for _ in range(2):
+        undo(bench, variables | {"container_engine_images": [theirs, new]}, *tags)
+        assert [h.ssh("sudo", "standin-podman", "image", "inspect", i).returncode for i in (theirs, old, new)] == [0, 1, 1]
+    engine.unlink()
+
+
 def test_a_disk_that_holds_something_is_refused_before_a_change(bench: nb.Bench) -> None:
     h = bench.lab.hosts[0]
     packages = nb.packages(h)

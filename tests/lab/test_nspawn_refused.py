@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -72,3 +72,13 @@ def test_an_upgrade_that_refuses_has_stopped_no_server(bench: nb.Bench) -> None:
 
 def test_an_nvidia_node_without_a_driver_is_refused_before_a_change(bench: nb.Bench) -> None:
     untouched(bench, "nvidia_node", bench.repository.variables() | {"nvidia_driver_packages": []}, "configure.driver")
+
+
+def test_a_repository_that_another_source_names_with_another_key_is_refused_and_apt_goes_on_reading(bench: nb.Bench) -> None:
+    h, variables = bench.lab.hosts[0], bench.repository.variables()
+    one = cast("list[dict[str, str]]", variables["apt_ready_repositories"])[0]
+    theirs = h.root / "etc/apt/sources.list.d/theirs.list"
+    theirs.write_text(f"deb [signed-by=/etc/apt/keyrings/theirs.gpg] {one['uri']} {one['suite']} main\n")
+    untouched(bench, "rocm_node", variables, "configure.repository: nothing was changed, because /etc/apt/sources.list.d/theirs.list")
+    assert h.ssh("apt-cache", "policy").returncode == 0
+    theirs.unlink()

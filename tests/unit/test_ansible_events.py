@@ -78,3 +78,25 @@ def test_an_ignored_failure_does_not_count_and_garbage_means_nothing() -> None:
     assert retry is not None
     assert (retry.state, retry.text) == ("running", "try 1 of 3")
     assert json.dumps(o.results([A])[0].detail)
+
+
+def test_a_host_whose_wave_is_over_is_finished_however_the_run_ends() -> None:
+    o = Outcome()
+
+    def take(event: dict[str, object]) -> list[str]:
+        ended = [p.subject for p in o.ended_wave(event) if p.last]
+        o.take(event)
+        return ended
+
+    assert take({"event": "play"}) == []
+    assert take(_result("a", "ok")) == take(_result("b", "failed", text="no")) == []
+    assert take({"event": "play"}) == ["a"]
+    take({"event": "start", "host": "c", "task": "T"})
+    a, b, c = o.results([A, B, HostId("c")])
+    assert [(r.state, r.detail) for r in (a, b, c)] == [
+        ("ok", ""),
+        ("cancelled", "T: no"),
+        ("cancelled", "the run was ended before it was done"),
+    ]
+    take({"event": "start", "host": "a", "task": "of another play"})
+    assert o.results([A])[0].state == "cancelled"

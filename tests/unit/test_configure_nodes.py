@@ -199,6 +199,19 @@ def test_an_interrupted_run_is_resumed_and_another_wish_starts_anew(nodes: Nodes
     assert run(other, ports, "health_gate", resume=True) == ("node-1", "node-2", "edge-1")
 
 
+@pytest.mark.parametrize("play", ["site", "upgrade"])
+@pytest.mark.parametrize("ending", [ConfigureFailed("configure.timeout", "too long"), ConfigureFailed("configure.broken", "killed")])
+def test_what_a_run_has_finished_before_it_was_ended_is_left_out_by_resume(
+    nodes: Nodes, ports: CapacityPorts, fake: FakeConfigurator, play: str, ending: ConfigureFailed
+) -> None:
+    fake.raises, fake.breaks_at = ending, "edge-1"
+    with pytest.raises(ConfigureFailed):
+        run(nodes, ports, play)
+    assert {m.host for m in ports.records.all(NodeManifest)} == {"node-1", "node-2"}
+    assert run(nodes, ports, play, resume=True) == ("edge-1",)
+    assert run(nodes, ports, play, resume=True) == ()
+
+
 def test_unreachable_is_another_thing_than_failed(nodes: Nodes, ports: CapacityPorts, fake: FakeConfigurator) -> None:
     fake.states["node-1"] = "unreachable"
     with pytest.raises(ConfigureFailed) as caught:

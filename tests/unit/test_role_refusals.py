@@ -168,6 +168,48 @@ def test_a_server_in_a_container_gets_devices_folders_and_every_name_of_its_envi
     assert "KillMode=mixed" in made
 
 
+@pytest.mark.parametrize(
+    ("given", "devices", "none"),
+    [
+        ({}, {"--device=/dev/kfd", "--device=/dev/dri"}, "nvidia.com/gpu"),
+        ({"model_server_vendor": "nvidia"}, {"--device=nvidia.com/gpu=all"}, "/dev/kfd"),
+        ({"model_server_vendor": "nvidia", "model_server_devices": ["--gpus=all"]}, {"--gpus=all"}, "nvidia.com/gpu"),
+    ],
+)
+def test_a_container_gets_the_accelerators_of_its_vendor(given: dict[str, object], devices: set[str], none: str) -> None:
+    variables = {**server("--model", "m", container=True), "model_server_image": IMAGE, "item": "chat", **given}
+    made = rendered("model_server", "unit.j2", variables)
+    (line,) = [x for x in made.splitlines() if x.startswith("ExecStart=")]
+    assert devices | {"--network=host", "--ipc=host"} <= {w.strip('"') for w in line.split(" ")}
+    assert none not in made
+
+
+@pytest.mark.parametrize(("found", "refused"), [("/etc/cdi/nvidia.yaml\n", False), ("", True)])
+def test_an_nvidia_container_is_refused_where_nothing_names_its_accelerators(found: str, refused: bool) -> None:
+    variables = server("--model", "m", "--shutdown-timeout=60", container=True)
+    looked = {"rc": int(refused), "stdout": found}
+    given = {**variables, "model_server_image": IMAGE, "model_server_vendor": "nvidia", "model_server_cdi": looked}
+    assert ["nvidia-ctk cdi generate" in text for text in refusals("model_server", given)] == [True] * refused
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ({}, []),
+        ({**server("/bin/serve"), "model_server_image": IMAGE}, []),
+        (
+            {**server("--model", "m", container=True), "model_server_image": IMAGE},
+            ["/usr/bin/podman", "run", "--rm", "--pull=never", "--network=none", "--device=/dev/kfd", "--device=/dev/dri",
+             "--entrypoint=python3", IMAGE],
+        ),
+        ({**server("m", container=True), "model_server_image": IMAGE, "translation_layer_python": "/opt/python"}, ["/opt/python"]),
+        ({**server("m", container=True), "model_server_image": IMAGE, "translation_layer_ask": ["/bin/ask"]}, ["/bin/ask"]),
+    ],
+)  # fmt: skip
+def test_the_image_that_servers_run_in_is_asked_for_its_torch_unless_told_otherwise(given: dict[str, object], asked: list[str]) -> None:
+    assert value("translation_layer", "translation_layer_asked", given) == asked
+
+
 def test_a_server_of_the_service_account_has_a_home_and_a_cache_that_it_may_write() -> None:
     made = rendered("model_server", "unit.j2", {**server("/bin/serve", "a b"), "item": "chat"}).splitlines()
     assert {

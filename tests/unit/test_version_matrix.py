@@ -230,6 +230,22 @@ def test_a_node_is_held_against_its_release(os: str, version: str, kernel: str, 
     assert all(d.code == "matrix.node" for d in found)
 
 
+@pytest.mark.parametrize("kernel", ["6.8.0-1017-azure", "6.17.0-1008-azure", "6.8.0-1030-aws", "5.15.0-1089-azure", "6.8.0-51-generic"])
+@pytest.mark.parametrize("version", ["22.04", "24.04"])
+def test_a_release_that_leaves_the_driver_alone_takes_every_kernel(version: str, kernel: str) -> None:
+    release = load_matrix().release(f"nvidia-present-ubuntu-{version}")
+    assert release is not None
+    assert check_node(release, NodeFacts(host=HostId("h"), os="ubuntu", os_version=version, kernel=kernel)) == ()
+    made = release_variables(load_matrix(), replace(wanted(release=release.id), vendor="nvidia"))
+    assert (made["preflight_kernel_series"], made["preflight_kernel_flavour"], made["kernel_pin_packages"]) == ("any", "", [])
+    assert made["model_server_vendor"] == "nvidia"
+
+
+def test_only_a_release_that_brings_a_driver_asks_for_a_kernel() -> None:
+    asking = [r for r in load_matrix().releases if r.kernel_series != "any" or r.kernel_flavour]
+    assert all(r.driver_packages and r.kernel_packages for r in asking)
+
+
 def test_a_broken_matrix_names_every_mistake() -> None:
     data = json.loads((files("fleetctl.catalog") / "data" / "matrix.json").read_text("utf-8"))
     data["keys"][0]["fingerprint"] = "AB"
@@ -244,6 +260,18 @@ def test_a_broken_matrix_names_every_mistake() -> None:
     for text in ("{", "[]", '{"format_version": 2}'):
         with pytest.raises(ConfigInvalid):
             parse_matrix(text, "mine.json")
+
+
+@pytest.mark.parametrize(("suite", "taken"), [("./", True), ("/", True), ("noble", False)])
+def test_a_flat_repository_alone_has_no_components(suite: str, taken: bool) -> None:
+    data = json.loads((files("fleetctl.catalog") / "data" / "matrix.json").read_text("utf-8"))
+    data["releases"][0]["repositories"][0] |= {"suite": suite, "components": ""}
+    if taken:
+        assert parse_matrix(json.dumps(data), "mine.json").releases[0].repositories[0].components == ""
+        return
+    with pytest.raises(ConfigInvalid) as caught:
+        parse_matrix(json.dumps(data), "mine.json")
+    assert "repositories" in caught.value.details[0]
 
 
 @pytest.mark.parametrize(

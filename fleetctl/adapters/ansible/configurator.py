@@ -219,9 +219,9 @@ class AnsibleConfigurator:
             while True:
                 code = child.wait(LOOK_EVERY_S)
                 for event in events.new():
-                    progress = outcome.take(event)
-                    if progress is not None:
-                        on(progress)
+                    for progress in (*outcome.ended_wave(event), outcome.take(event)):
+                        if progress is not None:
+                            on(progress)
                 if code is not None:
                     return code
                 if self._cancelled:

@@ -67,16 +67,26 @@ class Outcome:
     stats: Mapping[str, Mapping[str, int]] | None = None
     _tallies: dict[str, _Tally] = field(default_factory=dict)
     _open: dict[str, str] = field(default_factory=dict)
+    _finished: dict[str, None] = field(default_factory=dict)
 
     def unfinished(self) -> str:
         """Tell in a clause what the hosts were doing last."""
         return "; ".join(f"{host} was at '{task}'" for host, task in sorted(self._open.items())) or "no host was at work"
+
+    def ended_wave(self, event: Mapping[str, object]) -> tuple[Progress, ...]:
+        """Return which hosts have come to their end, by an event that begins the next wave: Ansible runs one after the other."""
+        if event.get("event") != "play":
+            return ()
+        new = [h for h, t in self._tallies.items() if not t.failed and h not in self._open and h not in self._finished]
+        self._finished |= dict.fromkeys(new)
+        return tuple(Progress(subject=h, step="all of it", state="ok", last=True) for h in new)
 
     def take(self, event: Mapping[str, object]) -> Progress | None:
         """Note one event and return the progress it means, None where it means none."""
         match event.get("event"):
             case "start":
                 self._open[_str(event, "host")] = _str(event, "task")
+                self._finished.pop(_str(event, "host"), None)
                 return Progress(subject=_str(event, "host"), step=_str(event, "task"), state="started")
             case "retry":
                 tries = f"try {event.get('attempt')} of {event.get('of')}"
@@ -123,7 +133,7 @@ class Outcome:
         )
 
     def results(self, hosts: Sequence[HostId]) -> tuple[HostResult, ...]:
-        """Return one result per host; a host that the run did not come to is "cancelled"."""
+        """Return one result per host; a host that the run did not come to its end with is "cancelled"."""
         return tuple(self._of(h) for h in hosts)
 
     def _of(self, host: HostId) -> HostResult:
@@ -132,8 +142,11 @@ class Outcome:
             detail = tally.detail or (
                 "the run was ended before it was done" if self.stats is None else "the run stopped before it came to this host"
             )
+            state: Literal["ok", "cancelled"] = "ok" if host in self._finished else "cancelled"
+            if state == "ok":
+                detail = ""
             return HostResult(
-                host=host, state="cancelled", ok=tally.ok, changed=tally.changed, failed=tally.failed, skipped=tally.skipped, detail=detail
+                host=host, state=state, ok=tally.ok, changed=tally.changed, failed=tally.failed, skipped=tally.skipped, detail=detail
             )
         s = self.stats[host]
         unreachable, failures = s.get("unreachable", 0), s.get("failures", 0)
