@@ -32,10 +32,13 @@ def variables_of(role: str, given: Mapping[str, object]) -> dict[str, Any]:
     return {**_trusted(_load(folder / "defaults" / "main.yml")), **given, **_trusted(own)}
 
 
-def refusals(role: str, given: Mapping[str, object]) -> list[str]:
-    """Return the messages of the role's asserts that do not hold, in order; what was asked of a host counts as skipped where not given."""
+def refusals(role: str, given: Mapping[str, object], file: str = "check.yml") -> list[str]:
+    """Return the messages of the asserts of a role's file that do not hold, in order.
+
+    What was asked of a host counts as skipped where it is not given.
+    """
     found = []
-    tasks = _load(PLAYBOOKS / "roles" / role / "tasks" / "check.yml")
+    tasks = _load(PLAYBOOKS / "roles" / role / "tasks" / file)
     given = {**{t["register"]: {"skipped": True, "changed": False} for t in tasks if "register" in t}, **given}
     for task in tasks:
         if (arguments := task.get("ansible.builtin.assert")) is None:

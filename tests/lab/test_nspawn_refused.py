@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -72,3 +73,20 @@ def test_an_upgrade_that_refuses_has_stopped_no_server(bench: nb.Bench) -> None:
 
 def test_an_nvidia_node_without_a_driver_is_refused_before_a_change(bench: nb.Bench) -> None:
     untouched(bench, "nvidia_node", bench.repository.variables() | {"nvidia_driver_packages": []}, "configure.driver")
+
+
+def test_models_that_fit_one_by_one_but_not_together_are_refused_before_a_change(bench: nb.Bench) -> None:
+    free = os.statvfs(bench.lab.hosts[0].root)
+    rows = []
+    for name in ("a.bin", "b.bin"):
+        with (bench.repository.folder / name).open("wb") as f:
+            f.truncate(free.f_bavail * free.f_frsize * 2 // 3)  # nothing but holes
+        rows.append({"path": f"m/{name}", "url": f"{bench.repository.uri}/{name}", "sha256": "0" * 64})
+    untouched(bench, "rocm_node", bench.repository.variables() | {"model_store_files": rows}, "configure.room: nothing was changed")
+
+
+def test_a_model_that_its_store_has_not_is_refused_before_a_change(bench: nb.Bench) -> None:
+    row = {"path": "m/w.bin", "url": f"{bench.repository.uri}/none.bin?sig=s3cr3t", "sha256": "0" * 64}
+    variables = bench.repository.variables() | {"model_store_files": [row]}
+    untouched(bench, "rocm_node", variables, "configure.model: nothing was changed, because m/w.bin (404) cannot be fetched")
+    assert "s3cr3t" not in bench.output()
