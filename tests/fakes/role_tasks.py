@@ -61,3 +61,18 @@ def rendered(role: str, template: str, given: Mapping[str, object]) -> str:
 def value(role: str, name: str, given: Mapping[str, object]) -> object:
     """Return what a variable of the role comes to."""
     return Templar(loader=DataLoader(), variables=variables_of(role, given)).template(trust_as_template("{{ " + name + " }}"))
+
+
+def task_of(role: str, file: str, name: str) -> dict[str, Any]:
+    """Return a task of a role's file by its name, also one within a block."""
+
+    def within(tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [t for task in tasks for t in (task, *within(task.get("block", [])))]
+
+    return next(t for t in within(_load(PLAYBOOKS / "roles" / role / "tasks" / file)) if t["name"] == name)
+
+
+def holds(role: str, condition: str, given: Mapping[str, object]) -> bool:
+    """Tell whether a condition of the role holds, such as a task's `when`."""
+    templar = Templar(loader=DataLoader(), variables=variables_of(role, given))
+    return bool(templar.evaluate_conditional(trust_as_template(condition)))

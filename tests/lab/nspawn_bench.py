@@ -73,9 +73,9 @@ class Bench:
 
 
 @contextmanager
-def bench(hosts: int = 1, suite: str = SUITE) -> Iterator[Bench]:
+def bench(hosts: int = 1, suite: str = SUITE, containers: bool = False) -> Iterator[Bench]:
     """Make hosts and a repository, and remove every trace of them."""
-    with nspawn_lab(hosts, suite) as lab:
+    with nspawn_lab(hosts, suite, containers) as lab:
         repository = Repository(folder=lab.folder / "repo", address=lab.gateway)
         try:
             repository.make()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -90,3 +92,29 @@ def test_a_model_that_its_store_has_not_is_refused_before_a_change(bench: nb.Ben
     variables = bench.repository.variables() | {"model_store_files": [row]}
     untouched(bench, "rocm_node", variables, "configure.model: nothing was changed, because m/w.bin (404) cannot be fetched")
     assert "s3cr3t" not in bench.output()
+
+
+def test_accelerators_that_come_onto_the_bus_late_are_waited_for_and_others_not(bench: nb.Bench) -> None:
+    h = bench.lab.hosts[0]
+    bus = "/run/standin-pci"
+    for n in range(7):
+        assert h.ssh("sudo", "mkdir", "-p", f"{bus}/{n}").returncode == 0
+        assert h.ssh(f"echo 0x74b5 | sudo tee {bus}/{n}/device").returncode == 0
+    wanted = bench.repository.variables() | {"preflight_pci_root": bus, "preflight_accelerators": 8}
+    (refused,) = bench.run("rocm_node", wanted | {"preflight_wait": 0}, tags=["preflight"])
+    assert "it has 7 accelerators 0x74b5 on the bus, and 8 are wanted" in refused.detail
+
+    def comes() -> None:
+        until = time.monotonic() + 120
+        while not any("Look for accelerators" in p.step for p in list(bench.seen)) and time.monotonic() < until:
+            time.sleep(0.05)
+        h.ssh(f"sudo mkdir {bus}/7 && echo 0x74b5 | sudo tee {bus}/7/device")
+
+    bench.seen.clear()
+    late = threading.Thread(target=comes)
+    late.start()
+    try:
+        (result,) = bench.run("rocm_node", wanted | {"preflight_wait": 10_000_000}, tags=["preflight"])
+    finally:
+        late.join()
+    assert (result.state, result.detail) == ("ok", "")
