@@ -18,7 +18,7 @@ from tests.lab.stream_engine import ENGINE, LISTENS, READ, SERVER, STREAMS
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.slow,
-    pytest.mark.timeout(1800),
+    pytest.mark.timeout(3000),
     pytest.mark.skipif(bool(nl.why_not()), reason=nl.why_not() or "it can"),
 ]
 AFTER_S = 15
