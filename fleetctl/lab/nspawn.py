@@ -180,6 +180,7 @@ class RealHost:
         argv = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--boot"]
         argv += [f"--directory={self.root}", f"--machine={self.netns}"]
         argv += [f"--network-namespace-path=/run/netns/{self.netns}", "--link-journal=no", "--console=read-only"]
+        argv += ["--system-call-filter=@keyring bpf"] if self.lab.containers else []
         groups = self.groups()
         for g in groups:
             g.mkdir(parents=True, exist_ok=True)
@@ -192,6 +193,7 @@ class RealHost:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                env=dict(os.environ) | ({"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"} if self.lab.containers else {}),
             )
 
     def _again(self) -> None:
@@ -349,6 +351,7 @@ class NspawnLab:
         id: at most 9 letters and digits, first in the name of every link, namespace and control group.
         network: first three numbers of the addresses.
         hosts_folder: holds a folder per host.
+        containers: hosts can run containers: they have control groups of version 2 and the system calls that runtimes make.
     """
 
     folder: Path
@@ -357,6 +360,7 @@ class NspawnLab:
     suite: str = SUITE
     pool: PoolId = POOL
     hosts_folder: Path = field(default_factory=Path)
+    containers: bool = False
     hosts: list[RealHost] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -116,8 +116,8 @@ def cancel_seconds(b: nb.Bench) -> float:
     at = time.monotonic()
     configurator.cancel()
     thread.join(60)
-    while nb.running_ansible() or h.running("BECOME-SUCCESS") or h.running("AnsiballZ"):
-        assert time.monotonic() - at < 60, nb.running_ansible()
+    while nb.running_ansible(b.lab) or h.running("BECOME-SUCCESS") or h.running("AnsiballZ"):
+        assert time.monotonic() - at < 60, nb.running_ansible(b.lab)
         time.sleep(0.05)
     return time.monotonic() - at
 

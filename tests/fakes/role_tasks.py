@@ -32,10 +32,13 @@ def variables_of(role: str, given: Mapping[str, object]) -> dict[str, Any]:
     return {**_trusted(_load(folder / "defaults" / "main.yml")), **given, **_trusted(own)}
 
 
-def refusals(role: str, given: Mapping[str, object]) -> list[str]:
-    """Return the messages of the role's asserts that do not hold, in order; what was asked of a host counts as skipped where not given."""
+def refusals(role: str, given: Mapping[str, object], file: str = "check.yml") -> list[str]:
+    """Return the messages of the asserts of a role's file that do not hold, in order.
+
+    What was asked of a host counts as skipped where it is not given.
+    """
     found = []
-    tasks = _load(PLAYBOOKS / "roles" / role / "tasks" / "check.yml")
+    tasks = _load(PLAYBOOKS / "roles" / role / "tasks" / file)
     given = {**{t["register"]: {"skipped": True, "changed": False} for t in tasks if "register" in t}, **given}
     for task in tasks:
         if (arguments := task.get("ansible.builtin.assert")) is None:
@@ -58,3 +61,18 @@ def rendered(role: str, template: str, given: Mapping[str, object]) -> str:
 def value(role: str, name: str, given: Mapping[str, object]) -> object:
     """Return what a variable of the role comes to."""
     return Templar(loader=DataLoader(), variables=variables_of(role, given)).template(trust_as_template("{{ " + name + " }}"))
+
+
+def task_of(role: str, file: str, name: str) -> dict[str, Any]:
+    """Return a task of a role's file by its name, also one within a block."""
+
+    def within(tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [t for task in tasks for t in (task, *within(task.get("block", [])))]
+
+    return next(t for t in within(_load(PLAYBOOKS / "roles" / role / "tasks" / file)) if t["name"] == name)
+
+
+def holds(role: str, condition: str, given: Mapping[str, object]) -> bool:
+    """Tell whether a condition of the role holds, such as a task's `when`."""
+    templar = Templar(loader=DataLoader(), variables=variables_of(role, given))
+    return bool(templar.evaluate_conditional(trust_as_template(condition)))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,9 +72,9 @@ class Bench:
 
 
 @contextmanager
-def bench(hosts: int = 1, suite: str = SUITE) -> Iterator[Bench]:
+def bench(hosts: int = 1, suite: str = SUITE, containers: bool = False) -> Iterator[Bench]:
     """Make hosts and a repository, and remove every trace of them."""
-    with nspawn_lab(hosts, suite) as lab:
+    with nspawn_lab(hosts, suite, containers) as lab:
         repository = Repository(folder=lab.folder / "repo", address=lab.gateway)
         try:
             repository.make()
@@ -121,8 +120,13 @@ def remember(h: RealHost) -> Callable[[], dict[str, tuple[str, str]]]:
     return difference
 
 
-def running_ansible() -> list[str]:
-    """Return the command lines of this test's runs that are alive, here or on a host."""
-    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
-    ours = [line for line in listed if "fl-nspawn" in line and ("ansible-playbook" in line or line.startswith("ssh"))]
-    return ours + [line for line in listed if line.startswith("ssh: ") and "/fl-ssh-" in line]  # a connection that tasks shared
+def running_ansible(lab: NspawnLab) -> list[str]:
+    """Return the command lines of a lab's own runs that are alive on this machine: their programs, and connections that tasks shared."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            mine = Path(os.readlink(process / "cwd")).is_relative_to(lab.folder)
+            if mine and ("ansible-playbook" in line or line.startswith("ssh")):
+                found.append(line)
+    return found

@@ -15,10 +15,11 @@ __all__ = ["SUITE", "USER", "NspawnLab", "RealHost", "nspawn_lab", "why_not"]
 
 
 @contextlib.contextmanager
-def nspawn_lab(hosts: int = 1, suite: str = SUITE) -> Iterator[NspawnLab]:
+def nspawn_lab(hosts: int = 1, suite: str = SUITE, containers: bool = False) -> Iterator[NspawnLab]:
     """Make a lab with that many booted hosts, and remove every trace of it."""
     number = uuid.uuid4().hex[:4]
-    lab = NspawnLab(folder=Path("/var/tmp") / f"fl-nspawn-{number}", id=f"fl{number}", network=free_network(), suite=suite)
+    folder = Path("/var/tmp") / f"fl-nspawn-{number}"
+    lab = NspawnLab(folder=folder, id=f"fl{number}", network=free_network(), suite=suite, containers=containers)
     try:
         lab.make()
         for n in range(hosts):

@@ -109,6 +109,22 @@ def test_a_fault_that_no_reboot_mends_costs_none(bench: nb.Bench) -> None:
     assert "memory: 1000 MB, wanted at least" in result.detail
 
 
+def test_a_fault_that_nobody_must_be_able_to_see_costs_no_reboot_that_would_wipe_it(bench: nb.Bench) -> None:
+    h = bench.lab.hosts[0]
+    (h.root / WEAK).unlink(missing_ok=True)
+    smi = h.root / "usr/local/sbin/amd-smi"
+    smi.write_text('#!/bin/sh\n# STAND-IN for amd-smi.\necho \'[{"ecc": {"total_uncorrectable_count": 3}}]\'\n')
+    smi.chmod(0o755)
+    assert h.ssh("sudo", "touch", f"/{UNTIL_REBOOT}").returncode == 0
+    try:
+        result, reboots = gate(bench)
+    finally:
+        smi.unlink()
+        h.ssh("sudo", "rm", f"/{UNTIL_REBOOT}")
+    assert (result.state, reboots) == ("failed", 0)
+    assert "uncorrectable_memory_errors: 3" in result.detail
+
+
 def deep_runs(bench: nb.Bench) -> int:
     """Return how often a deep check was run on the host."""
     path = bench.lab.hosts[0].root / RAN
@@ -127,9 +143,11 @@ def test_the_site_play_with_the_gate_on_judges_before_it_serves_and_never_beside
     (second,) = bench.run("rocm_node", variables)
     assert (second.state, second.changed, verdict(bench)["tier"], deep_runs(bench)) == ("ok", 0, "quick", 1)
 
-    (h.root / WEAK).touch()
-    assert gate(bench)[0].state == "failed"
-    (h.root / WEAK).unlink()
+    assert h.ssh("sudo", "touch", f"/{UNTIL_REBOOT}").returncode == 0
+    result, reboots = gate(bench)
+    assert (result.state, reboots) == ("failed", 0), "a reboot would cut the streams of a server"
+    assert "would cut the streams of chat, so fleetctl configure --play drain" in result.detail
+    assert h.ssh("sudo", "rm", f"/{UNTIL_REBOOT}").returncode == 0
     (again,) = bench.run("rocm_node", variables)
     assert (again.state, verdict(bench)["tier"], deep_runs(bench)) == ("ok", "quick", 1), "deep is due, and a server serves"
     asked, _ = gate(bench, GATE | {"health_gate_tier": "deep"})

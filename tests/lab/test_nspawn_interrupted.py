@@ -70,8 +70,8 @@ def test_a_cancelled_run_leaves_nothing_running_here_or_on_the_host(bench: nb.Be
     (result,) = configurator.run("rocm_node", [bench.lab.hosts[0].host], bench.repository.variables(), Token(1), on)
     assert result.state == "cancelled"
     until = time.monotonic() + 10
-    while nb.running_ansible() or bench.lab.hosts[0].ssh("pgrep", "-f", "[A]nsiballZ").stdout:
-        assert time.monotonic() < until, nb.running_ansible()
+    while nb.running_ansible(bench.lab) or bench.lab.hosts[0].ssh("pgrep", "-f", "[A]nsiballZ").stdout:
+        assert time.monotonic() < until, nb.running_ansible(bench.lab)
         time.sleep(0.1)
     undo(bench, TWO)
 
@@ -112,8 +112,8 @@ def test_a_run_cancelled_in_the_middle_of_a_build_is_gone_from_the_host_within_5
         nonlocal took
         at = time.monotonic()
         configurator.cancel()
-        while nb.running_ansible() or h.running("postinst") or h.running("AnsiballZ") or h.running("apt-get"):
-            assert time.monotonic() - at < 60, (nb.running_ansible(), h.running(""))
+        while nb.running_ansible(bench.lab) or h.running("postinst") or h.running("AnsiballZ") or h.running("apt-get"):
+            assert time.monotonic() - at < 60, (nb.running_ansible(bench.lab), h.running(""))
             time.sleep(0.05)
         took = time.monotonic() - at
 

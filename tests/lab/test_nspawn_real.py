@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.fakes.moto_account import CREDENTIALS, free_port, moto_server
 from tests.lab import debian_mirror
 from tests.lab import nspawn_bench as nb
 from tests.lab import nspawn_lab as nl
+from tests.lab.nspawn_registry import IMAGE, PASSWORD, REGISTRIES, image_of
 
 pytestmark = [
     pytest.mark.lab,
@@ -31,12 +31,6 @@ pytestmark = [
     pytest.mark.timeout(3000),
     pytest.mark.skipif(bool(nl.why_not()), reason=nl.why_not() or "it can"),
 ]
-REGISTRY = """\
-version: 0.1
-storage: {filesystem: {rootdirectory: /var/lib/docker-registry}}
-http: {addr: "127.0.0.1:5000"}
-auth: {htpasswd: {realm: lab, path: /etc/docker/registry/htpasswd}}
-"""
 ENGINE = [{"name": n} for n in ("podman", "docker-registry")]
 
 
@@ -85,40 +79,21 @@ def test_an_engine_pulls_an_image_by_digest_from_a_registry_and_another_digest_i
         bench.repository.matrix(), Wanted(release="standin-30.20-standin1", layer="native", gpu_target="gfx942", container=False)
     ) | {"apt_ready_keys": dict.fromkeys(("rocm", "amdgpu"), bench.repository.key), "container_engine_packages": ENGINE}
     converges(bench, base, ["apt_ready", "container_engine"])
-    (h.root / "etc/containers/registries.conf.d").mkdir(parents=True, exist_ok=True)
-    (h.root / "etc/containers/registries.conf.d/lab.conf").write_text('[[registry]]\nlocation = "127.0.0.1:5000"\ninsecure = true\n')
-    (h.root / "etc/containers/storage.conf").write_text(
-        '[storage]\ndriver = "vfs"\nrunroot = "/run/containers"\ngraphroot = "/var/lib/containers"\n'
-    )
-    (h.root / "etc/docker/registry/config.yml").write_text(REGISTRY)
-    hashed = "import crypt; print('ops:' + crypt.crypt('hush-registry', crypt.mksalt(crypt.METHOD_BLOWFISH)))"
-    (h.root / "etc/docker/registry/htpasswd").write_text(h.ssh(f'python3 -W ignore -c "{hashed}"').stdout)
     # An image of a few files of the debootstrap root, which the host itself is.
-    steps = (
-        "systemctl restart docker-registry.service",
-        "tar -C / -cf /tmp/image.tar usr/bin/true usr/lib/os-release",
-        "podman import --quiet /tmp/image.tar 127.0.0.1:5000/lab/image:1",
-        "podman push --quiet --creds ops:hush-registry --digestfile /tmp/digest 127.0.0.1:5000/lab/image:1",
-        "podman image rm --all --force",
-    )
-    for step in steps:
-        done = h.ssh("sudo", *shlex.split(step))
-        assert done.returncode == 0, (step, done.stdout, done.stderr)
-    digest = h.ssh("sudo", "cat", "/tmp/digest").stdout.strip()
-    assert digest.startswith("sha256:")
-    anonymous = base | {"container_engine_images": [f"127.0.0.1:5000/lab/image@{digest}"]}
+    digest = image_of(h, ["usr/bin/true", "usr/lib/os-release"])
+    anonymous = base | {"container_engine_images": [f"{IMAGE}@{digest}"]}
     (refused,) = bench.run("rocm_node", anonymous, tags=["container_engine"])
     assert refused.state == "failed", "the registry is private"
-    base["container_engine_registries"] = [{"address": "127.0.0.1:5000", "username": "ops", "password": "hush-registry"}]
-    with_image = base | {"container_engine_images": [f"127.0.0.1:5000/lab/image@{digest}"]}
+    base["container_engine_registries"] = REGISTRIES
+    with_image = base | {"container_engine_images": [f"{IMAGE}@{digest}"]}
     converges(bench, with_image, ["container_engine"])
-    assert "hush-registry" not in bench.output()
-    held = json.loads(h.ssh("sudo", "podman", "image", "inspect", f"127.0.0.1:5000/lab/image@{digest}").stdout)
+    assert PASSWORD not in bench.output()
+    held = json.loads(h.ssh("sudo", "podman", "image", "inspect", f"{IMAGE}@{digest}").stdout)
     assert held[0]["Digest"] == digest
-    other = base | {"container_engine_images": [f"127.0.0.1:5000/lab/image@sha256:{'0' * 64}"]}
+    other = base | {"container_engine_images": [f"{IMAGE}@sha256:{'0' * 64}"]}
     (refused,) = bench.run("rocm_node", other, tags=["container_engine"])
     assert refused.state == "failed"
-    tagged = base | {"container_engine_images": ["127.0.0.1:5000/lab/image:1"]}
+    tagged = base | {"container_engine_images": [f"{IMAGE}:1"]}
     (refused,) = bench.run("rocm_node", tagged, tags=["container_engine"])
     assert "configure.image" in refused.detail
     assert bench.run("uninstall", with_image)[0].state == "ok"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -82,3 +85,46 @@ def test_a_repository_that_another_source_names_with_another_key_is_refused_and_
     untouched(bench, "rocm_node", variables, "configure.repository: nothing was changed, because /etc/apt/sources.list.d/theirs.list")
     assert h.ssh("apt-cache", "policy").returncode == 0
     theirs.unlink()
+
+
+def test_models_that_fit_one_by_one_but_not_together_are_refused_before_a_change(bench: nb.Bench) -> None:
+    free = os.statvfs(bench.lab.hosts[0].root)
+    rows = []
+    for name in ("a.bin", "b.bin"):
+        with (bench.repository.folder / name).open("wb") as f:
+            f.truncate(free.f_bavail * free.f_frsize * 2 // 3)  # nothing but holes
+        rows.append({"path": f"m/{name}", "url": f"{bench.repository.uri}/{name}", "sha256": "0" * 64})
+    untouched(bench, "rocm_node", bench.repository.variables() | {"model_store_files": rows}, "configure.room: nothing was changed")
+
+
+def test_a_model_that_its_store_has_not_is_refused_before_a_change(bench: nb.Bench) -> None:
+    row = {"path": "m/w.bin", "url": f"{bench.repository.uri}/none.bin?sig=s3cr3t", "sha256": "0" * 64}
+    variables = bench.repository.variables() | {"model_store_files": [row]}
+    untouched(bench, "rocm_node", variables, "configure.model: nothing was changed, because m/w.bin (404) cannot be fetched")
+    assert "s3cr3t" not in bench.output()
+
+
+def test_accelerators_that_come_onto_the_bus_late_are_waited_for_and_others_not(bench: nb.Bench) -> None:
+    h = bench.lab.hosts[0]
+    bus = "/run/standin-pci"
+    for n in range(7):
+        assert h.ssh("sudo", "mkdir", "-p", f"{bus}/{n}").returncode == 0
+        assert h.ssh(f"echo 0x74b5 | sudo tee {bus}/{n}/device").returncode == 0
+    wanted = bench.repository.variables() | {"preflight_pci_root": bus, "preflight_accelerators": 8}
+    (refused,) = bench.run("rocm_node", wanted | {"preflight_wait": 0}, tags=["preflight"])
+    assert "it has 7 accelerators 0x74b5 on the bus, and 8 are wanted" in refused.detail
+
+    def comes() -> None:
+        until = time.monotonic() + 120
+        while not any("Look for accelerators" in p.step for p in list(bench.seen)) and time.monotonic() < until:
+            time.sleep(0.05)
+        h.ssh(f"sudo mkdir {bus}/7 && echo 0x74b5 | sudo tee {bus}/7/device")
+
+    bench.seen.clear()
+    late = threading.Thread(target=comes)
+    late.start()
+    try:
+        (result,) = bench.run("rocm_node", wanted | {"preflight_wait": 10_000_000}, tags=["preflight"])
+    finally:
+        late.join()
+    assert (result.state, result.detail) == ("ok", "")

@@ -10,6 +10,7 @@ import pytest
 
 from tests.lab import nspawn_bench as nb
 from tests.lab import nspawn_lab as nl
+from tests.lab.stream_engine import ENGINE, LISTENS, READ, SERVER, STREAMS
 
 pytestmark = [
     pytest.mark.lab,
@@ -17,53 +18,8 @@ pytestmark = [
     pytest.mark.timeout(1800),
     pytest.mark.skipif(bool(nl.why_not()), reason=nl.why_not() or "it can"),
 ]
-SERVER = "/usr/local/bin/standin-server"
 HOME = "/var/lib/fleetctl/servers/chat"
-LISTENS = "for n in $(seq 600); do ss -Hltn 'sport = :8000' | grep -q . && exit 0; sleep 0.1; done; exit 1"
-READ = "python3 -c \"import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8000', timeout=60).read().decode())\""
 AFTER = 20
-"""Tokens that a stream still has to bring when its server is told to stop."""
-ENGINE = f'''#!/usr/bin/python3
-"""STAND-IN for an engine with a worker that makes the tokens and dies of SIGTERM; the engine itself ends its streams."""
-import http.server, os, pathlib, signal, subprocess, sys, threading
-WORKER = "import sys, time\\nfor _ in sys.stdin:\\n time.sleep(0.05); print('token', flush=True)"
-worker = subprocess.Popen([sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-stopping = threading.Event()
-for name in ("HOME", "XDG_CACHE_HOME"):
-    pathlib.Path(os.environ[name], "written").write_text("by the server")
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def token(self):
-        worker.stdin.write("\\n")
-        worker.stdin.flush()
-        self.wfile.write((worker.stdout.readline() or "aborted\\n").encode())
-        self.wfile.flush()
-
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-        self.token()
-        pathlib.Path(os.environ["HOME"], "streaming").touch()
-        while not stopping.is_set():
-            self.token()
-        for _ in range({AFTER}):
-            self.token()
-        self.wfile.write(b"end\\n")
-
-    def log_message(self, *args):
-        pass
-
-def stop(*_):
-    stopping.set()
-    threading.Thread(target=server.shutdown).start()
-
-server = http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
-server.daemon_threads = False
-signal.signal(signal.SIGTERM, stop)
-server.serve_forever()
-server.server_close()  # waits for the streams
-worker.kill()
-'''
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +34,7 @@ def bench() -> Iterator[nb.Bench]:
 @pytest.mark.parametrize("play", ["drain", "rocm_node"])
 def test_an_open_stream_ends_whole_while_its_server_is_stopped_or_restarted(bench: nb.Bench, play: str) -> None:
     h = bench.lab.hosts[0]
-    unit = {"name": "chat", "argv": [SERVER, "8000"], "environment": {}, "port": 8000, "model": "m"}
+    unit = {"name": "chat", "argv": [SERVER, "8000", str(AFTER)], "environment": {}, "port": 8000, "model": "m"}
     variables = bench.repository.variables() | {"model_server_units": [unit]}
     tags = ["accelerator_access", "model_server"]
     for changed in (True, False):
@@ -90,7 +46,7 @@ def test_an_open_stream_ends_whole_while_its_server_is_stopped_or_restarted(benc
     got: list[subprocess.CompletedProcess[str]] = []
     stream = threading.Thread(target=lambda: got.append(h.ssh(READ)))
     stream.start()
-    assert h.ssh(f"for n in $(seq 600); do sudo test -e {HOME}/streaming && exit 0; sleep 0.1; done; exit 1").returncode == 0
+    assert h.ssh(STREAMS).returncode == 0
     try:
         if play == "rocm_node":
             unit["environment"] = {"CHANGED": "1"}

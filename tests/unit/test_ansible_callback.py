@@ -64,7 +64,7 @@ def test_a_failure_gives_a_short_flat_message(events: Any) -> None:
     events.callback.v2_runner_on_unreachable(_result({"unreachable": True, "msg": "refused"}))
     first, second, third = events.read()
     assert first["text"].startswith("no [31m way x")
-    assert len(first["text"]) == 400
+    assert len(first["text"]) == 1000
     assert (second["text"], third["text"], third["state"]) == ("item two", "refused", "unreachable")
 
 

@@ -317,6 +317,66 @@ def test_a_file_of_a_share_is_wanted_only_where_the_cache_lacks_it_and_refused_o
     assert value("model_store", "model_store_bad", given) == ["/srv/c", "/srv/d"]
 
 
+def fetched(name: str) -> dict[str, object]:
+    return {"path": name, "url": f"https://x.example/{name}?sig=s3cr3t", "sha256": "e" * 64}
+
+
+def room(**more: object) -> dict[str, object]:
+    """What a node and its stores answer: a in the cache, b and c not, of which b is large; a share has d, of another sum in the cache."""
+    files = [*(fetched(n) for n in "abc"), {"path": "d", "source": "/srv/d", "sha256": "d" * 64}]
+    return {
+        "model_store_files": files,
+        "model_store_stored": {"files": [{"path": f"/var/lib/fleetctl/models/{n}", "size": 7} for n in ("a", "d", ".fetching/x")]},
+        "model_store_asked": {
+            "results": [
+                {"item": "b", "status": 206, "content_range": "bytes 0-0/800000000000"},
+                {"item": "c", "status": 200, "content_length": "200"},
+            ]
+        },
+        "model_store_held": seen(d="0" * 64),
+        "model_store_shared": {"results": [{"item": "d", "stat": {"checksum": "d" * 64, "size": 30}}]},
+        "model_store_free": {"stdout_lines": ["        Avail Mounted on", " 900000000000 /var"]},
+        **more,
+    }
+
+
+def test_what_a_cache_needs_is_what_it_lacks_as_its_stores_tell_it() -> None:
+    assert value("model_store", "model_store_lacking", room()) == ["b", "c"]
+    assert value("model_store", "model_store_needed", room()) == 800_000_000_230
+    none: dict[str, object] = {"model_store_asked": {"results": [{"item": "b", "status": 416, "content_range": "bytes */0"}]}}
+    assert value("model_store", "model_store_needed", room(model_store_shared={}, **none)) == 0, "an empty file"
+
+
+@pytest.mark.parametrize(
+    ("more", "left"),
+    [
+        ({}, 900_000_000_007),
+        ({"model_store_free": {"stdout_lines": ["Avail Mounted on", "900000000000 /"]}}, 900_000_000_007 - (4 << 30)),
+        ({"model_store_free": {"stdout_lines": ["Avail Mounted on", "1000 /"]}}, 0),
+        ({"model_store_free": {"stdout_lines": []}}, -1),
+        ({"nvme_raid_devices": ["/dev/a", "/dev/b"], "model_store_disks": {"rc": 0, "stdout_lines": [" 100", " 100"]}}, 198),
+        ({"nvme_raid_devices": ["/dev/a"], "model_store_disks": {"rc": 32, "stdout_lines": []}}, -1),
+    ],
+)
+def test_the_room_of_a_cache_is_what_is_free_where_it_is_or_will_be(more: dict[str, object], left: int) -> None:
+    assert value("model_store", "model_store_room", room(**more)) == left
+    refused = [t for t in refusals("model_store", room(**more), "room.yml") if "configure.room" in t]
+    assert len(refused) == (0 <= left < 800_000_000_230)
+    assert all("are 745.06 GB, and" in t and "Next: " in t for t in refused), refused
+
+
+def test_a_folder_that_is_not_there_yet_lies_where_its_parents_do() -> None:
+    given: dict[str, object] = {"model_store_folder": "/srv/a/models"}
+    assert value("model_store", "model_store_above", given) == ["/srv/a/models", "/srv/a", "/srv", "/"]
+
+
+def test_a_file_that_its_store_does_not_give_is_refused_without_its_address() -> None:
+    asked = {"results": [{"item": "b", "status": 403, "url": "https://x.example/b?sig=s3cr3t"}, {"item": "c", "msg": "no route"}]}
+    said = refusals("model_store", room(model_store_asked=asked), "room.yml")
+    assert "because b (403), c (-1) cannot be fetched" in said[0]
+    assert "s3cr3t" not in str(said)
+
+
 def test_only_versions_that_an_archive_has_are_brought_back() -> None:
     said = " engine | 2.0-1 | http://x ./ Packages\nlib-x64 | 1:3+b1 | http://x stable/main amd64 Packages\nN: Unable to locate\n"
     assert value("apt_packages", "apt_packages_archived", {"apt_packages_had": {"stdout": said}}) == ["engine=2.0-1", "lib-x64=1:3+b1"]

@@ -78,6 +78,13 @@ def test_a_role_uses_builtin_modules_or_its_own_and_no_shell(role: Path) -> None
             )
 
 
+@pytest.mark.parametrize("role", NODE, ids=lambda r: r.name)
+def test_no_task_names_the_folder_of_records_but_by_a_variable(role: Path) -> None:
+    """An operator may move it."""
+    for file in [*role.glob("tasks/*.yml"), *role.glob("templates/*"), *role.glob("vars/*.yml")]:
+        assert "/var/lib/fleetctl/before" not in file.read_text("utf-8"), file
+
+
 SECRET_ROWS = re.compile(r"\b(model_server_units|model_store_files|container_engine_registries)\b")
 """Variables whose rows may hold secrets: environments, signed addresses, headers, passwords."""
 SAFE_KEYS = {"name", "argv", "path", "source", "address"}

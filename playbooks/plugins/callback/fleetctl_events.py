@@ -24,7 +24,7 @@ requirements:
   - enabled in the configuration
 """
 
-TEXT_LIMIT = 400
+TEXT_LIMIT = 1000
 """Letters of a failure's message that are kept."""
 
 
