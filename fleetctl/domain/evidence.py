@@ -170,6 +170,7 @@ class Evidence:
         baseline_outcomes: newest baseline attempts as `canary_outcomes`, at least the last 50.
         sticky: all requests of one client go to one side (an affinity key), so what one client does is no difference of the arms.
         cuts: how often a part of the source was lost since the cursor; after each, lower counts are a gap and no mistake.
+        led: states of the first of several sources, which counts attempts and errors, where another one makes an arm's state worse.
     """
 
     cell: CellId
@@ -192,6 +193,7 @@ class Evidence:
     baseline_outcomes: str = field(default="", metadata=LATER)
     sticky: bool = field(default=False, metadata=LATER)
     cuts: int = field(default=0, metadata=LATER)
+    led: Mapping[Arm, SignalState] = field(default_factory=dict, metadata=LATER)
 
     @property
     def customers(self) -> Evidence:
@@ -297,7 +299,7 @@ class Seen:
         outcomes: of canary attempts that are new since the look before, as in `Evidence`.
         recent, recent_errors: of the baseline in the newest seconds; faults: of the canary's GPUs and runtime.
         beside_arms, beside: the same of customers' own requests where the arms hold replayed ones.
-        sticky, cuts: as in `Evidence`.
+        sticky, cuts, led: as in `Evidence`.
     """
 
     at: Instant
@@ -316,6 +318,7 @@ class Seen:
     shared_by: int = field(default=0, metadata=LATER)
     sticky: bool = field(default=False, metadata=LATER)
     cuts: int = field(default=0, metadata=LATER)
+    led: Mapping[Arm, SignalState] = field(default_factory=dict, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,8 @@ WORST: tuple[SignalState, ...] = ("same_series", "mislabelled", "down", "nan", "
 QUIET_OR_OK: tuple[SignalState, ...] = ("ok", "empty", "stale")
 """States in which what a source has counted can be used."""
 
+_DOWN: Mapping[Arm, SignalState] = {"baseline": "down", "canary": "down"}
+
 
 @dataclass(slots=True, kw_only=True)
 class _Kept:
@@ -162,7 +164,7 @@ class Combined:
     """EvidenceSource of several: the first tells attempts, errors and the share, the others what it does not measure.
 
     Args:
-        sources: by name, the first is the leading one; one that cannot be read makes all of it unreadable.
+        sources: by name, the first is the leading one: without it nothing can be read; another one that cannot be read is `down`.
         tolerant: names of sources whose silence is no lost evidence (shown, and judged while it is there).
     """
 
@@ -188,18 +190,24 @@ class Combined:
     def read(self, c: CellId, since: Cursor) -> Evidence:
         """Return what all of them have counted since the cursor."""
         whole: Evidence | None = None
+        led: Mapping[Arm, SignalState] = {}
         for name, source in self._sources.items():
             try:
                 own = source.read(c, replace(since, position=_position(since, name)))
-            except EvidenceUnavailable:
-                if whole is None or name not in self._tolerant:
+            except (EvidenceUnavailable, ConfigInvalid) as e:
+                if whole is None:
                     raise
+                if name not in self._tolerant:
+                    whole = _worse(whole, _DOWN, f"{name}: {e.message}")
                 continue
             own = replace(own, query=f"{name}: {own.query}" if own.query else name, detail=f"{name}: {own.detail}" if own.detail else "")
-            whole = own if whole is None else merged(whole, own, name, is_tolerated=name in self._tolerant)
+            if whole is None:
+                whole, led = own, own.state
+            else:
+                whole = merged(whole, own, name, is_tolerated=name in self._tolerant)
         if whole is None:
             raise EvidenceUnavailable("evidence.down", f"{c} has no source of evidence.", hint="Run: fleetctl doctor")
-        return replace(whole, cursor=since)
+        return replace(whole, cursor=since, led=led if led != whole.state else {})
 
     def describe(self, c: CellId) -> tuple[Series, ...]:
         """List what there is per arm, by source."""
@@ -228,9 +236,12 @@ class Replayed:
         return self._replay.freeze(c, scales, least)
 
     def read(self, c: CellId, since: Cursor) -> Evidence:
-        """Return the replay's counts since the cursor, customers' own beside them."""
-        replay = self._replay.read(c, replace(since, position=_position(since, _REPLAY)))
+        """Return the replay's counts since the cursor, customers' own beside them; a replay that cannot be read is `down`."""
         log = self._log.read(c, replace(since, position=_position(since, _LOG)))
+        try:
+            replay = self._replay.read(c, replace(since, position=_position(since, _REPLAY)))
+        except (EvidenceUnavailable, ConfigInvalid) as e:
+            replay = Evidence(cell=c, at=log.at, arms={arm: Counts() for arm in ARMS}, state=_DOWN, cursor=since, detail=e.message)
         broken = {arm: s for arm, s in log.state.items() if s not in QUIET_OR_OK}
         return replace(
             replay,
@@ -270,6 +281,15 @@ def _joined(whole: Thresholds, own: Thresholds) -> Thresholds:
     )
 
 
+def _worst(one: Mapping[Arm, SignalState], other: Mapping[Arm, SignalState]) -> dict[Arm, SignalState]:
+    return {arm: min(one[arm], other[arm], key=WORST.index) for arm in ARMS}
+
+
+def _worse(e: Evidence, states: Mapping[Arm, SignalState], why: str) -> Evidence:
+    """Return evidence with what another source makes of its states."""
+    return replace(e, state=_worst(e.state, states), detail=f"{e.detail}; {why}" if e.detail else why)
+
+
 def merged(first: Evidence, other: Evidence, name: str, *, is_tolerated: bool) -> Evidence:
     """Return the first source's evidence with what the other one measures besides.
 
@@ -278,7 +298,7 @@ def merged(first: Evidence, other: Evidence, name: str, *, is_tolerated: bool) -
     state = dict(first.state)
     is_usable = all(other.state[arm] in QUIET_OR_OK for arm in ARMS)
     if not is_tolerated:
-        state = {arm: min(first.state[arm], other.state[arm], key=WORST.index) for arm in ARMS}
+        state = _worst(first.state, other.state)
     elif not is_usable:
         why = ", ".join(f"{arm} {other.state[arm]}" for arm in ARMS if other.state[arm] not in QUIET_OR_OK)
         other = replace(other, detail="; ".join(d for d in (other.detail, f"{name} left out: {why}") if d))
