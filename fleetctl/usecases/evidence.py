@@ -268,17 +268,13 @@ def _position(cursor: Cursor, name: str) -> str:
 
 
 def _joined(whole: Thresholds, own: Thresholds) -> Thresholds:
-    has_latency = whole.quantiles("latency") is not None
-    latency = own.quantiles("latency")
-    known = dict(whole.others)
-    more = {name: q for name, q in own.others if name not in known and not (name == "latency" and has_latency)}
-    if not has_latency and latency is not None:
-        more["latency"] = latency
-    return replace(
-        whole,
-        others=tuple(sorted({**known, **more}.items())),
-        scales=tuple(sorted({*whole.scales, *own.scales})),
-    )
+    """Return both sources' quantiles: the first one's of a metric, but bounds of buckets give way to quantiles of records, in any order."""
+    others = dict(whole.others)
+    for metric in ("latency", *dict(own.others)):
+        first, other = whole.quantiles(metric), own.quantiles(metric)
+        if other is not None and (first is None or (first.edges_only and not other.edges_only)):
+            others[metric] = other
+    return replace(whole, others=tuple(sorted(others.items())), scales=tuple(sorted({*whole.scales, *own.scales})))
 
 
 def _worst(one: Mapping[Arm, SignalState], other: Mapping[Arm, SignalState]) -> dict[Arm, SignalState]:
@@ -317,8 +313,10 @@ def merged(first: Evidence, other: Evidence, name: str, *, is_tolerated: bool) -
 
 def _both(first: Counts, other: Counts, name: str) -> Counts:
     """Add what the first does not measure; nothing is counted twice. The other's errors are a share of their own, `errors_<name>`."""
-    has_latency = first.timed > 0 or any(key.startswith("latency@") for key in first.ladders)
-    ladders = {k: v for k, v in other.ladders.items() if k not in first.ladders and not (has_latency and k.startswith("latency@"))}
+    told, more = ({key.partition("@")[0] for key in c.ladders} for c in (first, other))  # who tells a ladder tells over how many
+    has_latency = "latency" in told or ("latency" not in more and first.timed > 0)
+    mine = told | {m for m in first.timed_of if m not in more} | ({"latency"} if has_latency else set())
+    ladders = {k: v for k, v in other.ladders.items() if k.partition("@")[0] not in mine}
     has_cache = first.prompt_tokens > 0
     return replace(
         first,
@@ -327,7 +325,10 @@ def _both(first: Counts, other: Counts, name: str) -> Counts:
         misses=first.misses if has_latency else other.misses,
         mean_latency_ms=first.mean_latency_ms if has_latency else other.mean_latency_ms,
         quantiles_ms=first.quantiles_ms if has_latency else other.quantiles_ms,
-        timed_of={**other.timed_of, **first.timed_of},
+        timed_of={
+            **{m: n for m, n in other.timed_of.items() if m not in mine},
+            **{m: n for m, n in first.timed_of.items() if m in mine},
+        },
         shares={**({f"errors_{name}": (other.attempts, other.errors)} if other.attempts else {}), **other.shares, **first.shares},
         means={**other.means, **first.means},
         cached_tokens=first.cached_tokens if has_cache else other.cached_tokens,
