@@ -316,9 +316,10 @@ class BucketTally:
         if then is not None:
             if any(key.startswith(_ECC) and value > then.get(key, inf) for key, value in now.items()):
                 self._faults.add(f"{s.replica} uncorrected ECC errors")
-            xid = now.get(_XID)
-            if xid is not None and xid != then.get(_XID) and int(xid) in HARD_XIDS:
-                self._faults.add(f"{s.replica} XID {int(xid)}")
+            codes = {key: code for key, code in now.items() if key.startswith(_XID)}
+            for key, code in codes.items():  # an older release has kept one code for all GPUs
+                if code != then.get(key, code if _XID in then else None) and int(code) in HARD_XIDS:
+                    self._faults.add(f"{s.replica} XID {int(code)}")
         self._gpus[s.replica] = {**(then or {}), **now}
 
     def _detail(self, at: Instant, why: str) -> str:
@@ -361,8 +362,8 @@ def evenly(n: int, k: int) -> str:
 
 
 def gpu_values(s: Scrape) -> dict[str, float]:
-    """Return what a scrape says of faults of GPUs; a value that is not there is not known, and never zero."""
-    return {key: value for key, value in s.values.items() if key == "gpu_health" or key == _XID or key.startswith(_ECC)}
+    """Return what a scrape says of faults, errors and codes by GPU; a value that is not there is not known, and never zero."""
+    return {key: value for key, value in s.values.items() if key == "gpu_health" or key.startswith((_XID, _ECC))}
 
 
 def gpu_marks(scrapes: Iterable[Scrape]) -> str:
