@@ -143,6 +143,9 @@ class Counts:
 SETTLED = "settled"
 """Name of the share that holds attempts and errors of those requests alone that began so long ago that none of them still runs."""
 
+FINISHED = "finished"
+"""Name of the share that holds the answers whose finish reason is known: a reason that an arm has not shown is 0 of these."""
+
 
 def cached_shares(arms: Mapping[Arm, Counts]) -> Mapping[Arm, float] | None:
     """Return which share of its prompt tokens each arm had in its cache, 0 to 1; None where an arm's engines or router do not tell."""

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from fleetctl.analysis.buckets import METRICS, BucketTally, freeze_edges, gpu_marks
 from fleetctl.analysis.counted import counted_alike, is_usable
-from fleetctl.domain.evidence import ARMS, Arm, Counts, Cursor, Evidence, Series, SignalState, Thresholds
+from fleetctl.domain.evidence import ARMS, FINISHED, Arm, Counts, Cursor, Evidence, Series, SignalState, Thresholds
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.units import Instant
 from fleetctl.errors import ConfigInvalid, EvidenceUnavailable
@@ -318,6 +318,7 @@ def _both(first: Counts, other: Counts, name: str) -> Counts:
     mine = told | {m for m in first.timed_of if m not in more} | ({"latency"} if has_latency else set())
     ladders = {k: v for k, v in other.ladders.items() if k.partition("@")[0] not in mine}
     has_cache = first.prompt_tokens > 0
+    shares = {k: v for k, v in other.shares.items() if FINISHED not in first.shares or not k.startswith("finish")}
     return replace(
         first,
         ladders={**ladders, **first.ladders},
@@ -329,7 +330,7 @@ def _both(first: Counts, other: Counts, name: str) -> Counts:
             **{m: n for m, n in other.timed_of.items() if m not in mine},
             **{m: n for m, n in first.timed_of.items() if m in mine},
         },
-        shares={**({f"errors_{name}": (other.attempts, other.errors)} if other.attempts else {}), **other.shares, **first.shares},
+        shares={**({f"errors_{name}": (other.attempts, other.errors)} if other.attempts else {}), **shares, **first.shares},
         means={**other.means, **first.means},
         cached_tokens=first.cached_tokens if has_cache else other.cached_tokens,
         prompt_tokens=first.prompt_tokens if has_cache else other.prompt_tokens,
