@@ -57,7 +57,7 @@ SHOWN = ("output_tokens", "tokens_per_s", "ttft", "token_time", "nll")
 """What is shown as a mean beside the ladders."""
 TIMES = ("latency", "ttft")
 """Ladder metrics that are times from a request's start: what ended without them after longer than every bound is slow."""
-_CACHED, _FINISH = "cached", "finish:"
+_CACHED, _FINISH, _MODEL = "cached", "finish:", "model:"
 """What waits beside the ladder metrics until no answer of its time is missing."""
 _FINISHES_KEPT = 12
 _MODELS_KEPT = 64
@@ -240,17 +240,15 @@ class Tally:
                 arm.sums[name] = (total + value, n + 1)
 
     def _by_model(self, arm: ArmTally, a: Attempt) -> None:
-        """Count a request of an adapter model: attempts, errors, those that were timed, those that were slow."""
+        """Count a request of an adapter model: attempts and errors at once, those that were timed and those that were slow as any time."""
         if a.model not in arm.models and len(arm.models) >= _MODELS_KEPT:
             return
         row = arm.models.setdefault(a.model, [0, 0, 0, 0])
         row[0] += 1
         row[1] += a.failed
-        frozen = self._frozen.get("latency") or self._frozen.get("ttft")
         value = a.measured("latency" if "latency" in self._frozen else "ttft")
-        if frozen is not None and value is not None:
-            row[2] += 1
-            row[3] += value > frozen.rows[bisect_right(frozen.class_edges, a.prompt_tokens)][_SLOW_RUNG]
+        if value is not None:
+            self._young.append((a.started_ms, arm, _MODEL + a.model, value, a.prompt_tokens))
 
     def _longest_bound(self, metric: str) -> float:
         """Return the longest time (ms) that a request is held against by a metric, at most 10 minutes; 0 where none is."""
@@ -274,6 +272,13 @@ class Tally:
         if metric == _CACHED:  # with the times that they made shorter, and not before them
             arm.prompt += prompt_tokens
             arm.cached += int(value)
+            return
+        if metric.startswith(_MODEL):
+            frozen = self._frozen.get("latency") or self._frozen.get("ttft")
+            if frozen is not None:
+                row = arm.models[metric.removeprefix(_MODEL)]
+                row[2] += 1
+                row[3] += value > frozen.rows[bisect_right(frozen.class_edges, prompt_tokens)][_SLOW_RUNG]
             return
         if metric.startswith(_FINISH):
             arm.finish(metric.removeprefix(_FINISH))
