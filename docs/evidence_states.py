@@ -66,9 +66,10 @@ source.
 
 ## Every combination
 
-*Open* counts settle nothing, *worse* and *good* ones would settle it. *Alone* is what follows after {home} s without evidence where one or
-two cells have lost theirs; *many*, where three or more have: they hold for as long as it takes, and the first of them pages, once for
-all. With one or two cells nobody can tell the provider from the cell, so home is the safe side.
+The states are those of all of a cell's sources together, of each arm the worst. *Open* counts settle nothing, *worse* and *good* ones
+would settle it. *Alone* is what follows after {home} s without evidence where one or two cells have lost theirs; *many*, where three or
+more have: they hold for as long as it takes, and the first of them pages, once for all. With one or two cells nobody can tell the
+provider from the cell, so home is the safe side.
 
 In rows with a quiet arm (*empty* or *stale*) beside one that is *ok*, 20 or more of its requests were due, by the other arm's and the
 weight: a target that hangs, or a split that is not what was set. In rows with two quiet arms nothing shows that their source is at work.
@@ -213,6 +214,11 @@ def _rest() -> Iterator[tuple[str, str, str]]:
     yield "as good, at the share that was set", verdict(evidence("ok", "ok", "good")), acts(evidence("ok", "ok", "good"))
     gone = replace(evidence("ok", "empty", "open", missed={}), arms={"baseline": Counts(attempts=400), "canary": _LEFT})
     yield "every client of the canary goes away before the answer", verdict(gone), acts(gone)
+    dead = {"led": {"baseline": "ok", "canary": "ok"}, "canary_outcomes": "x" * 10}
+    for cells, text in ((1, ""), (PROVIDER_CELLS, ", in three or more cells")):
+        failing = evidence("ok", "down", "open", **dead)
+        what = f"a second source is down, and the first one shows that the canary fails all it gets{text}"
+        yield what, verdict(failing), acts(failing, lost_for=HOME_AFTER, cells=cells)
     yield "worse, at the share that was set", verdict(evidence("ok", "ok", "worse")), acts(evidence("ok", "ok", "worse"))
 
 

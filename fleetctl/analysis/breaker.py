@@ -104,6 +104,12 @@ def _log_share(restart: int) -> float:
     return -log(_SUM * (restart + 1) * log(restart + 1) ** 2)
 
 
+def has_gone_back(memory: BreakerMemory, e: Evidence) -> bool:
+    """Tell whether attempts, or errors of the baseline, are fewer than what was taken in."""
+    base = e.arms["baseline"]
+    return e.arms["canary"].attempts < memory.seen or base.attempts < memory.baseline[0] or base.errors < memory.baseline[1]
+
+
 def note_outcomes(memory: BreakerMemory, e: Evidence) -> None:
     """Take in the canary outcomes that are new since the last look, one by one, until it trips.
 

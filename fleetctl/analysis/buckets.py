@@ -97,6 +97,8 @@ class BucketTally:
         self._cursor = cursor
         self._start_ms = milliseconds(cursor.since) + settle_s * 1_000
         frozen = cursor.thresholds
+        known = {m: frozen.quantiles(m) for m in METRICS} if frozen is not None else {}
+        self._recorded = {m for m, own in known.items() if own is not None and not own.edges_only}
         self._slo = frozen.slo_latency_ms if frozen is not None and frozen.slo_latency_ms is not None else slo_latency_ms
         self._replicas: dict[tuple[Arm, str], _Replica] = {}
         self._outcomes: dict[Arm, deque[str]] = {"baseline": deque(maxlen=BASELINE_OUTCOMES), "canary": deque(maxlen=OUTCOMES)}
@@ -150,7 +152,8 @@ class BucketTally:
         told = {arm: (0.0, 0.0) if why else requests_of(grown[arm].values, key) for arm in ARMS}
         counts = {arm: self._counts(arm, grown[arm], common, told[arm]) for arm in ARMS}
         self._note_missed({arm: self._note_outcomes(arm, counts[arm]) for arm in ARMS}, at)
-        state = {arm: self._state(arm, at, counts[arm], why) for arm in ARMS}
+        timed = {arm: any(_above(grown[arm].buckets.get(key, {})).get(0.0) for key, _ in common.values()) for arm in ARMS}
+        state = {arm: self._state(arm, at, counts[arm], why, is_timed=timed[arm]) for arm in ARMS}
         if self._arms_share_a_replica():
             state = dict.fromkeys(ARMS, "same_series")
         total = sum(c.attempts for c in counts.values())
@@ -235,6 +238,8 @@ class BucketTally:
         timed_of: dict[str, int] = {}
         misses, told = 0, _shares(grown)
         for metric, (key, edges) in common.items():
+            if metric in self._recorded:  # by another source: who tells ladders tells over how many
+                continue
             above = _above(grown.buckets.get(key, {}))
             timed_of[metric] = above.get(0.0, 0)
             ladders |= self._ladders(metric, above, edges)
@@ -275,7 +280,7 @@ class BucketTally:
             out[ladder_key(scale, metric)] = tuple(counts)
         return out
 
-    def _state(self, arm: Arm, at: Instant, counts: Counts, why: str) -> SignalState:
+    def _state(self, arm: Arm, at: Instant, counts: Counts, why: str, *, is_timed: bool) -> SignalState:
         replicas = self._of(arm)
         newest = [r.last for r in replicas if r.last is not None]
         if not newest:
@@ -294,7 +299,7 @@ class BucketTally:
         if why:
             return "ok"
         if not counts.attempts:
-            return "ok" if any(counts.timed_for(m) for m in METRICS) else "empty"
+            return "ok" if is_timed else "empty"
         grew = self._grew_ms.get(arm, self._start_ms)  # its engines may tell their numbers and answer nobody
         usual = STALE_GAPS * (grew - self._start_ms) / counts.attempts
         return "stale" if milliseconds(at) - grew > max(late, usual) else "ok"
@@ -311,9 +316,10 @@ class BucketTally:
         if then is not None:
             if any(key.startswith(_ECC) and value > then.get(key, inf) for key, value in now.items()):
                 self._faults.add(f"{s.replica} uncorrected ECC errors")
-            xid = now.get(_XID)
-            if xid is not None and xid != then.get(_XID) and int(xid) in HARD_XIDS:
-                self._faults.add(f"{s.replica} XID {int(xid)}")
+            codes = {key: code for key, code in now.items() if key.startswith(_XID)}
+            for key, code in codes.items():  # an older release has kept one code for all GPUs
+                if code != then.get(key, code if _XID in then else None) and int(code) in HARD_XIDS:
+                    self._faults.add(f"{s.replica} XID {int(code)}")
         self._gpus[s.replica] = {**(then or {}), **now}
 
     def _detail(self, at: Instant, why: str) -> str:
@@ -356,8 +362,8 @@ def evenly(n: int, k: int) -> str:
 
 
 def gpu_values(s: Scrape) -> dict[str, float]:
-    """Return what a scrape says of faults of GPUs; a value that is not there is not known, and never zero."""
-    return {key: value for key, value in s.values.items() if key == "gpu_health" or key == _XID or key.startswith(_ECC)}
+    """Return what a scrape says of faults, errors and codes by GPU; a value that is not there is not known, and never zero."""
+    return {key: value for key, value in s.values.items() if key == "gpu_health" or key.startswith((_XID, _ECC))}
 
 
 def gpu_marks(scrapes: Iterable[Scrape]) -> str:

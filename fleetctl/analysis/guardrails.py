@@ -20,7 +20,7 @@ from fleetctl.analysis import eprocess as ep
 from fleetctl.analysis.caches import CONFOUNDED_SCALE
 from fleetctl.analysis.eprocess import Block
 from fleetctl.analysis.memory import ArmSeen, FailBank, Memory, PassBank
-from fleetctl.domain.evidence import ARMS, LADDER, SETTLED, Counts, Evidence, Thresholds, ladder_key
+from fleetctl.domain.evidence import ARMS, FINISHED, LADDER, SETTLED, Counts, Evidence, Thresholds, ladder_key
 from fleetctl.domain.workload import GuardrailSpec
 
 FAIL_BOUND = 100.0
@@ -66,6 +66,8 @@ def share_counts(guardrail: str, counts: Counts | ArmSeen) -> Rate:
         return Rate(n=counts.attempts, k=counts.mismatches)
     if guardrail == "errors":
         return Rate(n=counts.attempts, k=counts.errors)
+    if guardrail not in counts.shares and guardrail.startswith("finish_"):
+        return Rate(n=counts.shares.get(FINISHED, (0, 0))[0], k=0)
     n, k = counts.shares.get(guardrail, (0, 0))
     return Rate(n=n, k=k)
 
@@ -79,7 +81,8 @@ def is_told(memory: Memory, e: Evidence, guardrail: str) -> bool:
     """Tell whether this look tells of a guardrail on both arms, where an earlier one of this step did; a silent source passes nothing."""
     for arm, counts in e.arms.items():
         seen = memory.arm(arm)
-        if guardrail in seen.shares and guardrail not in counts.shares:
+        told = FINISHED if guardrail.startswith("finish_") else guardrail
+        if told in seen.shares and told not in counts.shares:
             return False
         metric = "latency" if guardrail == "slo_misses" else guardrail
         if any(key.startswith(f"{metric}@") for key in seen.ladders) and not any(key.startswith(f"{metric}@") for key in counts.ladders):

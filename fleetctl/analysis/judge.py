@@ -5,8 +5,9 @@ e-process restarted at each step, at 100; or the breaker. It latches. Beside tha
 steps too (`sudden`), with a part of its capital. PASS: every judged guardrail and every rung of the ladder has reached 20 at some look of
 this step, at least 100 canary requests, this look fresh. Bake time is the rollout's rule. What the source says of each arm comes first:
 
-    any of nan, reset, down, mislabelled, same_series, counts that went back   PROVIDER_ERROR, nothing is used; a hard fault
-                                                                                is a FAIL unless the arms are not told apart
+    any of nan, reset, down, mislabelled, same_series, counts that went back   PROVIDER_ERROR, nothing is compared; a hard fault
+                                                                                is a FAIL unless the arms are not told apart; the
+                                                                                breaker goes on where the source of attempts is well
     empty or stale                                                              NO_DATA, what is there is used
     ok on both arms                                                             FAIL, PASS or INCONCLUSIVE
 
@@ -21,7 +22,7 @@ from functools import lru_cache
 from math import exp, log
 
 from fleetctl.analysis import caches, clusters, guardrails, sudden
-from fleetctl.analysis.breaker import BREAKER_BOUND, blame, is_over, note_outcomes, start_afresh
+from fleetctl.analysis.breaker import BREAKER_BOUND, blame, has_gone_back, is_over, note_outcomes, start_afresh
 from fleetctl.analysis.caches import CONFOUNDED_SCALE
 from fleetctl.analysis.gave_up import GAVE_UP, GAVE_UP_BOUND, feed_gave_up, gave_up_counts, gave_up_log, gave_up_went_back
 from fleetctl.analysis.guardrails import CACHE_BOUND, FAIL_BOUND, PASS_BOUND, confounded_name
@@ -89,6 +90,8 @@ def judge(state: JudgeState, evidence: Evidence, specs: Sequence[GuardrailSpec])
     trouble = _trouble(memory, evidence)
     if trouble is None or trouble[0] == "NO_DATA":
         _use(memory, evidence, specs)
+    else:
+        _use_outcomes(memory, evidence)
     verdicts = _verdicts(memory, evidence, specs, trouble)
     states = set(evidence.state.values())
     if "reset" in states or (evidence.cuts != memory.cuts and not states & _PROVIDER):  # told by number: a look may be lost, or masked
@@ -148,6 +151,13 @@ def _after_a_gap(memory: Memory, e: Evidence) -> None:
     memory.breaker.seen = min(memory.breaker.seen, e.arms["canary"].attempts)
     if e.beside is not None:
         memory.beside.seen = min(memory.beside.seen, e.beside.arms["canary"].attempts)
+
+
+def _use_outcomes(memory: Memory, e: Evidence) -> None:
+    """Feed the breaker alone from the source of attempts while another one is at fault: customers' failures are seen all the same."""
+    for own, told in ((memory.breaker, e), (memory.beside, e.beside)):
+        if told is not None and not _PROVIDER & {*(told.led or told.state).values()} and not has_gone_back(own, told):
+            note_outcomes(own, told)
 
 
 def _use(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec]) -> None:

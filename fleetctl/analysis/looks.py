@@ -40,6 +40,7 @@ def seen_of(before: JudgeState, e: Evidence, step: int, guardrails: tuple[Guardr
         faults=e.faults,
         sticky=e.sticky,
         cuts=e.cuts,
+        led=e.led,
         beside_arms=e.beside.arms if e.beside is not None else {},
         beside=beside,
     )
@@ -57,6 +58,7 @@ def _seen(breaker: BreakerMemory, e: Evidence, *, begins: bool, step: int, compa
         recent_errors=e.baseline_recent_errors,
         sticky=e.sticky,
         cuts=e.cuts,
+        led=e.led,
     )
 
 
@@ -134,6 +136,7 @@ def _evidence(row: LookRow, s: Seen, cursor: Cursor, own: _Outcomes, beside: _Ou
             baseline_recent_errors=s.beside.recent_errors,
             sticky=s.beside.sticky,
             cuts=s.beside.cuts,
+            led=s.beside.led,
         )
     return Evidence(
         cell=row.cell,
@@ -148,4 +151,5 @@ def _evidence(row: LookRow, s: Seen, cursor: Cursor, own: _Outcomes, beside: _Ou
         beside=other,
         sticky=s.sticky,
         cuts=s.cuts,
+        led=s.led,
     )

@@ -18,6 +18,7 @@ from heapq import heappop, heappush
 from fleetctl.analysis.freeze import quantiles
 from fleetctl.domain.evidence import (
     ARMS,
+    FINISHED,
     LADDER,
     LADDER_METRICS,
     SETTLED,
@@ -56,7 +57,8 @@ SHOWN = ("output_tokens", "tokens_per_s", "ttft", "token_time", "nll")
 """What is shown as a mean beside the ladders."""
 TIMES = ("latency", "ttft")
 """Ladder metrics that are times from a request's start: what ended without them after longer than every bound is slow."""
-_CACHED = "cached"
+_CACHED, _FINISH, _MODEL = "cached", "finish:", "model:"
+"""What waits beside the ladder metrics until no answer of its time is missing."""
 _FINISHES_KEPT = 12
 _MODELS_KEPT = 64
 _SLOW_RUNG = LADDER.index(0.90)
@@ -117,6 +119,12 @@ class ArmTally:
     models: dict[str, list[int]] = field(default_factory=dict)
     gave_up: Clustered = field(default_factory=Clustered)
     settled: tuple[int, int] = (0, 0)
+
+    def finish(self, reason: str) -> None:
+        """Count an answer by how it ended."""
+        self.finished += 1
+        if reason in self.finishes or len(self.finishes) < _FINISHES_KEPT:
+            self.finishes[reason] = self.finishes.get(reason, 0) + 1
 
     @property
     def timed(self) -> int:
@@ -223,9 +231,7 @@ class Tally:
         if a.failed:
             return
         if a.finish:
-            arm.finished += 1
-            if a.finish in arm.finishes or len(arm.finishes) < _FINISHES_KEPT:
-                arm.finishes[a.finish] = arm.finishes.get(a.finish, 0) + 1
+            self._young.append((a.started_ms, arm, _FINISH + a.finish, 0.0, 0))
         speed = 1_000 / a.token_ms if a.token_ms else None
         length = float(a.output_tokens) if a.output_tokens >= 0 else None
         for name, value in zip(SHOWN, (length, speed, a.ttft_ms, a.token_ms, a.nll), strict=True):
@@ -234,17 +240,15 @@ class Tally:
                 arm.sums[name] = (total + value, n + 1)
 
     def _by_model(self, arm: ArmTally, a: Attempt) -> None:
-        """Count a request of an adapter model: attempts, errors, those that were timed, those that were slow."""
+        """Count a request of an adapter model: attempts and errors at once, those that were timed and those that were slow as any time."""
         if a.model not in arm.models and len(arm.models) >= _MODELS_KEPT:
             return
         row = arm.models.setdefault(a.model, [0, 0, 0, 0])
         row[0] += 1
         row[1] += a.failed
-        frozen = self._frozen.get("latency") or self._frozen.get("ttft")
         value = a.measured("latency" if "latency" in self._frozen else "ttft")
-        if frozen is not None and value is not None:
-            row[2] += 1
-            row[3] += value > frozen.rows[bisect_right(frozen.class_edges, a.prompt_tokens)][_SLOW_RUNG]
+        if value is not None:
+            self._young.append((a.started_ms, arm, _MODEL + a.model, value, a.prompt_tokens))
 
     def _longest_bound(self, metric: str) -> float:
         """Return the longest time (ms) that a request is held against by a metric, at most 10 minutes; 0 where none is."""
@@ -268,6 +272,16 @@ class Tally:
         if metric == _CACHED:  # with the times that they made shorter, and not before them
             arm.prompt += prompt_tokens
             arm.cached += int(value)
+            return
+        if metric.startswith(_MODEL):
+            frozen = self._frozen.get("latency") or self._frozen.get("ttft")
+            if frozen is not None:
+                row = arm.models[metric.removeprefix(_MODEL)]
+                row[2] += 1
+                row[3] += value > frozen.rows[bisect_right(frozen.class_edges, prompt_tokens)][_SLOW_RUNG]
+            return
+        if metric.startswith(_FINISH):
+            arm.finish(metric.removeprefix(_FINISH))
             return
         counted = arm.metrics[metric]
         counted.n += 1
@@ -361,9 +375,16 @@ def _counts(arm: ArmTally) -> Counts:
         mean_latency_ms=arm.latency_sum / arm.timed if arm.timed else 0.0,
         quantiles_ms=quantiles(sorted(arm.latencies)),
         timed_of={m: t.n for m, t in arm.metrics.items() if t.n and m != "latency"},
-        shares={**{f"finish_{reason}": (arm.finished, k) for reason, k in sorted(arm.finishes.items())}, **_model_shares(arm)},
+        shares={**_finish_shares(arm), **_model_shares(arm)},
         means={name: total / n for name, (total, n) in arm.sums.items()},
     )
+
+
+def _finish_shares(arm: ArmTally) -> dict[str, tuple[int, int]]:
+    """Return how answers ended, and how many did; nothing where that is not known, since another source may tell it."""
+    if not arm.finished:
+        return {}
+    return {FINISHED: (arm.finished, arm.finished), **{f"finish_{r}": (arm.finished, k) for r, k in sorted(arm.finishes.items())}}
 
 
 def _model_shares(arm: ArmTally) -> dict[str, tuple[int, int]]:

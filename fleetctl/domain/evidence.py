@@ -143,6 +143,9 @@ class Counts:
 SETTLED = "settled"
 """Name of the share that holds attempts and errors of those requests alone that began so long ago that none of them still runs."""
 
+FINISHED = "finished"
+"""Name of the share that holds the answers whose finish reason is known: a reason that an arm has not shown is 0 of these."""
+
 
 def cached_shares(arms: Mapping[Arm, Counts]) -> Mapping[Arm, float] | None:
     """Return which share of its prompt tokens each arm had in its cache, 0 to 1; None where an arm's engines or router do not tell."""
@@ -170,6 +173,7 @@ class Evidence:
         baseline_outcomes: newest baseline attempts as `canary_outcomes`, at least the last 50.
         sticky: all requests of one client go to one side (an affinity key), so what one client does is no difference of the arms.
         cuts: how often a part of the source was lost since the cursor; after each, lower counts are a gap and no mistake.
+        led: states of the first of several sources, which counts attempts and errors, where another one makes an arm's state worse.
     """
 
     cell: CellId
@@ -192,6 +196,7 @@ class Evidence:
     baseline_outcomes: str = field(default="", metadata=LATER)
     sticky: bool = field(default=False, metadata=LATER)
     cuts: int = field(default=0, metadata=LATER)
+    led: Mapping[Arm, SignalState] = field(default_factory=dict, metadata=LATER)
 
     @property
     def customers(self) -> Evidence:
@@ -297,7 +302,7 @@ class Seen:
         outcomes: of canary attempts that are new since the look before, as in `Evidence`.
         recent, recent_errors: of the baseline in the newest seconds; faults: of the canary's GPUs and runtime.
         beside_arms, beside: the same of customers' own requests where the arms hold replayed ones.
-        sticky, cuts: as in `Evidence`.
+        sticky, cuts, led: as in `Evidence`.
     """
 
     at: Instant
@@ -316,6 +321,7 @@ class Seen:
     shared_by: int = field(default=0, metadata=LATER)
     sticky: bool = field(default=False, metadata=LATER)
     cuts: int = field(default=0, metadata=LATER)
+    led: Mapping[Arm, SignalState] = field(default_factory=dict, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

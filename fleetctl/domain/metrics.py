@@ -69,6 +69,7 @@ _ZERO_WITHOUT: Mapping[str, tuple[tuple[str, str], ...]] = {
 _VERSION = re.compile(r"[^0-9]*(\d+(?:\.\d+)+)")
 _ROLE = re.compile(r"(?P<canonical>[a-z0-9_]+)(?:\[(?P<where>[^\]]*)\])?(?:>=(?P<since>[0-9.]+))?\Z")
 _SUFFIXES = ("_bucket", "_sum", "_count")
+_GPU_LABELS = ("gpu", "gpu_id", "UUID", "serial_number", "GPU_I_ID", "gpu_partition_id")
 _PREFIXES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "vllm": (("ray_vllm:", "vllm:"), ("ray_vllm_", "vllm:")),
     "sglang": (("sglang_", "sglang:"),),
@@ -258,6 +259,12 @@ class MetricTable:
         return _Reader(self, system, version_of(version)).read(samples)
 
 
+def _which_gpu(labels: Mapping[str, str]) -> str:
+    """Return what tells a GPU (or a part of one) from the others of its exporter, "" where nothing does."""
+    found = ",".join(labels[name] for name in _GPU_LABELS if labels.get(name))
+    return f"#{found[:120]}" if found else ""
+
+
 class _Reader:
     """One reading of one page."""
 
@@ -311,6 +318,8 @@ class _Reader:
     def _count(self, f: Family, canonical: str, name: str, s: Series) -> None:
         key = (canonical, f.statistic if f.statistic not in ("zero_is_good", "one_is_good") else "", f.rank)
         is_gpu = canonical.startswith("gpu_")
+        if canonical == "gpu_ecc_uncorrected_total" or f.statistic == "last_code":  # one that says nothing for a scrape is no 0 of a sum
+            key = canonical, f.statistic + _which_gpu(s.labels), f.rank
         if not isfinite(s.value):
             self._nans += not is_gpu
             self._unusable[name[:120]] = None

@@ -12,7 +12,7 @@ The judge's own planner (fleetctl.analysis.power) has the same signature and is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from math import ceil, inf, log
@@ -176,6 +176,16 @@ def phases_for(policy: Policy, workload: Workload, lane: Lane | None = None) -> 
         )
         for s in steps
     )
+
+
+def distinct_needed(phases: Sequence[PhaseSpec]) -> int:
+    """Return how many different requests a replay must hold: 3 / margin of them without one failure exclude a share at it with 95 %.
+
+    The same few sent again and again, at temperature 0, tell nothing of the kinds of request that are not among them.
+    """
+    specs = [s for p in phases if p.weight_bp > 0 for s in p.guardrails if s.judged and s.needs_pass and s.margin > 0]
+    margins = [s.margin for s in specs if s.name in ("errors", "slo_misses") or s.name.startswith("finish_")]
+    return ceil(round(3 / min(margins), 6)) if margins else 1
 
 
 def _guardrails(specs: tuple[GuardrailSpec, ...], workload: Workload) -> tuple[GuardrailSpec, ...]:

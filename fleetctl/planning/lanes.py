@@ -31,6 +31,7 @@ from fleetctl.planning.evidence_need import (
     Costs,
     Pace,
     Probed,
+    distinct_needed,
     hours_to_soak,
     phases_for,
     step_needs,
@@ -136,7 +137,7 @@ def _lane_of(a: Asking, alone: tuple[StepNeed, ...], group: tuple[Asking, ...], 
     declared = a.cell.lane.kind
     ways: dict[LaneKind, tuple[LaneOption, tuple[StepNeed, ...]]] = {"own": (_option("own", alone, "its own requests"), alone)}
     ways["pooled"] = _pooled(a, group, steps)
-    ways["replay"] = _replay(a, steps)
+    ways["replay"] = _replay(a, policy, steps)
     ways["accepted"] = _accepted(a, policy, steps)
     stay = LaneOption(kind="stay", fits=True, text="no evidence is needed where nothing moves")
     fits: LaneKind = next((k for k, (o, _) in ways.items() if o.fits), "stay")
@@ -201,12 +202,15 @@ def _pooled(a: Asking, group: tuple[Asking, ...], steps: StepsOf) -> tuple[LaneO
     return _option("pooled", needs, f"{len(group)} cells together ({how}), {per_s:.3g} requests/s"), needs
 
 
-def _replay(a: Asking, steps: StepsOf) -> tuple[LaneOption, tuple[StepNeed, ...]]:
+def _replay(a: Asking, policy: Policy, steps: StepsOf) -> tuple[LaneOption, tuple[StepNeed, ...]]:
     shadow = a.workload.shadow
     if shadow is None:
         return LaneOption(kind="replay", fits=False, text="no copies may be made: declare the workload's shadow"), ()
     needs = steps(a, Pace(per_s=2 * shadow.sample_per_s, share=0.5))
-    return _option("replay", needs, f"{shadow.sample_per_s:g} recorded prompts/s to both sides"), needs
+    least = distinct_needed(phases_for(policy, a.workload))
+    return _option(
+        "replay", needs, f"{shadow.sample_per_s:g} recorded prompts/s to both sides, of at least {least:,} different ones"
+    ), needs
 
 
 def _accepted(a: Asking, policy: Policy, steps: StepsOf) -> tuple[LaneOption, tuple[StepNeed, ...]]:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from fleetctl.analysis.buckets import METRICS, BucketTally, freeze_edges, gpu_marks
 from fleetctl.analysis.counted import counted_alike, is_usable
-from fleetctl.domain.evidence import ARMS, Arm, Counts, Cursor, Evidence, Series, SignalState, Thresholds
+from fleetctl.domain.evidence import ARMS, FINISHED, Arm, Counts, Cursor, Evidence, Series, SignalState, Thresholds
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.units import Instant
 from fleetctl.errors import ConfigInvalid, EvidenceUnavailable
@@ -21,6 +21,8 @@ WORST: tuple[SignalState, ...] = ("same_series", "mislabelled", "down", "nan", "
 """States from the worst to the best; of several sources the worst counts."""
 QUIET_OR_OK: tuple[SignalState, ...] = ("ok", "empty", "stale")
 """States in which what a source has counted can be used."""
+
+_DOWN: Mapping[Arm, SignalState] = {"baseline": "down", "canary": "down"}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -162,7 +164,7 @@ class Combined:
     """EvidenceSource of several: the first tells attempts, errors and the share, the others what it does not measure.
 
     Args:
-        sources: by name, the first is the leading one; one that cannot be read makes all of it unreadable.
+        sources: by name, the first is the leading one: without it nothing can be read; another one that cannot be read is `down`.
         tolerant: names of sources whose silence is no lost evidence (shown, and judged while it is there).
     """
 
@@ -188,18 +190,24 @@ class Combined:
     def read(self, c: CellId, since: Cursor) -> Evidence:
         """Return what all of them have counted since the cursor."""
         whole: Evidence | None = None
+        led: Mapping[Arm, SignalState] = {}
         for name, source in self._sources.items():
             try:
                 own = source.read(c, replace(since, position=_position(since, name)))
-            except EvidenceUnavailable:
-                if whole is None or name not in self._tolerant:
+            except (EvidenceUnavailable, ConfigInvalid) as e:
+                if whole is None:
                     raise
+                if name not in self._tolerant:
+                    whole = _worse(whole, _DOWN, f"{name}: {e.message}")
                 continue
             own = replace(own, query=f"{name}: {own.query}" if own.query else name, detail=f"{name}: {own.detail}" if own.detail else "")
-            whole = own if whole is None else merged(whole, own, name, is_tolerated=name in self._tolerant)
+            if whole is None:
+                whole, led = own, own.state
+            else:
+                whole = merged(whole, own, name, is_tolerated=name in self._tolerant)
         if whole is None:
             raise EvidenceUnavailable("evidence.down", f"{c} has no source of evidence.", hint="Run: fleetctl doctor")
-        return replace(whole, cursor=since)
+        return replace(whole, cursor=since, led=led if led != whole.state else {})
 
     def describe(self, c: CellId) -> tuple[Series, ...]:
         """List what there is per arm, by source."""
@@ -228,9 +236,12 @@ class Replayed:
         return self._replay.freeze(c, scales, least)
 
     def read(self, c: CellId, since: Cursor) -> Evidence:
-        """Return the replay's counts since the cursor, customers' own beside them."""
-        replay = self._replay.read(c, replace(since, position=_position(since, _REPLAY)))
+        """Return the replay's counts since the cursor, customers' own beside them; a replay that cannot be read is `down`."""
         log = self._log.read(c, replace(since, position=_position(since, _LOG)))
+        try:
+            replay = self._replay.read(c, replace(since, position=_position(since, _REPLAY)))
+        except (EvidenceUnavailable, ConfigInvalid) as e:
+            replay = Evidence(cell=c, at=log.at, arms={arm: Counts() for arm in ARMS}, state=_DOWN, cursor=since, detail=e.message)
         broken = {arm: s for arm, s in log.state.items() if s not in QUIET_OR_OK}
         return replace(
             replay,
@@ -257,17 +268,22 @@ def _position(cursor: Cursor, name: str) -> str:
 
 
 def _joined(whole: Thresholds, own: Thresholds) -> Thresholds:
-    has_latency = whole.quantiles("latency") is not None
-    latency = own.quantiles("latency")
-    known = dict(whole.others)
-    more = {name: q for name, q in own.others if name not in known and not (name == "latency" and has_latency)}
-    if not has_latency and latency is not None:
-        more["latency"] = latency
-    return replace(
-        whole,
-        others=tuple(sorted({**known, **more}.items())),
-        scales=tuple(sorted({*whole.scales, *own.scales})),
-    )
+    """Return both sources' quantiles: the first one's of a metric, but bounds of buckets give way to quantiles of records, in any order."""
+    others = dict(whole.others)
+    for metric in ("latency", *dict(own.others)):
+        first, other = whole.quantiles(metric), own.quantiles(metric)
+        if other is not None and (first is None or (first.edges_only and not other.edges_only)):
+            others[metric] = other
+    return replace(whole, others=tuple(sorted(others.items())), scales=tuple(sorted({*whole.scales, *own.scales})))
+
+
+def _worst(one: Mapping[Arm, SignalState], other: Mapping[Arm, SignalState]) -> dict[Arm, SignalState]:
+    return {arm: min(one[arm], other[arm], key=WORST.index) for arm in ARMS}
+
+
+def _worse(e: Evidence, states: Mapping[Arm, SignalState], why: str) -> Evidence:
+    """Return evidence with what another source makes of its states."""
+    return replace(e, state=_worst(e.state, states), detail=f"{e.detail}; {why}" if e.detail else why)
 
 
 def merged(first: Evidence, other: Evidence, name: str, *, is_tolerated: bool) -> Evidence:
@@ -278,7 +294,7 @@ def merged(first: Evidence, other: Evidence, name: str, *, is_tolerated: bool) -
     state = dict(first.state)
     is_usable = all(other.state[arm] in QUIET_OR_OK for arm in ARMS)
     if not is_tolerated:
-        state = {arm: min(first.state[arm], other.state[arm], key=WORST.index) for arm in ARMS}
+        state = _worst(first.state, other.state)
     elif not is_usable:
         why = ", ".join(f"{arm} {other.state[arm]}" for arm in ARMS if other.state[arm] not in QUIET_OR_OK)
         other = replace(other, detail="; ".join(d for d in (other.detail, f"{name} left out: {why}") if d))
@@ -297,9 +313,12 @@ def merged(first: Evidence, other: Evidence, name: str, *, is_tolerated: bool) -
 
 def _both(first: Counts, other: Counts, name: str) -> Counts:
     """Add what the first does not measure; nothing is counted twice. The other's errors are a share of their own, `errors_<name>`."""
-    has_latency = first.timed > 0 or any(key.startswith("latency@") for key in first.ladders)
-    ladders = {k: v for k, v in other.ladders.items() if k not in first.ladders and not (has_latency and k.startswith("latency@"))}
+    told, more = ({key.partition("@")[0] for key in c.ladders} for c in (first, other))  # who tells a ladder tells over how many
+    has_latency = "latency" in told or ("latency" not in more and first.timed > 0)
+    mine = told | {m for m in first.timed_of if m not in more} | ({"latency"} if has_latency else set())
+    ladders = {k: v for k, v in other.ladders.items() if k.partition("@")[0] not in mine}
     has_cache = first.prompt_tokens > 0
+    shares = {k: v for k, v in other.shares.items() if FINISHED not in first.shares or not k.startswith("finish")}
     return replace(
         first,
         ladders={**ladders, **first.ladders},
@@ -307,8 +326,11 @@ def _both(first: Counts, other: Counts, name: str) -> Counts:
         misses=first.misses if has_latency else other.misses,
         mean_latency_ms=first.mean_latency_ms if has_latency else other.mean_latency_ms,
         quantiles_ms=first.quantiles_ms if has_latency else other.quantiles_ms,
-        timed_of={**other.timed_of, **first.timed_of},
-        shares={**({f"errors_{name}": (other.attempts, other.errors)} if other.attempts else {}), **other.shares, **first.shares},
+        timed_of={
+            **{m: n for m, n in other.timed_of.items() if m not in mine},
+            **{m: n for m, n in first.timed_of.items() if m in mine},
+        },
+        shares={**({f"errors_{name}": (other.attempts, other.errors)} if other.attempts else {}), **shares, **first.shares},
         means={**other.means, **first.means},
         cached_tokens=first.cached_tokens if has_cache else other.cached_tokens,
         prompt_tokens=first.prompt_tokens if has_cache else other.prompt_tokens,

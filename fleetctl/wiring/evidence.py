@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fleetctl.domain.records import Attempt, Scrape
     from fleetctl.domain.units import Instant
     from fleetctl.domain.workload import Cell
+    from fleetctl.formats.replay import ReplayRequest
     from fleetctl.ports.traffic import EvidenceSource, Scraper
 
 from fleetctl.formats.evidence_sources import LOG, metrics_of
@@ -76,7 +77,23 @@ class EvidenceMaker:
         self.of(c)
         for name in self._fleet().cell(c).evidence:
             if self._kind(name) == "replay":
-                self._replay_spec(self._connection(name), c)
+                self._check_distinct(name, c, self._replay_spec(self._connection(name), c).requests)
+
+    def _check_distinct(self, name: str, c: CellId, requests: Sequence[ReplayRequest]) -> None:
+        """Refuse a recording of too few different requests. Raises ConfigInvalid (config.replay)."""
+        import json
+
+        from fleetctl.errors import ConfigInvalid
+        from fleetctl.planning.evidence_need import distinct_needed, phases_for
+
+        fleet = self._fleet()
+        least = distinct_needed(phases_for(fleet.policy, fleet.workload(fleet.cell(c).workload)))
+        different = len({json.dumps([r.path, r.body], sort_keys=True) for r in requests})
+        if different < least:
+            text = f"evidence {name} of {c} holds {different:,} different requests, and {least:,} are needed at the margins of its steps"
+            raise ConfigInvalid(
+                "config.replay", f"{text}: fewer, sent again and again, pass what they do not hold.", hint="Record for longer"
+            )
 
     def _connection(self, name: str) -> Connection:
         return next(e for e in self._fleet().evidence if e.name == name)

@@ -94,8 +94,8 @@ def keep(path: Path, *, for_s: float = 3600.0, region: str = "lab") -> None:
         tenant="user",
         key_id=KEY_ID,
     )
-    chats = [{"messages": [{"role": "user", "content": f"Say {i} in words."}], "max_tokens": 64, "user": "someone"} for i in range(10)]
-    asked = [*chats, *({"prompt": f"Count to {i}:"} for i in range(10))]
+    chats = [{"messages": [{"role": "user", "content": f"Say {i} in words."}], "max_tokens": 64, "user": "someone"} for i in range(20)]
+    asked = [*chats, *({"prompt": f"Count to {i}:"} for i in range(20))]
     write_recording(path, head, asked)
 
 
@@ -179,7 +179,7 @@ def test_a_cell_without_customers_passes_on_recorded_requests_and_a_customers_ha
     decided = next(row for row in quiet.store.rows(CELL, None) if row.verdicts and row.phase == "ramp")  # the look that ended the canary
     assert decided.arms["canary"].attempts >= 100
     assert abs(decided.arms["canary"].attempts - decided.arms["baseline"].attempts) <= 1, "both arms got the same requests"
-    assert "replay of 20 recorded requests, 25/s" in decided.query
+    assert "replay of 40 recorded requests, 25/s" in decided.query
     assert decided.served_bp is None, "no customer was served, whatever was replayed"
     kept = next((quiet.folder / "evidence" / "replays" / "replayed").glob("*.jsonl")).read_text()
     assert "Count to" not in kept, "no text is kept beside the recording"

@@ -107,17 +107,20 @@ def test_the_worst_state_of_any_source_is_the_arms(state: SignalState) -> None:
     assert tolerant.read(CELL, tolerant.mark(CELL)).state["canary"] == "ok"
 
 
-def test_one_that_cannot_be_read_makes_all_of_it_unreadable_unless_it_is_tolerated() -> None:
-    probes = Given(PROBES)
-    for names, is_read in (((), False), (("probes",), True)):
-        combined = Combined({"log": Given(LOG), "probes": probes}, tolerant=names)
+def test_one_that_cannot_be_read_is_down_unless_it_is_tolerated_and_without_the_first_there_is_nothing() -> None:
+    log, probes = Given(LOG), Given(PROBES)
+    states: tuple[tuple[tuple[str, ...], SignalState], ...] = (((), "down"), (("probes",), "ok"))
+    for names, state in states:
+        combined = Combined({"log": log, "probes": probes}, tolerant=names)
         cursor = combined.mark(CELL)
         probes.down = True
-        if is_read:
-            assert combined.read(CELL, cursor).arms["canary"].attempts == 1_000
-        else:
-            with pytest.raises(EvidenceUnavailable):
-                combined.read(CELL, cursor)
+        e = combined.read(CELL, cursor)
+        assert e.arms["canary"] == LOG
+        assert (e.state, e.led) == (dict.fromkeys(ARMS, state), {} if names else dict.fromkeys(ARMS, "ok"))
+        assert ("probes: gone" in e.detail) == (not names)
+    log.down = True
+    with pytest.raises(EvidenceUnavailable):
+        Combined({"log": log, "probes": Given(PROBES)}).read(CELL, Cursor(position="", since=AT))
 
 
 def test_thresholds_are_those_of_all_and_wait_for_the_last() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from base64 import b64encode
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetctl.adapters.paired.replay import load_replay, read_opted_out, replay_body
-from fleetctl.adapters.paired.runner import PairSpec
+from fleetctl.adapters.paired.runner import PairedProbes, PairSpec
 from fleetctl.adapters.shadow.collector import Collector, read_config
 from fleetctl.adapters.shadow.kept import KeepTerms, KeptRequests
 from fleetctl.analysis.judge import fresh, judge
@@ -28,9 +29,11 @@ from fleetctl.formats.replay import MOST_KEPT, ReplayHeader, header_line, read_h
 from fleetctl.formats.request_copy import Refused
 from fleetctl.rollout.gates import gate
 from fleetctl.usecases.evidence import WORST, Replayed
-from tests.fakes.kept_requests import KEY, KEY_ID, KEY_TEXT, sealed_lines
+from tests.fakes.clock import FakeClock
+from tests.fakes.kept_requests import KEY, KEY_ID, KEY_TEXT, sealed_lines, write_recording
 from tests.rollouts import T0, all_pass, evidence, rollout, seeing
 from tests.unit.test_evidence_in_fleet_file import TEXT
+from tests.unit.test_evidence_in_fleet_file import _maker as made_by
 
 CELL = CellId("chat-lab")
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
@@ -402,3 +405,45 @@ def test_probes_do_not_lead_since_they_ask_both_arms_alike() -> None:
     with pytest.raises(ConfigInvalid) as caught:
         parse_fleet(TEXT.replace("[log, asked, pages, prom]", "[asked, log, pages, prom]"), file="f.yaml")
     assert "asks both arms alike" in " ".join(caught.value.details)
+
+
+@pytest.mark.parametrize(("margin", "needed"), [("10 points", 30), ("2 points", 150), ("0.5 points", 600)])
+def test_a_recording_of_too_few_different_requests_is_refused_before_anything_starts(tmp_path: Path, margin: str, needed: int) -> None:
+    """The same requests sent again are no more evidence of what is not among them."""
+    errors = f"bake: 0s, guardrails: {{errors: {{margin: {margin}}}, latency: {{margin: 150%}}}}}}"
+    steps = f"{{phase: canary, weight: 10%, {errors}, {{phase: ramp, weight: 50%, {errors}, {{phase: complete, weight: 100%}}"
+    text = REPLAY.replace(", ttft, token_time, nll, counter_failed_orders", "") + f"policy:\n  steps: [{steps}]\n"
+    text = text.replace("recording: k, opted_out: o", "recording: kept.jsonl, opted_out: opted-out.txt").replace("k.key", "kept.key")
+    at = FakeClock().now()
+    head = replace(HEAD, recorded=at - DAY, expires=at + DAY)
+    for different in (needed - 1, needed):
+        asked = [{**CHAT, "messages": [{"role": "user", "content": f"say {i % different}"}]} for i in range(2 * needed)]
+        write_recording(tmp_path / "kept.jsonl", head, asked)
+        maker = made_by(tmp_path, text)
+        if different == needed:
+            maker.check(CELL)
+            continue
+        with pytest.raises(ConfigInvalid, match=f"holds {different} different requests, and {needed} are needed"):
+            maker.check(CELL)
+
+
+def test_a_replay_that_is_begun_again_does_not_begin_with_the_same_requests() -> None:
+    """What is begun often would never send the last ones."""
+    firsts = set()
+    for _ in range(3):
+        asked: list[int] = []
+        has_asked = threading.Event()
+
+        class Told(PairSpec):
+            def body(self, seed: int, index: int, *, logprobs: bool) -> None:
+                asked.append(index)  # noqa: B023
+                has_asked.set()  # noqa: B023
+
+        spec = Told(sides={}, model="m", per_s=1_000.0)
+        probes = PairedProbes(lambda c: spec, lambda records: None)  # noqa: B023
+        probes.keep(CELL)
+        assert has_asked.wait(10)
+        probes.close()
+        assert asked == list(range(asked[0], asked[0] + len(asked)))
+        firsts.add(asked[0])
+    assert len(firsts) > 1

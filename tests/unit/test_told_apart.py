@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from math import exp
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from fleetctl.analysis.judge import fresh, judge
 from fleetctl.analysis.memory import unpack
 from fleetctl.analysis.tally import Tally
 from fleetctl.cli.main import main
-from fleetctl.domain.evidence import Arm, Cursor, VerdictKind
+from fleetctl.domain.evidence import LADDER, Arm, Cursor, Thresholds, VerdictKind
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.records import Attempt
 from fleetctl.domain.workload import AffinityKey, Guardrail, GuardrailSpec, model_guardrails
@@ -109,6 +110,37 @@ def ended(records: list[Attempt]) -> tuple[VerdictKind, str]:
 def test_an_adapter_that_fails_or_is_slow_alone_fails_the_canary_by_its_name() -> None:
     assert ended(with_adapter(errors=0.06)) == ("FAIL", SQL_ERRORS)
     assert ended(with_adapter(factor=1.6)) == ("FAIL", SQL_SLOW)
+
+
+@pytest.mark.parametrize("factor", [2.0, 3.0])
+def test_a_slow_adapter_does_not_pass_since_its_fast_requests_end_first(factor: float) -> None:
+    """Answers of some 20 s, half of them on the canary, looked at from the first second on."""
+    rng = np.random.default_rng(11)
+    base = rng.lognormal(np.log(20_000), 0.6, 4_000)
+    rows = (tuple(float(np.quantile(base, rung)) for rung in LADDER),)
+    frozen = Thresholds(class_edges=(), latency_ms=rows, scales=(1.0, 1.5), baseline_n=4_000, baseline_error_ratio=0.0, log_sd=0.6)
+    cursor = Cursor(position="", since=START, thresholds=frozen)
+    tally, state = Tally(CELL, cursor, streaming=False, slo_latency_ms=None), fresh(1, 1)
+    spec = GuardrailSpec(name=SQL_SLOW, margin=0.2, fail_margin=0.1)
+    coming = []
+    for i in range(6_000):  # 2,000 a minute
+        arm: Arm = "canary" if i % 2 else "baseline"
+        took = float(rng.lognormal(np.log(20_000), 0.6)) * (factor if arm == "canary" else 1.0)
+        at = round(START.timestamp() * 1_000) + 30 * i
+        a = Attempt(cell=CELL, arm=arm, started_ms=at, ended_ms=at + round(took), failed=False, latency_ms=took, model="team/sql-LoRA")
+        coming.append(a)
+    coming.sort(key=lambda a: a.ended_ms)
+    kinds = set()
+    for second in range(2, 180, 2):
+        now = START + timedelta(seconds=second)
+        while coming and coming[0].ended_ms <= now.timestamp() * 1_000:
+            tally.add(coming.pop(0))
+        state, verdicts = judge(state, tally.evidence(now), (spec,))
+        kinds.add(verdicts[0].kind)
+        if verdicts[0].kind == "FAIL":
+            break
+    assert "PASS" not in kinds
+    assert "FAIL" in kinds
 
 
 def test_a_good_adapter_and_one_without_traffic_hold_up_no_pass() -> None:

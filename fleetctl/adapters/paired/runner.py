@@ -137,7 +137,7 @@ class PairedProbes:
         gate = threading.BoundedSemaphore(MOST_OPEN)
         due = time.monotonic()
         with ThreadPoolExecutor(2 * MOST_OPEN, thread_name_prefix=f"probe {c}") as pool:
-            for index in itertools.count():
+            for index in itertools.count(int.from_bytes(os.urandom(2))):  # one that is often begun again sends no request more than others
                 is_over = running.stop.wait(max(0.0, due - time.monotonic())) or time.time() >= spec.until_s
                 if is_over or time.monotonic() - running.asked_at > self._idle_s:
                     running.stop.set()
