@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from fleetctl.domain.holds import MOST_WRITES
 from fleetctl.domain.rollout import Decision, Observation, Rollout, SetSplit
-from fleetctl.domain.split import Split
+from fleetctl.domain.split import Split, stays_bp
 from fleetctl.domain.units import Instant
 from fleetctl.errors import FleetctlError
 
@@ -52,8 +52,9 @@ def against(r: Rollout, seen: Observation, now: Instant) -> Against:
     if held.foreign_writes >= MOST_WRITES:
         text = f"{found or held.foreign}; we have set it back {MOST_WRITES} times and stop: take it from them, then resume or abort it"
         return Against(next=held, text=text, pins_again=bool(seen.foreign_write))
-    counted = replace(held, foreign_writes=held.foreign_writes + 1)
-    return Against(next=counted, text=text, set_bp=ours, pins_again=bool(seen.foreign_write))
+    least = max(ours, stays_bp(shown, 1.0 if seen.source_ready is None else seen.source_ready))  # nobody is sent to a source that is away
+    counted = replace(held, foreign_writes=held.foreign_writes + 1) if least < shown else held
+    return Against(next=counted, text=text, set_bp=least, pins_again=bool(seen.foreign_write))
 
 
 def guard_text(r: Rollout, seen: Observation, now: Instant) -> str:
