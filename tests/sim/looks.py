@@ -109,10 +109,10 @@ class Looks:
         if not self.jumps or look.same < CALM_FROM:
             return look.every
         half = lapses - r.spec.weight_lease / 2 + JUST_AFTER if r is not None else now
-        wait = min(look.every * int(8 ** min(8, look.same - CALM_FROM + 1)), LONGEST)
-        if not look.renews and now < half < now + LONGEST:  # none is left out before one was seen to renew
-            wait = max(look.every, half - now)
         first = min((t + JUST_AFTER for t in _moments(r, freeze) if t > now), default=None)
+        if not look.renews and now < half < now + LONGEST:  # none is left out before one was seen to renew
+            return max(look.every, min(half, first or half) - now)
+        wait = min(look.every * int(8 ** min(8, look.same - CALM_FROM + 1)), LONGEST)
         if first is None or first - now >= wait:
             return wait
         look.same = 0
