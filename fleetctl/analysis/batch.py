@@ -2,8 +2,7 @@
 
 For what needs thousands of runs or streams: benchmarks, calibration, re-judging with other settings, a look over a whole fleet. The
 formulas, priors, alternatives and weights are those of `guardrails`, `sudden`, `clusters` and `breaker`; tests/unit/test_batch.py proves
-that both give the same numbers look by look. Runs lie on the last axis. Where the judge keeps a snapshot per step, the sum over restarts
-is carried along instead (log-sum-exp of the restarted processes), which is the same number.
+that both give the same numbers look by look. Runs lie on the last axis.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetctl.analysis import breaker as br
+from fleetctl.analysis import bursts as bu
 from fleetctl.analysis import clusters as cl
 from fleetctl.analysis import eprocess as ep
 from fleetctl.analysis import guardrails as g
@@ -68,35 +68,11 @@ def _clip(rate: Floats) -> Floats:
     return np.clip(rate, ep.LEAST_RATE, 1 - ep.LEAST_RATE)
 
 
-class Restarts:
-    """FAIL processes with the mixture over steps: per alternative the log of the sum of the processes restarted at each step so far.
-
-    Args:
-        shape: alternatives first, runs last; steps: that share the capital.
-    """
-
-    def __init__(self, shape: tuple[int, ...], steps: int) -> None:
-        self.log_sums, self.steps, self.started = np.zeros(shape), steps, 1
-
-    def new_step(self) -> None:
-        """Start one more process, as long as there is capital."""
-        if self.started < self.steps:
-            self.started += 1
-            self.log_sums = np.logaddexp(self.log_sums, 0.0)
-
-    def log_mean(self, weights: Sequence[float]) -> Floats:
-        """Return the log of the mean over steps (those not started count 1) of the mixture over alternatives."""
-        column = np.array(weights).reshape(-1, *([1] * (self.log_sums.ndim - 1)))
-        mixed = log_sum(self.log_sums, column)
-        return np.asarray(np.logaddexp(mixed, log(self.steps - self.started)) if self.steps > self.started else mixed) - log(self.steps)
-
-
 class Shares:
     """Share guardrails of many runs: the FAIL and PASS processes of `guardrails.feed_share`.
 
     Args:
         prior, weight: as the judge's, per run; margin None feeds no PASS, fail_margin None no FAIL.
-        exact_effect: keep a snapshot per step, so that log-likelihoods can be divided by an effect that changes.
     """
 
     def __init__(
@@ -225,12 +201,13 @@ class LadderFails:
     """Latency's FAIL processes of many runs, all rungs: `guardrails._feed_fail_rung`, the mean over rungs, and `late`, staked anew."""
 
     def __init__(self, runs: int, *, steps: int = 1) -> None:
-        self.seen_n, self.seen_k = np.zeros(runs), np.zeros((len(LADDER), runs))
-        self.restarts = Restarts((len(g.ODDS), len(LADDER), runs), steps)
+        self.seen_n, self.seen_k, self.steps = np.zeros(runs), np.zeros((len(LADDER), runs)), steps
+        self.llr = np.zeros((len(g.ODDS), len(LADDER), runs))
+        self.marks = [self.llr.copy()]
         self.late = Staked((len(su.ODDS), len(LADDER), runs), su.LADDERS)
 
-    def feed(self, n0: Floats, k0: Floats, n1: Floats, k1: Floats) -> None:
-        """Feed blocks: n0, n1 of shape (runs,), k0 over the plain ladder and k1 over the scaled one of shape (rungs, runs)."""
+    def feed(self, n0: Floats, k0: Floats, n1: Floats, k1: Floats, effect: Floats | float = 1.0) -> None:
+        """Feed blocks: n0, n1 of shape (runs,), k0 over the plain ladder, k1 over the scaled one and `effect` of shape (rungs, runs)."""
         q0 = _clip((self.seen_k + _NOMINAL * g._PRIOR_RUNG) / (self.seen_n + g._PRIOR_RUNG))
         self.seen_n, self.seen_k = self.seen_n + n0, self.seen_k + k0
         ok = (n0 > 0) & (n1 > 0)
@@ -245,24 +222,28 @@ class LadderFails:
             pooled = np.where(ok, pooled, 0.5)
             step = base + k1 * log(odds) - n1 * np.log(spread) - events * np.log(pooled) - none * np.log1p(-pooled)
             step = np.where(ok, step, 0.0)
-            self.restarts.log_sums[i] += step
+            self.llr[i] += step
             if i in g.SUDDEN_ODDS:
-                self.late.capital[g.SUDDEN_ODDS.index(i)] += step
+                self.late.capital[g.SUDDEN_ODDS.index(i)] += step / effect
 
-    def log_fail(self) -> Floats:
-        """Return the log FAIL e-value of each run: the mean over rungs."""
-        rungs = self.restarts.log_mean(g._ODDS_WEIGHTS)
-        return log_sum(rungs, np.full((len(LADDER), 1), 1 / len(LADDER)))
+    def log_fail(self, effect: Floats | float = 1.0) -> Floats:
+        """Return the log FAIL e-value of each run: the mean over steps (those not started count 1), and over rungs."""
+        weights = np.array(g._ODDS_WEIGHTS)[:, None, None]
+        total = np.full(self.seen_k.shape, float(self.steps - len(self.marks)))
+        for mark in self.marks:
+            total += np.exp(np.minimum(log_sum((self.llr - mark) / effect, weights), _MOST))
+        return np.asarray(np.log(total.mean(axis=0) / self.steps))
 
     def new_step(self) -> None:
         """Begin a step: FAIL beside a restart, counts from zero."""
-        self.restarts.new_step()
+        if len(self.marks) < self.steps:
+            self.marks.append(self.llr.copy())
         self.seen_n, self.seen_k = np.zeros_like(self.seen_n), np.zeros_like(self.seen_k)
 
     def keep(self, mask: Mask) -> None:
         """Drop the runs that are not in the mask."""
         self.seen_n, self.seen_k = self.seen_n[mask], self.seen_k[:, mask]
-        self.restarts.log_sums = self.restarts.log_sums[..., mask]
+        self.llr, self.marks = self.llr[..., mask], [m[..., mask] for m in self.marks]
         self.late.keep(mask)
 
 
@@ -296,9 +277,9 @@ class LadderPasses:
         self.n0, self.n1 = self.n0 + n0, self.n1 + n1
         self.plain, self.scaled, self.canary = self.plain + k0, self.scaled + s0, self.canary + k1
 
-    def note_pass(self) -> None:
-        """Latch what PASS has reached at this look."""
-        value = log_sum(self.llr, np.array(g._PASS_WEIGHTS)[:, None, None])
+    def note_pass(self, effect: Floats | float = 1.0) -> None:
+        """Latch what PASS has reached at this look; `effect` of shape (rungs, runs)."""
+        value = log_sum(self.llr / effect, np.array(g._PASS_WEIGHTS)[:, None, None])
         self.best = np.maximum(self.best, value)
         self.reached |= value >= log(g.PASS_BOUND)
 
@@ -363,6 +344,66 @@ class Effects:
         spread, errors, seconds = self._open_part()
         self.spread, self.errors, self.seconds = self.spread + spread, self.errors + errors, self.seconds + seconds
         self.opened, self.then = self.now, self.last.copy()
+
+
+class BurstEffects:
+    """Design effects of events that come in bursts, of many runs: `bursts` and `clusters` for looks that all runs share.
+
+    Args:
+        shape: kinds of event first, runs last. A look's requests all count in the block in which its middle lies.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.spread, self.errors, self.seconds = np.zeros(shape), np.zeros(shape), 0.0
+        self._begin(shape)
+
+    def _begin(self, shape: tuple[int, ...]) -> None:
+        self.n, self.k, self.squares = np.zeros((2, shape[-1])), np.zeros((2, *shape)), np.zeros((2, *shape))
+        self.before: tuple[Floats, Floats] | None = None
+        self.now, self.blocks, self.at, self.block = (np.zeros_like(self.n), np.zeros_like(self.k)), 1, 0.0, 0
+
+    def note(self, n: Floats, k: Floats, ends_s: float) -> None:
+        """Take in a look's requests, (arms, runs), and events, (arms, kinds, runs); it ends `ends_s` seconds after the step's cursor."""
+        block = int(0.5 * (self.at + ends_s) * 1_000 // bu.BLOCK_MS)
+        if block != self.block:
+            self.squares, self.before = self._open(), self.now
+            self.now, self.block, self.blocks = (np.zeros_like(self.n), np.zeros_like(self.k)), block, self.blocks + 1
+        self.now = self.now[0] + n, self.now[1] + k
+        self.n, self.k, self.at = self.n + n, self.k + k, ends_s
+
+    def new_step(self) -> None:
+        """Begin a step: what was found counts on, and blocks begin anew."""
+        self.spread, self.errors = self.spread + self._spread(), self.errors + self.k.sum(axis=0)
+        self.seconds += 2 * self.at
+        self._begin(self.spread.shape)
+
+    def effect(self) -> Floats:
+        """Return what log-likelihoods of each kind are divided by, at least 1."""
+        found = (self.spread + self._spread() + cl._PRIOR) / (self.errors + self.k.sum(axis=0) + cl._PRIOR)
+            return np.asarray(self.squares)
+
+    def keep(self, mask: Mask) -> None:
+        """Drop the runs that are not in the mask."""
+        for name in ("spread", "errors", "n", "k", "squares"):
+            setattr(self, name, getattr(self, name)[..., mask])
+        self.now = self.now[0][..., mask], self.now[1][..., mask]
+        self.before = (self.before[0][..., mask], self.before[1][..., mask]) if self.before is not None else None
+
+    def _open(self) -> Floats:
+        if self.before is None:
+            return self.squares
+        (n, k), (n0, k0) = self.now, self.before
+        ok, ratio = ((n > 0) & (n0 > 0))[:, None], (n / np.maximum(n0, 1))[:, None]
+        return np.asarray(self.squares + np.where(ok, (k - k0 * ratio) ** 2 / (1 + ratio), 0.0))
+
+    def _spread(self) -> Floats:
+        """Return `bursts.spread_of` of both arms together."""
+        if self.blocks < bu.LEAST_BLOCKS:
+            return np.asarray((self.k * self.k).sum(axis=0))
+        n = np.maximum(self.n, 1)[:, None]
+        granted = bu.SPLIT * np.sqrt((1.5 + 0.5 * self.blocks / np.maximum(self.k, 1)) / self.blocks)
+        above = bu.SPLIT * self._open() / np.maximum(1 - self.k / n, 1 / n) - (bu.SPLIT - 1 + granted) * self.k
+        return np.asarray(np.maximum(above, 0.0).sum(axis=0))
 
 
 class Breakers:

@@ -198,7 +198,9 @@ def feed_latency(memory: Memory, e: Evidence, spec: GuardrailSpec) -> None:
     if key is not None:
         rungs = _rungs(memory, e, key, metric)
         more = [_feed_fail_rung(memory.fail_bank(f"{name}/{i}", len(ODDS)), rung, 1 - LADDER[i]) for i, rung in enumerate(rungs)]
-        sudden.feed(memory.sudden(name), sudden.LADDERS, rungs[0].block.n1, [row[i] for row in more for i in SUDDEN_ODDS])
+        effects = [clusters.effect_on(memory, f"{metric}/{i}") for i in range(len(LADDER))]
+        staked = [row[i] / effect for row, effect in zip(more, effects, strict=True) for i in SUDDEN_ODDS]
+        sudden.feed(memory.sudden(name), sudden.LADDERS, rungs[0].block.n1, staked)
     if not is_confounded:
         _feed_pass(memory, e, spec)
 
@@ -258,7 +260,11 @@ def share_log_fail(memory: Memory, guardrail: str, effect: float) -> float:
 def latency_log_fail(memory: Memory, name: str = "latency") -> float:
     """Return the log FAIL e-value of latency: the mean over rungs; a rung never fed counts 1."""
     rungs = [memory.fails.get(f"{name}/{i}") for i in range(len(LADDER))]
-    values = [log_fail(memory, bank, _ODDS_WEIGHTS, 1.0) if bank is not None else 0.0 for bank in rungs]
+    metric = name.removesuffix(confounded_name(""))
+    effects = [clusters.effect_on(memory, f"{metric}/{i}") for i in range(len(LADDER))]
+    values = [
+        log_fail(memory, bank, _ODDS_WEIGHTS, effect) if bank is not None else 0.0 for bank, effect in zip(rungs, effects, strict=True)
+    ]
     return ep.log_mean(values, [1 / len(values)] * len(values))
 
 

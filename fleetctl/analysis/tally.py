@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from heapq import heappop, heappush
 
+from fleetctl.analysis.bursts import Bursts
 from fleetctl.analysis.freeze import quantiles
 from fleetctl.domain.evidence import (
     ARMS,
@@ -56,8 +58,10 @@ SHOWN = ("output_tokens", "tokens_per_s", "ttft", "token_time", "nll")
 """What is shown as a mean beside the ladders."""
 TIMES = ("latency", "ttft")
 """Ladder metrics that are times from a request's start: what ended without them after longer than every bound is slow."""
+SLO_MISSES = "slo_misses"
 _CACHED = "cached"
 _FINISHES_KEPT = 12
+_RUNG_NAMES = {metric: tuple(f"{metric}/{i}" for i in range(len(LADDER))) for metric in LADDER_METRICS}
 _MODELS_KEPT = 64
 _SLOW_RUNG = LADDER.index(0.90)
 """An adapter model's request is slow above this quantile of its class: enough of them at any traffic, and near enough to a tail."""
@@ -65,10 +69,11 @@ _SLOW_RUNG = LADDER.index(0.90)
 
 @dataclass(slots=True, kw_only=True)
 class MetricTally:
-    """Running sums of one ladder metric of one arm; `rungs` per ladder key: how many fell between two rungs."""
+    """Running sums of one ladder metric of one arm; `rungs` per ladder key: how many fell between two rungs; `bursts` of each rung."""
 
     n: int = 0
     rungs: dict[str, list[int]] = field(default_factory=dict)
+    bursts: Bursts = field(default_factory=Bursts)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -114,6 +119,7 @@ class ArmTally:
     sums: dict[str, tuple[float, int]] = field(default_factory=dict)
     finishes: dict[str, int] = field(default_factory=dict)
     finished: int = 0
+    endings: Bursts = field(default_factory=Bursts)
     models: dict[str, list[int]] = field(default_factory=dict)
     gave_up: Clustered = field(default_factory=Clustered)
     settled: tuple[int, int] = (0, 0)
@@ -224,7 +230,9 @@ class Tally:
             return
         if a.finish:
             arm.finished += 1
-            if a.finish in arm.finishes or len(arm.finishes) < _FINISHES_KEPT:
+            is_kept = a.finish in arm.finishes or len(arm.finishes) < _FINISHES_KEPT
+            arm.endings.add(a.started_ms, [f"finish_{a.finish}"] if is_kept else ())
+            if is_kept:
                 arm.finishes[a.finish] = arm.finishes.get(a.finish, 0) + 1
         speed = 1_000 / a.token_ms if a.token_ms else None
         length = float(a.output_tokens) if a.output_tokens >= 0 else None
@@ -259,27 +267,32 @@ class Tally:
         young = []
         for entry in self._young:
             if entry[0] + self._wait_ms <= at_ms:
-                self._time(*entry[1:])
+                self._time(*entry)
             else:
                 young.append(entry)
         self._young = young
 
-    def _time(self, arm: ArmTally, metric: str, value: float, prompt_tokens: int) -> None:
+    def _time(self, started_ms: int, arm: ArmTally, metric: str, value: float, prompt_tokens: int) -> None:
         if metric == _CACHED:  # with the times that they made shorter, and not before them
             arm.prompt += prompt_tokens
             arm.cached += int(value)
             return
         counted = arm.metrics[metric]
         counted.n += 1
+        slow: tuple[str, ...] = ()
+        if metric in self._frozen:
+            class_ = bisect_right(self._frozen[metric].class_edges, prompt_tokens)
+            for key, rows in self._ladders[metric]:
+                over = bisect_left(rows[class_], value)
+                counted.rungs[key][over] += 1
+                slow = slow or _RUNG_NAMES[metric][:over]  # the first one is the baseline's own
         if metric == "latency":
             arm.latency_sum += value
             arm.latencies.append(value)
             if self._slo is not None and value > self._slo:
                 arm.misses += 1
-        if metric in self._frozen:
-            class_ = bisect_right(self._frozen[metric].class_edges, prompt_tokens)
-            for key, rows in self._ladders[metric]:
-                counted.rungs[key][bisect_left(rows[class_], value)] += 1
+                slow = (*slow, SLO_MISSES)
+        counted.bursts.add(started_ms, slow)
 
     def evidence(self, at: Instant) -> Evidence:
         """Return what has been counted, as seen at `at`."""
@@ -291,10 +304,11 @@ class Tally:
         ends = [arm.last_ms for arm in self._arms.values() if arm.last_ms is not None]
         first = self._arms["canary"].first_ms
         has_gap, self._cuts_told = self._cuts > self._cuts_told, self._cuts
+        endings = {f"finish_{reason}" for tally in self._arms.values() for reason in tally.finishes}
         return Evidence(
             cell=self._cell,
             at=at,
-            arms={arm: self._counts(tally) for arm, tally in self._arms.items()},
+            arms={arm: self._counts(tally, endings) for arm, tally in self._arms.items()},
             state={arm: "reset" if has_gap else self._state(tally, at) for arm, tally in self._arms.items()},
             cursor=self._cursor,
             served_bp=round(FULL_BP * canary_recent / len(recent)) if recent else None,
@@ -320,14 +334,21 @@ class Tally:
         gap = max(0.0, arm.last_ms - self._since_ms) / arm.attempts
         return "stale" if now - arm.last_ms > max(STALE_S * 1_000, STALE_GAPS * gap) else "ok"
 
-    def _counts(self, arm: ArmTally) -> Counts:
+    def _counts(self, arm: ArmTally, endings: Iterable[str]) -> Counts:
         counts = _counts(arm)
+        clusters = arm.endings.sums(endings)
+        for metric in self._ladders:
+            if arm.metrics[metric].n:
+                clusters |= arm.metrics[metric].bursts.sums(_RUNG_NAMES[metric])
+        if self._slo is not None and arm.timed:
+            clusters |= arm.metrics["latency"].bursts.sums([SLO_MISSES])
+        counts = replace(counts, clusters_of=clusters)
         if self._settle_ms:
             counts = replace(counts, shares={**counts.shares, SETTLED: arm.settled})
         if not self._refusals:
             return counts
         shares = {**counts.shares, REFUSALS: (arm.attempts, arm.refused.n)}
-        return replace(counts, shares=shares, clusters_of={REFUSALS: arm.refused.sums()})
+        return replace(counts, shares=shares, clusters_of={**clusters, REFUSALS: arm.refused.sums()})
 
     def _detail(self) -> str:
         told = {**self.skipped, "aborted": sum(arm.gave_up.n for arm in self._arms.values())}

@@ -76,9 +76,10 @@ def _decided(r: Rollout, seen: Observation, now: Instant) -> Decision:
         r = replace(r, ended="", direction="home", home_for="fallback", orders=())
     if r.ended:
         return _after_end(r, seen, now)
+    had_begun = r.settled_at is not None  # else what was gathered of other arms is forgotten by now
     r = _obey(r, now)
     if seen.judge is not None:
-        r = replace(r, judge=seen.judge)
+        r = replace(r, judge=seen.judge, anew=r.anew and had_begun)
     failed = failure(seen.verdicts)
     if failed is not None and r.direction == "forward":
         r = replace(r, latched=failed, direction="home", hold_reason="")
@@ -101,7 +102,7 @@ def _decided(r: Rollout, seen: Observation, now: Instant) -> Decision:
     r = note_arms(r, seen.identity)
     if (changed := _identity(r, seen, now)) is not None:
         return changed
-    r = replace(r, identity=seen.identity.hash()) if seen.identity is not None else r
+    r = _noted(r, seen.identity.hash()) if seen.identity is not None and r.arms.sure else r
     if r.settled_at is None or not _shows(r, seen):
         return _settle(r, seen, now)
     if (troubled := _trouble(r, seen, now)) is not None:
@@ -147,7 +148,7 @@ def _identity(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
         return None
     mark = found.hash()
     changed = r.identity not in ("", mark)
-    r = replace(r, identity=mark)
+    r = _noted(r, mark)
     if changed:
         r = replace(r, settled_at=None, step_done=False, promoted=False)
     if found.differs:
@@ -158,6 +159,11 @@ def _identity(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
         text = f"{r.phase}: an arm serves something else than before; weight frozen, evidence begins anew"
         return _told(r, seen, Reason(code="identity.changed", text=text), now, mark=mark, page=False)
     return None
+
+
+def _noted(r: Rollout, mark: str) -> Rollout:
+    """Remember what the arms serve; what was gathered of others is forgotten as soon as evidence begins."""
+    return replace(r, identity=mark, anew=r.anew or r.identity not in ("", mark))
 
 
 def _frozen(r: Rollout, seen: Observation, why: Reason, now: Instant, *, mark: str, page: bool) -> Decision:
