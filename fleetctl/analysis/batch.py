@@ -8,7 +8,7 @@ that both give the same numbers look by look. Runs lie on the last axis.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log, log1p, prod, sqrt
+from math import inf, log, log1p, prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -186,15 +186,16 @@ class Suddens(Staked):
         super().__init__((1, runs), su.SHARES)
         self.fail_margin = fail_margin
 
-    def feed(self, block: Floats, baseline: Floats, effect: Floats | float = 1.0) -> None:
-        """Feed blocks of shape (4, runs): n0, k0, n1, k1, with the baseline's rate before them."""
+    def feed(self, block: Floats, baseline: Floats, effect: Floats | float = 1.0, most: float = inf) -> None:
+        """Feed blocks of shape (4, runs): n0, k0, n1, k1, with the baseline's rate before them; most: see `sudden.feed`."""
         n0, k0, n1, k1 = block
         ok = (n0 > 0) & (n1 > 0)
         self.stake(n1, ok)
         n0, n1 = np.where(ok, n0, 1.0), np.where(ok, n1, 1.0)
         odds = _clip(baseline) / (1 - _clip(baseline)) * su.LEAST_ODDS
         q1 = np.minimum(np.maximum(odds / (1 + odds), su.RATE) + self.fail_margin, 0.97)
-        self.capital = self.capital + np.where(ok, _log_e(n0, k0, n1, k1, baseline, q1, self.fail_margin, worse=True) / effect, 0.0)
+        more = np.where(ok, _log_e(n0, k0, n1, k1, baseline, q1, self.fail_margin, worse=True) / effect, 0.0)
+        self.capital = self.capital + np.minimum(more, most)
 
 
 class LadderFails:
@@ -206,8 +207,8 @@ class LadderFails:
         self.marks = [self.llr.copy()]
         self.late = Staked((len(su.ODDS), len(LADDER), runs), su.LADDERS)
 
-    def feed(self, n0: Floats, k0: Floats, n1: Floats, k1: Floats, effect: Floats | float = 1.0) -> None:
-        """Feed blocks: n0, n1 of shape (runs,), k0 over the plain ladder, k1 over the scaled one and `effect` of shape (rungs, runs)."""
+    def feed(self, n0: Floats, k0: Floats, n1: Floats, k1: Floats, most: float = inf) -> None:
+        """Feed blocks: n0, n1 of shape (runs,); k0 over the plain ladder, k1 over the scaled one: (rungs, runs); most: see `sudden`."""
         q0 = _clip((self.seen_k + _NOMINAL * g._PRIOR_RUNG) / (self.seen_n + g._PRIOR_RUNG))
         self.seen_n, self.seen_k = self.seen_n + n0, self.seen_k + k0
         ok = (n0 > 0) & (n1 > 0)
@@ -224,7 +225,7 @@ class LadderFails:
             step = np.where(ok, step, 0.0)
             self.llr[i] += step
             if i in g.SUDDEN_ODDS:
-                self.late.capital[g.SUDDEN_ODDS.index(i)] += step / effect
+                self.late.capital[g.SUDDEN_ODDS.index(i)] += np.minimum(step, most)
 
     def log_fail(self, effect: Floats | float = 1.0) -> Floats:
         """Return the log FAIL e-value of each run: the mean over steps (those not started count 1), and over rungs."""
@@ -358,52 +359,67 @@ class BurstEffects:
         self._begin(shape)
 
     def _begin(self, shape: tuple[int, ...]) -> None:
-        self.n, self.k, self.squares = np.zeros((2, shape[-1])), np.zeros((2, *shape)), np.zeros((2, *shape))
-        self.before: tuple[Floats, Floats] | None = None
-        self.now, self.blocks, self.at, self.block = (np.zeros_like(self.n), np.zeros_like(self.k)), 1, 0.0, 0
+        self.n, self.k = np.zeros((2, shape[-1])), np.zeros((2, *shape))
+        self.squares, self.held = np.zeros((2, *shape)), np.zeros((2, shape[-1]))
+        self.newest = [[np.zeros_like(self.n), np.zeros_like(self.k)]]
+        self.open: list[Floats] = [np.zeros_like(self.k), np.zeros_like(self.n)]
+        self.blocks, self.at, self.block = 1, 0.0, 0
 
     def note(self, n: Floats, k: Floats, ends_s: float) -> None:
         """Take in a look's requests, (arms, runs), and events, (arms, kinds, runs); it ends `ends_s` seconds after the step's cursor."""
         block = int(0.5 * (self.at + ends_s) * 1_000 // bu.BLOCK_MS)
         if block != self.block:
-            self.squares, self.before = self._open(), self.now
-            self.now, self.block, self.blocks = (np.zeros_like(self.n), np.zeros_like(self.k)), block, self.blocks + 1
-        self.now = self.now[0] + n, self.now[1] + k
-        self.n, self.k, self.at = self.n + n, self.k + k, ends_s
+            self.newest, self.open = [*self.newest[-3:], [np.zeros_like(self.n), np.zeros_like(self.k)]], [o * 0 for o in self.open]
+            self.block, self.blocks = block, self.blocks + 1
+        now = self.newest[-1]
+        now[0], now[1], self.at = now[0] + n, now[1] + k, ends_s
+        squares, held = _apart(self.newest) if len(self.newest) == bu.SPAN else self.open
+        self.n, self.k = self.n + n, self.k + k
+        self.squares, self.held = self.squares + squares - self.open[0], self.held + held - self.open[1]
+        self.open = [squares, held]
 
     def new_step(self) -> None:
         """Begin a step: what was found counts on, and blocks begin anew."""
-        self.spread, self.errors = self.spread + self._spread(), self.errors + self.k.sum(axis=0)
+        errors = self.k.sum(axis=0)
+        self.spread, self.errors = self.spread + errors * self._found(), self.errors + errors
         self.seconds += 2 * self.at
         self._begin(self.spread.shape)
 
     def effect(self) -> Floats:
         """Return what log-likelihoods of each kind are divided by, at least 1."""
-        found = (self.spread + self._spread() + cl._PRIOR) / (self.errors + self.k.sum(axis=0) + cl._PRIOR)
-            return np.asarray(self.squares)
+        errors = self.k.sum(axis=0)
+        found = (self.spread + errors * self._found() + cl._PRIOR) / (self.errors + errors + cl._PRIOR)
+        return np.asarray(np.maximum(1.0, found - sqrt(2 / max(2.0, self.seconds + 2 * self.at))))
 
     def keep(self, mask: Mask) -> None:
         """Drop the runs that are not in the mask."""
-        for name in ("spread", "errors", "n", "k", "squares"):
+        for name in ("spread", "errors", "n", "k", "squares", "held"):
             setattr(self, name, getattr(self, name)[..., mask])
-        self.now = self.now[0][..., mask], self.now[1][..., mask]
-        self.before = (self.before[0][..., mask], self.before[1][..., mask]) if self.before is not None else None
+        self.open = [s[..., mask] for s in self.open]
+        self.newest = [[s[..., mask] for s in block] for block in self.newest]
 
-    def _open(self) -> Floats:
-        if self.before is None:
-            return self.squares
-        (n, k), (n0, k0) = self.now, self.before
-        ok, ratio = ((n > 0) & (n0 > 0))[:, None], (n / np.maximum(n0, 1))[:, None]
-        return np.asarray(self.squares + np.where(ok, (k - k0 * ratio) ** 2 / (1 + ratio), 0.0))
-
-    def _spread(self) -> Floats:
-        """Return `bursts.spread_of` of both arms together."""
+    def _found(self) -> Floats:
+        """Return `bursts.together` of both arms."""
+        n, k = np.maximum(self.n, 1)[:, None], self.k
         if self.blocks < bu.LEAST_BLOCKS:
-            return np.asarray((self.k * self.k).sum(axis=0))
-        n = np.maximum(self.n, 1)[:, None]
-        granted = bu.SPLIT * np.sqrt((1.5 + 0.5 * self.blocks / np.maximum(self.k, 1)) / self.blocks)
-        above = bu.SPLIT * self._open() / np.maximum(1 - self.k / n, 1 / n) - (bu.SPLIT - 1 + granted) * self.k
-        return np.asarray(np.maximum(above, 0.0).sum(axis=0))
+            own = np.maximum(k, 1.0)
+        else:
+            rate = np.clip(k, 0.5, np.maximum(n - 0.5, 0.5)) / n
+            squares, held = self.squares + bu.NEWEST * self.open[0], self.held + bu.NEWEST * self.open[1]
+            chance = held[:, None] * rate * (1 - rate)
+            above = (squares / np.maximum(chance, 1e-9) - 1) * k / (k + bu.PRIOR)
+            granted = np.sqrt((3 + self.blocks / np.maximum(chance, 1)) / self.blocks)
+            own = np.where(chance > 0, 1 + bu.ABOVE_CHANCE * (above - granted), 1.0)
+        total = self.n.sum(axis=0)
+        return np.asarray(np.maximum((own[0] * self.n[1] + own[1] * self.n[0]) / np.maximum(total, 1), 0.0))
+
+
+def _apart(blocks: Sequence[Sequence[Floats]]) -> tuple[Floats, Floats]:
+    """Return the squared difference of the newest two pairs of blocks, and the requests that it is held against."""
+    before, now = ([a + b for a, b in zip(*blocks[i : i + 2], strict=True)] for i in (0, 2))
+    ok, ratio = (now[0] > 0) & (before[0] > 0), now[0] / np.maximum(before[0], 1)
+    wide = ratio[:, None]
+    return np.where(ok[:, None], (now[1] - before[1] * wide) ** 2 / (1 + wide), 0.0), np.where(ok, now[0], 0.0)
 
 
 class Breakers:

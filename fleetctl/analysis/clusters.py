@@ -73,6 +73,11 @@ def _others(e: Evidence) -> dict[str, dict[Arm, ClusterSums]]:
     return {name: {"baseline": base[name], "canary": canary[name]} for name in base if name in canary}
 
 
+def is_in_bursts(e: Evidence, guardrail: str) -> bool:
+    """Tell whether a share's events are told with the spread of bursts, as those of slow requests are."""
+    return any(sums.spread is not None for c in e.arms.values() if (sums := c.clusters_of.get(guardrail)) is not None)
+
+
 def effect_on(memory: Memory, guardrail: str) -> float:
     """Return what the log-likelihoods of a guardrail are divided by: 1 where its events do not come in clusters."""
     own = memory.clusters_of.get(guardrail)

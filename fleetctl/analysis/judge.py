@@ -174,6 +174,7 @@ def _use(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec]) -> None:
                 guardrails.feed_share(memory, spec.name, e, spec.margin, spec.fail_margin)
             elif guardrails.has_ladder(e, spec.name):
                 guardrails.feed_latency(memory, e, spec)
+        memory.used_s = max(memory.used_s, (e.at - e.cursor.since).total_seconds())
         for arm in ARMS:
             advance(memory.arm(arm), e.arms[arm])
     for name, bank in memory.passes.items():

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from heapq import heappop, heappush
 
-from fleetctl.analysis.bursts import Bursts
+from fleetctl.analysis.bursts import Bursts, together
 from fleetctl.analysis.freeze import quantiles
 from fleetctl.domain.evidence import (
     ARMS,
@@ -304,11 +303,11 @@ class Tally:
         ends = [arm.last_ms for arm in self._arms.values() if arm.last_ms is not None]
         first = self._arms["canary"].first_ms
         has_gap, self._cuts_told = self._cuts > self._cuts_told, self._cuts
-        endings = {f"finish_{reason}" for tally in self._arms.values() for reason in tally.finishes}
+        bursts = self._bursts()
         return Evidence(
             cell=self._cell,
             at=at,
-            arms={arm: self._counts(tally, endings) for arm, tally in self._arms.items()},
+            arms={arm: self._counts(tally, bursts[arm]) for arm, tally in self._arms.items()},
             state={arm: "reset" if has_gap else self._state(tally, at) for arm, tally in self._arms.items()},
             cursor=self._cursor,
             served_bp=round(FULL_BP * canary_recent / len(recent)) if recent else None,
@@ -334,15 +333,18 @@ class Tally:
         gap = max(0.0, arm.last_ms - self._since_ms) / arm.attempts
         return "stale" if now - arm.last_ms > max(STALE_S * 1_000, STALE_GAPS * gap) else "ok"
 
-    def _counts(self, arm: ArmTally, endings: Iterable[str]) -> Counts:
-        counts = _counts(arm)
-        clusters = arm.endings.sums(endings)
-        for metric in self._ladders:
-            if arm.metrics[metric].n:
-                clusters |= arm.metrics[metric].bursts.sums(_RUNG_NAMES[metric])
-        if self._slo is not None and arm.timed:
-            clusters |= arm.metrics["latency"].bursts.sums([SLO_MISSES])
-        counts = replace(counts, clusters_of=clusters)
+    def _bursts(self) -> dict[Arm, dict[str, ClusterSums]]:
+        """Return the events that come in bursts: each rung's slow requests, SLO misses and the ways in which answers end."""
+        found = [together({arm: tally.endings for arm, tally in self._arms.items()})]
+        for metric in LADDER_METRICS:
+            names = _RUNG_NAMES[metric] if metric in self._ladders else ()
+            names += (SLO_MISSES,) if metric == "latency" and self._slo is not None else ()
+            if names:
+                found.append(together({arm: tally.metrics[metric].bursts for arm, tally in self._arms.items()}, names))
+        return {arm: {name: sums for each in found for name, sums in each[arm].items()} for arm in ARMS}
+
+    def _counts(self, arm: ArmTally, clusters: dict[str, ClusterSums]) -> Counts:
+        counts = replace(_counts(arm), clusters_of=clusters)
         if self._settle_ms:
             counts = replace(counts, shares={**counts.shares, SETTLED: arm.settled})
         if not self._refusals:
