@@ -16,7 +16,17 @@ from dataclasses import dataclass, field, replace
 from math import inf, isfinite, log, sqrt
 
 from fleetctl.analysis.caches import CONFOUNDED_SCALE
-from fleetctl.analysis.counted import counted_alike, is_usable, oldest_ms, own_counter, requests_of, went_back
+from fleetctl.analysis.counted import (
+    counted_alike,
+    evenly,
+    gaps_alone,
+    is_usable,
+    of_requests,
+    oldest_ms,
+    own_counter,
+    requests_of,
+    went_back,
+)
 from fleetctl.analysis.faults import HARD_XIDS
 from fleetctl.analysis.tally import BASELINE_OUTCOMES, OUTCOMES, STALE_GAPS, instant, milliseconds
 from fleetctl.domain.evidence import (
@@ -318,6 +328,7 @@ class BucketTally:
 
     def _detail(self, at: Instant, why: str) -> str:
         parts = [why] if why else []
+        parts += gaps_alone([r.good.buckets for r in self._replicas.values() if r.good is not None], METRICS)
         left = (self._start_ms - milliseconds(at)) / 1_000
         if left > 0:
             parts.append(f"waiting {left:.0f} s for requests of the step before to end")
@@ -348,11 +359,6 @@ def cluster_sums(both: Mapping[Arm, _Clusters], arm: Arm) -> ClusterSums:
     effect = max(1.0, (seen * intervals + ASSUMED_EFFECT * ASSUMED_INTERVALS) / (intervals + ASSUMED_INTERVALS))
     mine = int(both[arm].errors)
     return ClusterSums(errors=mine, spread=mine * effect * (1 + DEVIATIONS * sqrt(2 / intervals)))
-
-
-def evenly(n: int, k: int) -> str:
-    """Return n outcomes, k of them failures ("x"), as far apart from one another as can be."""
-    return "".join("x" if (i + 1) * k // n > i * k // n else "." for i in range(n))
 
 
 def gpu_values(s: Scrape) -> dict[str, float]:
@@ -420,7 +426,7 @@ def _common(grown: Mapping[Arm, _Grown]) -> dict[str, tuple[str, tuple[float, ..
     """Return per ladder metric the series that both arms have, of the same statistic, and their common bounds in seconds."""
     out = {}
     for metric, canonical in METRICS.items():
-        keys = [k for k in grown["baseline"].buckets if k.partition("/")[0] == canonical and k in grown["canary"].buckets]
+        keys = [k for k in of_requests(grown["baseline"].buckets, canonical) if k in grown["canary"].buckets]
         if keys:
             edges = set(grown["baseline"].buckets[keys[0]]) & set(grown["canary"].buckets[keys[0]])
             out[metric] = keys[0], tuple(sorted(e for e in edges if isfinite(e)))

@@ -68,7 +68,7 @@ def test_every_look_holds_what_recomputing_it_by_hand_needs() -> None:
     assert v.look.canary_n == last.arms["canary"].attempts
     assert v.look.share == pytest.approx(v.look.canary_n / (v.look.canary_n + v.look.baseline_n))
     state = fresh(1)
-    cursor = Cursor(position="", since=last.at, thresholds=found.thresholds)
+    cursor = Cursor(position="", since=found.looks[0].at - BOTH.look_every, thresholds=found.thresholds)
     for look in found.looks:
         e = Evidence(cell=CELL, at=look.at, arms=look.arms, state={"baseline": "ok", "canary": "ok"}, cursor=cursor)
         state, verdicts = judge(state, e, BOTH.guardrails)

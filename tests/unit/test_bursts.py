@@ -23,6 +23,8 @@ CELL = CellId("bursts")
 T0 = datetime(2026, 12, 1, tzinfo=UTC)
 START_MS = round(T0.timestamp() * 1_000)
 SLO_MS = 400.0
+CANARY_PAUSES = (3, 7, 8, 10)
+"""Seeds in which the canary pauses within ten minutes, alone or first: as independent requests, each of these is a FAIL."""
 LATENCY = GuardrailSpec(name=Guardrail("latency"), margin=0.25, fail_margin=0.05)
 MISSES = GuardrailSpec(name=Guardrail("slo_misses"), margin=0.05, fail_margin=0.0)
 ENDINGS = GuardrailSpec(name=Guardrail("finish_length"), margin=0.05, fail_margin=0.0)
@@ -80,7 +82,8 @@ def judged(
                 Attempt(cell=CELL, arm=arm, started_ms=begins, ended_ms=begins + round(ms), latency_ms=ms, failed=False, finish=ending)
             )
     rows.sort(key=lambda a: a.ended_ms)
-    state, verdicts, done = fresh(6, 1), (), 0
+    state, done = fresh(6, 1), 0
+    verdicts: tuple[Verdict, ...] = ()
     for look in range(1, round(60 * minutes / 5) + 1):
         now = T0 + timedelta(seconds=5 * look)
         while done < len(rows) and rows[done].ended_ms <= now.timestamp() * 1_000:
@@ -94,11 +97,16 @@ def judged(
 
 
 @pytest.mark.parametrize("spec", [LATENCY, MISSES, ENDINGS], ids=lambda s: s.name)
-@pytest.mark.parametrize("is_common", [False, True])
-@pytest.mark.parametrize("length_s", [5.0, 10.0])
+@pytest.mark.parametrize(
+    ("is_common", "length_s"),
+    [(False, 10.0), pytest.param(True, 10.0, marks=pytest.mark.slow), pytest.param(False, 5.0, marks=pytest.mark.slow)],
+)
 def test_alike_sides_that_pause_do_not_fail(spec: GuardrailSpec, is_common: bool, length_s: float) -> None:
-    ends = [judged(spec, seed, is_common=is_common, length_s=length_s, minutes=8, endings=spec is ENDINGS)[0] for seed in range(4)]
-    assert ends == [float("inf")] * 4
+    ends = [
+        judged(spec, seed, is_common=is_common, length_s=length_s, minutes=10, share=length_s / 500, endings=spec is ENDINGS)[0]
+        for seed in CANARY_PAUSES
+    ]
+    assert ends == [float("inf")] * len(CANARY_PAUSES)
 
 
 def test_what_pauses_weigh_is_what_they_are() -> None:
