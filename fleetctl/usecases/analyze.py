@@ -16,7 +16,7 @@ from fleetctl.analysis.gave_up import GAVE_UP
 from fleetctl.analysis.judge import fresh, judge, needed_scales
 from fleetctl.analysis.power import LEAST_CANARY
 from fleetctl.analysis.tally import Tally
-from fleetctl.domain.evidence import LADDER_METRICS, Arm, Cursor, Evidence, JudgeState, LookRow, Thresholds, Verdict, VerdictKind
+from fleetctl.domain.evidence import LADDER_METRICS, SETTLE_S, Arm, Cursor, Evidence, JudgeState, LookRow, Thresholds, Verdict, VerdictKind
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.records import Attempt, GaveUp, Record, Scrape
 from fleetctl.domain.units import Instant
@@ -58,7 +58,7 @@ class AnalyzeSettings:
     slo_latency_ms: float | None = None
     streaming: bool = False
     sticky: bool = False
-    settle_errors: timedelta = timedelta(seconds=615)
+    settle_errors: timedelta = timedelta(seconds=SETTLE_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
