@@ -178,7 +178,7 @@ def _use(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec]) -> None:
         for arm in ARMS:
             advance(memory.arm(arm), e.arms[arm])
     for name, bank in memory.passes.items():
-        guardrails.note_pass(bank, clusters.effect_on(memory, name))
+        guardrails.note_pass(bank, clusters.effect_on_pass(memory, name))
 
 
 def _log_fail(memory: Memory, name: str) -> float:
@@ -305,7 +305,7 @@ def _one(
         return replace(base, blocked=True, detail=why)
     if base.confounded:
         return replace(base, blocked=True, detail=caches.text(memory))
-    missing = _missing(e, spec, banks, [clusters.effect_on(memory, name) for name in _processes(spec.name)])
+    missing = _missing(e, spec, banks, [clusters.effect_on_pass(memory, name) for name in _processes(spec.name)])
     if all(b.reached for b in banks) and e.arms["canary"].attempts >= LEAST_CANARY:
         return replace(base, kind="PASS", missing=0)
     detail = f"fail evidence {base.e_value:.3g} alone, the whole is below {FAIL_BOUND:.0f}" if base.e_value >= FAIL_BOUND else ""

@@ -51,8 +51,8 @@ RATE = 0.03
 LEAST_ODDS = 3.0
 """The canary's rate under the alternative of a share, what 450 requests of which 5 % fail show in the unlucky case; its odds are at least
 three times the baseline's."""
-MOST_PER_S = 0.3
-"""How fast (nat a second) what is staked on slowness may grow: a pause of 10 s that slows all in flight is three nats and no FAIL, and what
+MOST_PER_S = 0.45
+"""How fast (nat a second) what is staked on slowness may grow: a pause of 10 s that slows all in flight is 4.5 nats and no FAIL, and what
 stays slow is found in some 50 s."""
 ODDS = (2.5, 8.0)
 """Odds of being slow under the two alternatives of each rung, as times the baseline's: those of all x1.5 and all x2 at a log-sd of 0.6."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fleetctl.analysis.batch import BurstEffects, Effects, LadderFails, LadderPasses, Shares, Suddens
+from fleetctl.analysis.clusters import SURE
 from fleetctl.analysis.guardrails import FAIL_BOUND
 from fleetctl.analysis.power import LEAST_CANARY, planned_requests
 from fleetctl.analysis.sudden import MOST_PER_S
@@ -116,7 +117,8 @@ def _step(
         slow.feed(timed[0], fed[2:7], timed[1], fed[14:19], MOST_PER_S * s.look_s)
         passes.feed(timed[0], fed[2:7], fed[7:12], timed[1], fed[19:24])
         errors.note_pass(effect)
-        passes.note_pass(pauses.effect())
+        effects_now = pauses.effect()
+        passes.note_pass(np.where(effects_now > SURE, effects_now, 1.0))
         failing = late.beside(errors.log_fail(effect))
         whole = 0.5 * (np.exp(np.minimum(failing, 600)) + np.exp(np.minimum(slow.late.beside(slow.log_fail(pauses.effect())), 600)))
         failed |= (whole >= FAIL_BOUND) & np.isinf(took)
