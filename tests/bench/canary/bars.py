@@ -27,7 +27,6 @@ BARS: Mapping[str, float] = {
     "cold_start_false_rollback": 0.01,
     "host_effect_false_rollback": 0.01,
     "cluster_false_rollback": 0.01,
-    "stall_false_rollback": 0.01,
     "quality_excess2_n90": 3100,
     "look_8000_seconds": 0.2,
 }

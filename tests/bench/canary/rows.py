@@ -249,10 +249,11 @@ def stalls(n: Counts) -> Fields:
         for is_common in (False, True):
             s = Setting(per_min=per_min, share=share, look_s=5)
             moves = _pausing(0.01, 10, s.look_s, is_common=is_common)
-            for late in (False, True):
-                name = f"{per_min}/min {share:.0%}{', at once' if is_common else ''}{', late ones too' if late else ''}"
-                cells[name] = _false(fail_latency(s, n.whole, 65, until_whole=False, log_factor=moves, late=late), n.whole)
-    return {"stall_false_rollback": max(c[0] for c in cells.values()), "stall_cells": cells}
+            name = f"{per_min}/min {share:.0%}{', at once' if is_common else ''}"
+            ends = fail_latency(s, n.whole, 65, log_factor=moves, late=True)
+            cells[name] = {"whole": round(ends.share(whole=True), 5), "alone": round(ends.share(), 5)}
+    most = {kind: max(c[kind] for c in cells.values()) for kind in ("whole", "alone")}
+    return {"stall_false_rollback": most["whole"], "stall_false_rollback_alone": most["alone"], "stall_cells": cells}
 
 
 def _pausing(
