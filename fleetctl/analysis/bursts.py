@@ -21,7 +21,7 @@ SPAN = 4
 """Blocks that a difference is made of: two and the two before."""
 LEAST_BLOCKS = 7
 ABOVE_CHANCE, NEWEST = 2.5, 3.0
-"""Found by simulation (`make bench-canary ARGS='--rows stalls'`): alike arms of which 1 % of the time is pauses; what is left is in evidence.md."""
+"""Found by simulation (`make bench-canary ARGS='--rows stalls'`): alike arms that pause; evidence.md says what is left."""
 PRIOR = 4.0
 _EXACT = 1_000
 """Squares are kept in whole thousandths, so that their sum is the same in whatever order requests came."""
