@@ -2,20 +2,20 @@
 
 For what needs thousands of runs or streams: benchmarks, calibration, re-judging with other settings, a look over a whole fleet. The
 formulas, priors, alternatives and weights are those of `guardrails`, `sudden`, `clusters` and `breaker`; tests/unit/test_batch.py proves
-that both give the same numbers look by look. Runs lie on the last axis. Where the judge keeps a snapshot per step, the sum over restarts
-is carried along instead (log-sum-exp of the restarted processes), which is the same number.
+that both give the same numbers look by look. Runs lie on the last axis.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log, log1p, prod, sqrt
+from math import inf, log, log1p, prod, sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fleetctl.analysis import breaker as br
+from fleetctl.analysis import bursts as bu
 from fleetctl.analysis import clusters as cl
 from fleetctl.analysis import eprocess as ep
 from fleetctl.analysis import guardrails as g
@@ -68,35 +68,11 @@ def _clip(rate: Floats) -> Floats:
     return np.clip(rate, ep.LEAST_RATE, 1 - ep.LEAST_RATE)
 
 
-class Restarts:
-    """FAIL processes with the mixture over steps: per alternative the log of the sum of the processes restarted at each step so far.
-
-    Args:
-        shape: alternatives first, runs last; steps: that share the capital.
-    """
-
-    def __init__(self, shape: tuple[int, ...], steps: int) -> None:
-        self.log_sums, self.steps, self.started = np.zeros(shape), steps, 1
-
-    def new_step(self) -> None:
-        """Start one more process, as long as there is capital."""
-        if self.started < self.steps:
-            self.started += 1
-            self.log_sums = np.logaddexp(self.log_sums, 0.0)
-
-    def log_mean(self, weights: Sequence[float]) -> Floats:
-        """Return the log of the mean over steps (those not started count 1) of the mixture over alternatives."""
-        column = np.array(weights).reshape(-1, *([1] * (self.log_sums.ndim - 1)))
-        mixed = log_sum(self.log_sums, column)
-        return np.asarray(np.logaddexp(mixed, log(self.steps - self.started)) if self.steps > self.started else mixed) - log(self.steps)
-
-
 class Shares:
     """Share guardrails of many runs: the FAIL and PASS processes of `guardrails.feed_share`.
 
     Args:
         prior, weight: as the judge's, per run; margin None feeds no PASS, fail_margin None no FAIL.
-        exact_effect: keep a snapshot per step, so that log-likelihoods can be divided by an effect that changes.
     """
 
     def __init__(
@@ -210,27 +186,29 @@ class Suddens(Staked):
         super().__init__((1, runs), su.SHARES)
         self.fail_margin = fail_margin
 
-    def feed(self, block: Floats, baseline: Floats, effect: Floats | float = 1.0) -> None:
-        """Feed blocks of shape (4, runs): n0, k0, n1, k1, with the baseline's rate before them."""
+    def feed(self, block: Floats, baseline: Floats, effect: Floats | float = 1.0, most: float = inf) -> None:
+        """Feed blocks of shape (4, runs): n0, k0, n1, k1, with the baseline's rate before them; most: see `sudden.feed`."""
         n0, k0, n1, k1 = block
         ok = (n0 > 0) & (n1 > 0)
         self.stake(n1, ok)
         n0, n1 = np.where(ok, n0, 1.0), np.where(ok, n1, 1.0)
         odds = _clip(baseline) / (1 - _clip(baseline)) * su.LEAST_ODDS
         q1 = np.minimum(np.maximum(odds / (1 + odds), su.RATE) + self.fail_margin, 0.97)
-        self.capital = self.capital + np.where(ok, _log_e(n0, k0, n1, k1, baseline, q1, self.fail_margin, worse=True) / effect, 0.0)
+        more = np.where(ok, _log_e(n0, k0, n1, k1, baseline, q1, self.fail_margin, worse=True) / effect, 0.0)
+        self.capital = self.capital + np.minimum(more, most)
 
 
 class LadderFails:
     """Latency's FAIL processes of many runs, all rungs: `guardrails._feed_fail_rung`, the mean over rungs, and `late`, staked anew."""
 
     def __init__(self, runs: int, *, steps: int = 1) -> None:
-        self.seen_n, self.seen_k = np.zeros(runs), np.zeros((len(LADDER), runs))
-        self.restarts = Restarts((len(g.ODDS), len(LADDER), runs), steps)
+        self.seen_n, self.seen_k, self.steps = np.zeros(runs), np.zeros((len(LADDER), runs)), steps
+        self.llr = np.zeros((len(g.ODDS), len(LADDER), runs))
+        self.marks = [self.llr.copy()]
         self.late = Staked((len(su.ODDS), len(LADDER), runs), su.LADDERS)
 
-    def feed(self, n0: Floats, k0: Floats, n1: Floats, k1: Floats) -> None:
-        """Feed blocks: n0, n1 of shape (runs,), k0 over the plain ladder and k1 over the scaled one of shape (rungs, runs)."""
+    def feed(self, n0: Floats, k0: Floats, n1: Floats, k1: Floats, most: float = inf) -> None:
+        """Feed blocks: n0, n1 of shape (runs,); k0 over the plain ladder, k1 over the scaled one: (rungs, runs); most: see `sudden`."""
         q0 = _clip((self.seen_k + _NOMINAL * g._PRIOR_RUNG) / (self.seen_n + g._PRIOR_RUNG))
         self.seen_n, self.seen_k = self.seen_n + n0, self.seen_k + k0
         ok = (n0 > 0) & (n1 > 0)
@@ -245,24 +223,28 @@ class LadderFails:
             pooled = np.where(ok, pooled, 0.5)
             step = base + k1 * log(odds) - n1 * np.log(spread) - events * np.log(pooled) - none * np.log1p(-pooled)
             step = np.where(ok, step, 0.0)
-            self.restarts.log_sums[i] += step
+            self.llr[i] += step
             if i in g.SUDDEN_ODDS:
-                self.late.capital[g.SUDDEN_ODDS.index(i)] += step
+                self.late.capital[g.SUDDEN_ODDS.index(i)] += np.minimum(step, most)
 
-    def log_fail(self) -> Floats:
-        """Return the log FAIL e-value of each run: the mean over rungs."""
-        rungs = self.restarts.log_mean(g._ODDS_WEIGHTS)
-        return log_sum(rungs, np.full((len(LADDER), 1), 1 / len(LADDER)))
+    def log_fail(self, effect: Floats | float = 1.0) -> Floats:
+        """Return the log FAIL e-value of each run: the mean over steps (those not started count 1), and over rungs."""
+        weights = np.array(g._ODDS_WEIGHTS)[:, None, None]
+        total = np.full(self.seen_k.shape, float(self.steps - len(self.marks)))
+        for mark in self.marks:
+            total += np.exp(np.minimum(log_sum((self.llr - mark) / effect, weights), _MOST))
+        return np.asarray(np.log(total.mean(axis=0) / self.steps))
 
     def new_step(self) -> None:
         """Begin a step: FAIL beside a restart, counts from zero."""
-        self.restarts.new_step()
+        if len(self.marks) < self.steps:
+            self.marks.append(self.llr.copy())
         self.seen_n, self.seen_k = np.zeros_like(self.seen_n), np.zeros_like(self.seen_k)
 
     def keep(self, mask: Mask) -> None:
         """Drop the runs that are not in the mask."""
         self.seen_n, self.seen_k = self.seen_n[mask], self.seen_k[:, mask]
-        self.restarts.log_sums = self.restarts.log_sums[..., mask]
+        self.llr, self.marks = self.llr[..., mask], [m[..., mask] for m in self.marks]
         self.late.keep(mask)
 
 
@@ -296,9 +278,9 @@ class LadderPasses:
         self.n0, self.n1 = self.n0 + n0, self.n1 + n1
         self.plain, self.scaled, self.canary = self.plain + k0, self.scaled + s0, self.canary + k1
 
-    def note_pass(self) -> None:
-        """Latch what PASS has reached at this look."""
-        value = log_sum(self.llr, np.array(g._PASS_WEIGHTS)[:, None, None])
+    def note_pass(self, effect: Floats | float = 1.0) -> None:
+        """Latch what PASS has reached at this look; `effect` of shape (rungs, runs)."""
+        value = log_sum(self.llr / effect, np.array(g._PASS_WEIGHTS)[:, None, None])
         self.best = np.maximum(self.best, value)
         self.reached |= value >= log(g.PASS_BOUND)
 
@@ -363,6 +345,81 @@ class Effects:
         spread, errors, seconds = self._open_part()
         self.spread, self.errors, self.seconds = self.spread + spread, self.errors + errors, self.seconds + seconds
         self.opened, self.then = self.now, self.last.copy()
+
+
+class BurstEffects:
+    """Design effects of events that come in bursts, of many runs: `bursts` and `clusters` for looks that all runs share.
+
+    Args:
+        shape: kinds of event first, runs last. A look's requests all count in the block in which its middle lies.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.spread, self.errors, self.seconds = np.zeros(shape), np.zeros(shape), 0.0
+        self._begin(shape)
+
+    def _begin(self, shape: tuple[int, ...]) -> None:
+        self.n, self.k = np.zeros((2, shape[-1])), np.zeros((2, *shape))
+        self.squares, self.held = np.zeros((2, *shape)), np.zeros((2, shape[-1]))
+        self.newest = [[np.zeros_like(self.n), np.zeros_like(self.k)]]
+        self.open: list[Floats] = [np.zeros_like(self.k), np.zeros_like(self.n)]
+        self.blocks, self.at, self.block = 1, 0.0, 0
+
+    def note(self, n: Floats, k: Floats, ends_s: float) -> None:
+        """Take in a look's requests, (arms, runs), and events, (arms, kinds, runs); it ends `ends_s` seconds after the step's cursor."""
+        block = int(0.5 * (self.at + ends_s) * 1_000 // bu.BLOCK_MS)
+        if block != self.block:
+            self.newest, self.open = [*self.newest[-3:], [np.zeros_like(self.n), np.zeros_like(self.k)]], [o * 0 for o in self.open]
+            self.block, self.blocks = block, self.blocks + 1
+        now = self.newest[-1]
+        now[0], now[1], self.at = now[0] + n, now[1] + k, ends_s
+        squares, held = _apart(self.newest) if len(self.newest) == bu.SPAN else self.open
+        self.n, self.k = self.n + n, self.k + k
+        self.squares, self.held = self.squares + squares - self.open[0], self.held + held - self.open[1]
+        self.open = [squares, held]
+
+    def new_step(self) -> None:
+        """Begin a step: what was found counts on, and blocks begin anew."""
+        errors = self.k.sum(axis=0)
+        self.spread, self.errors = self.spread + errors * self._found(), self.errors + errors
+        self.seconds += 2 * self.at
+        self._begin(self.spread.shape)
+
+    def effect(self) -> Floats:
+        """Return what log-likelihoods of each kind are divided by, at least 1."""
+        errors = self.k.sum(axis=0)
+        found = (self.spread + errors * self._found() + cl._PRIOR) / (self.errors + errors + cl._PRIOR)
+        return np.asarray(np.maximum(1.0, found - sqrt(2 / max(2.0, self.seconds + 2 * self.at))))
+
+    def keep(self, mask: Mask) -> None:
+        """Drop the runs that are not in the mask."""
+        for name in ("spread", "errors", "n", "k", "squares", "held"):
+            setattr(self, name, getattr(self, name)[..., mask])
+        self.open = [s[..., mask] for s in self.open]
+        self.newest = [[s[..., mask] for s in block] for block in self.newest]
+
+    def _found(self) -> Floats:
+        """Return `bursts.together` of both arms."""
+        n, k = np.maximum(self.n, 1)[:, None], self.k
+        if self.blocks < bu.LEAST_BLOCKS:
+            own = np.maximum(k, 1.0)
+        else:
+            rate = np.clip(k, 0.5, np.maximum(n - 0.5, 0.5)) / n
+            squares, held = self.squares + bu.NEWEST * self.open[0], self.held + bu.NEWEST * self.open[1]
+            chance = held[:, None] * rate * (1 - rate)
+            above = (squares / np.maximum(chance, 1e-9) - 1) * k / (k + bu.PRIOR)
+            granted = np.sqrt((3 + self.blocks / np.maximum(chance, 1)) / self.blocks)
+            own = np.where(chance > 0, 1 + bu.ABOVE_CHANCE * (above - granted), 1.0)
+        total = self.n.sum(axis=0)
+        return np.asarray(np.maximum((own[0] * self.n[1] + own[1] * self.n[0]) / np.maximum(total, 1), 0.0))
+
+
+def _apart(blocks: Sequence[Sequence[Floats]]) -> tuple[Floats, Floats]:
+    """Return the squared difference of the newest two pairs of blocks, and the requests that it is held against."""
+    before, now = ([a + b for a, b in zip(*blocks[i : i + 2], strict=True)] for i in (0, 2))
+    ok, ratio = (now[0] > 0) & (before[0] > 0), now[0] / np.maximum(before[0], 1)
+    wide = ratio[:, None]
+    return np.where(ok[:, None], (now[1] - before[1] * wide) ** 2 / (1 + wide), 0.0), np.where(ok, now[0], 0.0)
 
 
 class Breakers:

@@ -9,15 +9,25 @@ least (1 + margin) times as high. What an engine does not export is absent, neve
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite, log, sqrt
 
 from fleetctl.analysis.caches import CONFOUNDED_SCALE
-from fleetctl.analysis.counted import counted_alike, is_usable, oldest_ms, own_counter, requests_of, went_back
+from fleetctl.analysis.counted import (
+    counted_alike,
+    evenly,
+    gaps_alone,
+    is_usable,
+    of_requests,
+    oldest_ms,
+    own_counter,
+    requests_of,
+    went_back,
+)
 from fleetctl.analysis.faults import HARD_XIDS
+from fleetctl.analysis.gpu_marks import ECC, XID, gpu_values, read_marks
 from fleetctl.analysis.tally import BASELINE_OUTCOMES, OUTCOMES, STALE_GAPS, instant, milliseconds
 from fleetctl.domain.evidence import (
     ARMS,
@@ -41,7 +51,6 @@ METRICS: Mapping[str, str] = {"latency": "e2e_seconds", "ttft": "ttft_seconds", 
 """Ladder metrics by the canonical histogram that tells them."""
 LEAST_ABOVE, MOST_ABOVE = 0.004, 0.90
 """Share of requests over a bound between which it can be used. Source: evidence.md 6, trap 4."""
-_XID, _ECC = "gpu_xid/last_code", "gpu_ecc_uncorrected_total"
 STALE_S = 15.0
 STALE_SCRAPES = 3.0
 LEAST_INTERVAL = 20
@@ -106,7 +115,7 @@ class BucketTally:
         self._clusters: dict[Arm, _Clusters] = {arm: _Clusters() for arm in ARMS}
         self._missed: dict[Arm, int] = dict.fromkeys(ARMS, 0)
         self._grew_ms: dict[Arm, float] = {}
-        self._gpus = _read_marks(cursor.position)
+        self._gpus = read_marks(cursor.position)
         self._gpu_at: dict[str, int] = {}
         self._faults: set[str] = set()
 
@@ -314,16 +323,17 @@ class BucketTally:
         if now.get("gpu_health") == 0.0:
             self._faults.add(f"{s.replica} GPU is unhealthy")
         if then is not None:
-            if any(key.startswith(_ECC) and value > then.get(key, inf) for key, value in now.items()):
+            if any(key.startswith(ECC) and value > then.get(key, inf) for key, value in now.items()):
                 self._faults.add(f"{s.replica} uncorrected ECC errors")
-            codes = {key: code for key, code in now.items() if key.startswith(_XID)}
+            codes = {key: code for key, code in now.items() if key.startswith(XID)}
             for key, code in codes.items():  # an older release has kept one code for all GPUs
-                if code != then.get(key, code if _XID in then else None) and int(code) in HARD_XIDS:
+                if code != then.get(key, code if XID in then else None) and int(code) in HARD_XIDS:
                     self._faults.add(f"{s.replica} XID {int(code)}")
         self._gpus[s.replica] = {**(then or {}), **now}
 
     def _detail(self, at: Instant, why: str) -> str:
         parts = [why] if why else []
+        parts += gaps_alone([r.good.buckets for r in self._replicas.values() if r.good is not None], METRICS)
         left = (self._start_ms - milliseconds(at)) / 1_000
         if left > 0:
             parts.append(f"waiting {left:.0f} s for requests of the step before to end")
@@ -354,30 +364,6 @@ def cluster_sums(both: Mapping[Arm, _Clusters], arm: Arm) -> ClusterSums:
     effect = max(1.0, (seen * intervals + ASSUMED_EFFECT * ASSUMED_INTERVALS) / (intervals + ASSUMED_INTERVALS))
     mine = int(both[arm].errors)
     return ClusterSums(errors=mine, spread=mine * effect * (1 + DEVIATIONS * sqrt(2 / intervals)))
-
-
-def evenly(n: int, k: int) -> str:
-    """Return n outcomes, k of them failures ("x"), as far apart from one another as can be."""
-    return "".join("x" if (i + 1) * k // n > i * k // n else "." for i in range(n))
-
-
-def gpu_values(s: Scrape) -> dict[str, float]:
-    """Return what a scrape says of faults, errors and codes by GPU; a value that is not there is not known, and never zero."""
-    return {key: value for key, value in s.values.items() if key == "gpu_health" or key.startswith((_XID, _ECC))}
-
-
-def gpu_marks(scrapes: Iterable[Scrape]) -> str:
-    """Return a cursor's position: how the canary's GPUs stood there, so that what happens before the next scrape is not lost."""
-    found = {s.replica: values for s in scrapes if s.arm == "canary" and is_usable(s) and (values := gpu_values(s))}
-    return json.dumps(found, sort_keys=True) if found else ""
-
-
-def _read_marks(position: str) -> dict[str, dict[str, float]]:
-    try:
-        found = json.loads(position or "{}")
-        return {str(name): {str(k): float(v) for k, v in values.items()} for name, values in found.items()}
-    except (ValueError, TypeError, AttributeError):
-        return {}
 
 
 def scrape_of(
@@ -426,7 +412,7 @@ def _common(grown: Mapping[Arm, _Grown]) -> dict[str, tuple[str, tuple[float, ..
     """Return per ladder metric the series that both arms have, of the same statistic, and their common bounds in seconds."""
     out = {}
     for metric, canonical in METRICS.items():
-        keys = [k for k in grown["baseline"].buckets if k.partition("/")[0] == canonical and k in grown["canary"].buckets]
+        keys = [k for k in of_requests(grown["baseline"].buckets, canonical) if k in grown["canary"].buckets]
         if keys:
             edges = set(grown["baseline"].buckets[keys[0]]) & set(grown["canary"].buckets[keys[0]])
             out[metric] = keys[0], tuple(sorted(e for e in edges if isfinite(e)))

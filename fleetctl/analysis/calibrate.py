@@ -17,7 +17,7 @@ from math import fsum, log, sqrt
 
 from fleetctl.analysis.halves import judged, log_sd
 from fleetctl.domain.calibration import Calibration, HalvesVerdict, Sample
-from fleetctl.domain.evidence import Arm
+from fleetctl.domain.evidence import LADDER_METRICS, Arm
 from fleetctl.domain.fleet import PhaseSpec
 from fleetctl.domain.ids import CellId, WorkloadId
 from fleetctl.domain.units import Instant
@@ -69,6 +69,7 @@ def calibrate(
         if not left or not any(h.failed for h in halves):
             break
         least_fail = {"latency": least_fail["latency"] * WIDER, "errors": max(least_fail["errors"] * WIDER, LEAST_ERRORS)}
+    least, least_fail = _of_all_times(least), _of_all_times(least_fail)
     starts = [s.started_ms for s in samples]
     return Calibration(
         cell=cell,
@@ -87,6 +88,11 @@ def calibrate(
         refused=tuple(_refused(phases, least, least_fail)),
         canary_hosts=canary_hosts,
     )
+
+
+def _of_all_times(margins: dict[str, float]) -> dict[str, float]:
+    """Return the margins with those of a stream's times: a slow host is slow at each of them, and no half of the source tells them."""
+    return {**margins, **dict.fromkeys(("ttft", "token_time"), margins["latency"])}
 
 
 def _least(errors: float, least_fail: dict[str, float]) -> dict[str, float]:
@@ -174,4 +180,4 @@ def _refused(phases: Sequence[PhaseSpec], least: dict[str, float], least_fail: d
 
 
 def _unit(guardrail: str, value: float) -> str:
-    return f"{value * 100:.3g}%" if guardrail == "latency" else f"{value * 100:.3g} points"
+    return f"{value * 100:.3g}%" if guardrail in LADDER_METRICS else f"{value * 100:.3g} points"

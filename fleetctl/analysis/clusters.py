@@ -19,6 +19,7 @@ from fleetctl.domain.evidence import ARMS, Arm, ClusterSums, Evidence
 WINDOW_S = 5.0
 _PRIOR = 4.0
 _LEAST_WINDOW_S = 2.0
+SURE = 1.5
 
 
 def note(memory: Memory, e: Evidence) -> None:
@@ -73,12 +74,23 @@ def _others(e: Evidence) -> dict[str, dict[Arm, ClusterSums]]:
     return {name: {"baseline": base[name], "canary": canary[name]} for name in base if name in canary}
 
 
+def is_in_bursts(e: Evidence, guardrail: str) -> bool:
+    """Tell whether a share's events are told with the spread of bursts, as those of slow requests are."""
+    return any(sums.spread is not None for c in e.arms.values() if (sums := c.clusters_of.get(guardrail)) is not None)
+
+
 def effect_on(memory: Memory, guardrail: str) -> float:
     """Return what the log-likelihoods of a guardrail are divided by: 1 where its events do not come in clusters."""
     own = memory.clusters_of.get(guardrail)
     if own is not None:
         return design_effect(own)
     return design_effect(memory.clusters) if is_clustered(guardrail) else 1.0
+
+
+def effect_on_pass(memory: Memory, guardrail: str) -> float:
+    """Return the same for a PASS: of a ladder's rung only what is beyond doubt, since what chance leaves of it would delay every PASS."""
+    effect = effect_on(memory, guardrail)
+    return 1.0 if "/" in guardrail and effect <= SURE else effect
 
 
 def design_effect(memory: ClusterMemory) -> float:

@@ -9,6 +9,7 @@ from fleetctl.domain.evidence import ARMS, Arm
 from fleetctl.domain.metrics import is_counter
 from fleetctl.domain.records import Scrape
 
+_NOT_OF_REQUESTS = ("per_step", "unverified")
 _REQUESTS, _ERRORS = "requests_total", "errors_total"
 
 
@@ -45,6 +46,24 @@ def went_back(before: Scrape, now: Scrape) -> bool:
         if key in now.buckets
         for edge, count in edges.items()
     )
+
+
+def of_requests(keys: Iterable[str], canonical: str) -> list[str]:
+    """Return a histogram's series that have one sample a request: the gaps between the tokens of one answer are no independent draws."""
+    return [k for k in keys if k.partition("/")[0] == canonical and k.partition("/")[2] not in _NOT_OF_REQUESTS]
+
+
+def gaps_alone(pages: Iterable[Iterable[str]], metrics: Mapping[str, str]) -> list[str]:
+    """Say which metrics (by their canonical histogram) are not told because all that pages have has more than one sample a request."""
+    keys = {k for page in pages for k in page}
+    there = {k.partition("/")[0] for k in keys}
+    found = [name for name, canonical in metrics.items() if canonical in there and not of_requests(keys, canonical)]
+    return [f"{name} is not told: engines count the gaps between tokens, and no time of a request; name probes for it" for name in found]
+
+
+def evenly(n: int, k: int) -> str:
+    """Return n outcomes, k of them failures ("x"), as far apart from one another as can be."""
+    return "".join("x" if (i + 1) * k // n > i * k // n else "." for i in range(n))
 
 
 def requests_of(values: Mapping[str, float], wanted: str = "") -> tuple[float, float]:

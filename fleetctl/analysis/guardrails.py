@@ -11,7 +11,7 @@ Alternatives are fixed before each block from what was seen before it. Source: e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log, log1p
+from math import inf, log, log1p
 from operator import sub
 from typing import NamedTuple
 
@@ -105,7 +105,8 @@ def feed_share(memory: Memory, guardrail: str, e: Evidence, margin: float, fail_
     fail = memory.fail_bank(guardrail, len(RATIOS))
     for i, ratio in enumerate(RATIOS):
         fail.llr[i] += ep.log_e(block, baseline, min((baseline + fail_margin) * ratio, 0.97), fail_margin, worse=True)
-    sudden.feed_share(memory.sudden(guardrail), block, baseline, fail_margin, clusters.effect_on(memory, guardrail))
+    most = sudden.MOST_PER_S * memory.since_used_s(e) if clusters.is_in_bursts(e, guardrail) else inf
+    sudden.feed_share(memory.sudden(guardrail), block, baseline, fail_margin, clusters.effect_on(memory, guardrail), most)
     if guardrail == "errors" and all(SETTLED in counts.shares for counts in e.arms.values()):
         base, canary, block = _settled(memory, e)
     pooled = ep.estimate(base.k + canary.k, base.n + canary.n, prior, weight)
@@ -201,7 +202,8 @@ def feed_latency(memory: Memory, e: Evidence, spec: GuardrailSpec) -> None:
     if key is not None:
         rungs = _rungs(memory, e, key, metric)
         more = [_feed_fail_rung(memory.fail_bank(f"{name}/{i}", len(ODDS)), rung, 1 - LADDER[i]) for i, rung in enumerate(rungs)]
-        sudden.feed(memory.sudden(name), sudden.LADDERS, rungs[0].block.n1, [row[i] for row in more for i in SUDDEN_ODDS])
+        most = sudden.MOST_PER_S * memory.since_used_s(e)
+        sudden.feed(memory.sudden(name), sudden.LADDERS, rungs[0].block.n1, [row[i] for row in more for i in SUDDEN_ODDS], most)
     if not is_confounded:
         _feed_pass(memory, e, spec)
 
@@ -261,7 +263,11 @@ def share_log_fail(memory: Memory, guardrail: str, effect: float) -> float:
 def latency_log_fail(memory: Memory, name: str = "latency") -> float:
     """Return the log FAIL e-value of latency: the mean over rungs; a rung never fed counts 1."""
     rungs = [memory.fails.get(f"{name}/{i}") for i in range(len(LADDER))]
-    values = [log_fail(memory, bank, _ODDS_WEIGHTS, 1.0) if bank is not None else 0.0 for bank in rungs]
+    metric = name.removesuffix(confounded_name(""))
+    effects = [clusters.effect_on(memory, f"{metric}/{i}") for i in range(len(LADDER))]
+    values = [
+        log_fail(memory, bank, _ODDS_WEIGHTS, effect) if bank is not None else 0.0 for bank, effect in zip(rungs, effects, strict=True)
+    ]
     return ep.log_mean(values, [1 / len(values)] * len(values))
 
 
@@ -295,4 +301,5 @@ def new_step(memory: Memory) -> None:
     memory.seen = {}
     memory.quits_seen = {}
     memory.caches = {}
+    memory.used_s = 0.0
     memory.cursor = ""

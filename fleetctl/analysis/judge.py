@@ -57,9 +57,15 @@ def fresh(steps: int = STEPS, guardrails: int = 0) -> JudgeState:
     return pack(Memory(steps=max(1, steps), guardrails=max(0, guardrails)))
 
 
-def start_step(state: JudgeState) -> JudgeState:
-    """Begin a step: PASS starts afresh, FAIL carries on beside a restart; a step that used no evidence costs nothing."""
+def start_step(state: JudgeState, *, anew: bool = False) -> JudgeState:
+    """Begin a step: PASS starts afresh, FAIL carries on beside a restart; a step that used no evidence costs nothing.
+
+    Args:
+        anew: an arm serves something else than before, so nothing that was seen is told of it.
+    """
     memory = unpack(state)
+    if anew:
+        return fresh(memory.steps, memory.guardrails)
     _begin(memory)
     return pack(memory)
 
@@ -178,10 +184,11 @@ def _use(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec]) -> None:
                 guardrails.feed_share(memory, spec.name, e, spec.margin, spec.fail_margin)
             elif guardrails.has_ladder(e, spec.name):
                 guardrails.feed_latency(memory, e, spec)
+        memory.used_s = max(memory.used_s, (e.at - e.cursor.since).total_seconds())
         for arm in ARMS:
             advance(memory.arm(arm), e.arms[arm])
     for name, bank in memory.passes.items():
-        guardrails.note_pass(bank, clusters.effect_on(memory, name))
+        guardrails.note_pass(bank, clusters.effect_on_pass(memory, name))
 
 
 def _log_fail(memory: Memory, name: str) -> float:
@@ -192,8 +199,11 @@ def _log_fail(memory: Memory, name: str) -> float:
 
 
 def _banks(memory: Memory, name: str) -> list[PassBank]:
-    names = [f"{name}/{i}" for i in range(len(LADDER))] if name in LADDER_METRICS else [name]
-    return [memory.passes.get(n) or PassBank(llr=[]) for n in names]
+    return [memory.passes.get(n) or PassBank(llr=[]) for n in _processes(name)]
+
+
+def _processes(name: str) -> list[str]:
+    return [f"{name}/{i}" for i in range(len(LADDER))] if name in LADDER_METRICS else [name]
 
 
 def _verdicts(memory: Memory, e: Evidence, specs: Sequence[GuardrailSpec], trouble: tuple[VerdictKind, str] | None) -> tuple[Verdict, ...]:
@@ -305,7 +315,7 @@ def _one(
         return replace(base, blocked=True, detail=why)
     if base.confounded:
         return replace(base, blocked=True, detail=caches.text(memory))
-    missing = _missing(e, spec, banks, clusters.effect_on(memory, spec.name))
+    missing = _missing(e, spec, banks, [clusters.effect_on_pass(memory, name) for name in _processes(spec.name)])
     if all(b.reached for b in banks) and e.arms["canary"].attempts >= LEAST_CANARY:
         return replace(base, kind="PASS", missing=0)
     detail = f"fail evidence {base.e_value:.3g} alone, the whole is below {FAIL_BOUND:.0f}" if base.e_value >= FAIL_BOUND else ""
@@ -386,7 +396,7 @@ def _interval(e: Evidence, name: str) -> tuple[float, float] | None:
     return difference(rates[0].k, rates[0].n, rates[1].k, rates[1].n)
 
 
-def _missing(e: Evidence, spec: GuardrailSpec, banks: Sequence[PassBank], effect: float) -> int | None:
+def _missing(e: Evidence, spec: GuardrailSpec, banks: Sequence[PassBank], effects: Sequence[float]) -> int | None:
     """Return the canary requests still needed if both arms are equal: the distance to the bound over the drift."""
     base, canary = e.arms["baseline"], e.arms["canary"]
     ladder = spec.name in LADDER_METRICS and spec.name != LATENCY  # probes have a share of their own
@@ -396,7 +406,7 @@ def _missing(e: Evidence, spec: GuardrailSpec, banks: Sequence[PassBank], effect
     share = counted[1] / sum(counted)
     frozen = e.cursor.thresholds
     needed = float(LEAST_CANARY - canary.attempts)
-    for i, (rung, bank) in enumerate(zip(LADDER, banks, strict=False)):
+    for i, (rung, bank, effect) in enumerate(zip(LADDER, banks, effects, strict=False)):
         if bank.reached:
             continue
         if spec.name in LADDER_METRICS:

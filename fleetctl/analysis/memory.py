@@ -12,7 +12,7 @@ from math import ceil
 from typing import Any
 
 from fleetctl.analysis.eprocess import log_mean
-from fleetctl.domain.evidence import Counts, JudgeState
+from fleetctl.domain.evidence import Counts, Evidence, JudgeState
 
 JUDGE_FORMAT = 1
 
@@ -140,6 +140,7 @@ class Memory:
         quits_seen: requests and those given up that have been used, by arm; quits: how they cluster.
         cuts: of the source since the step's cursor, that have been taken in.
         suddens: by guardrail, what gets worse late.
+        used_s: seconds from the step's cursor to the last evidence that was used.
         caches: by arm, prompt and cached tokens that have been used since the cursor, then both weighted by how new they are.
     """
 
@@ -161,6 +162,11 @@ class Memory:
     quits: ClusterMemory = field(default_factory=ClusterMemory)
     cuts: int = 0
     caches: dict[str, list[float]] = field(default_factory=dict)
+    used_s: float = 0.0
+
+    def since_used_s(self, e: Evidence) -> float:
+        """Return the seconds since evidence was used last in this step, at least 0."""
+        return max(0.0, (e.at - e.cursor.since).total_seconds() - self.used_s)
 
     def arm(self, name: str) -> ArmSeen:
         """Return what has been used of an arm."""
@@ -216,6 +222,8 @@ def pack(memory: Memory) -> JudgeState:
         data["quits"] = {"seen": memory.quits_seen, **_clusters(memory.quits)}
     if memory.caches:
         data["caches"] = memory.caches
+    if memory.used_s:
+        data["used"] = memory.used_s
     if memory.cuts:
         data["cuts"] = memory.cuts
     return JudgeState(format_version=JUDGE_FORMAT, numbers=_written(data))
@@ -334,6 +342,7 @@ def _memory(data: Any) -> Memory:
         clusters_of={name: _read_clusters(row) for name, row in data.get("clusters_of", {}).items()},
         guardrails=data.get("guardrails", 0),
         cuts=data.get("cuts", 0),
+        used_s=data.get("used", 0.0),
         caches={arm: [*row] for arm, row in data.get("caches", {}).items()},
         breaker=_read_breaker(data["breaker"]),
         beside=_read_breaker(data["beside"]) if "beside" in data else BreakerMemory(),

@@ -93,5 +93,5 @@ def _product(logs: Sequence[Mapping[str, float]], guardrail: str) -> float:
 
 def _stopped(memory: Memory, name: str) -> float:
     bank = memory.passes[name]
-    effect = clusters.effect_on(memory, name)
+    effect = clusters.effect_on_pass(memory, name)
     return _BOUND if bank.reached else pass_log(bank, effect)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log
+from math import inf, log
 
 from fleetctl.analysis import eprocess as ep
 from fleetctl.analysis.eprocess import Block
@@ -51,6 +51,9 @@ RATE = 0.03
 LEAST_ODDS = 3.0
 """The canary's rate under the alternative of a share, what 450 requests of which 5 % fail show in the unlucky case; its odds are at least
 three times the baseline's."""
+MOST_PER_S = 0.45
+"""How fast (nat a second) what is staked on slowness may grow: a pause of 10 s that slows all in flight is 4.5 nats and no FAIL, and what
+stays slow is found in some 50 s."""
 ODDS = (2.5, 8.0)
 """Odds of being slow under the two alternatives of each rung, as times the baseline's: those of all x1.5 and all x2 at a log-sd of 0.6."""
 
@@ -60,28 +63,29 @@ def alternative(baseline: float, fail_margin: float) -> float:
     return min(max(ep.by_odds(ep.clip(baseline), LEAST_ODDS), RATE) + fail_margin, 0.97)
 
 
-def feed_share(memory: SuddenMemory, block: Block, baseline: float, fail_margin: float, effect: float) -> None:
+def feed_share(memory: SuddenMemory, block: Block, baseline: float, fail_margin: float, effect: float, most: float = inf) -> None:
     """Take in one block of a share guardrail.
 
     Args:
-        baseline: its rate as estimated before the block; effect: design effect, at least 1.
+        baseline: its rate as estimated before the block; effect: design effect, at least 1; most: as in `feed`.
     """
     value = ep.log_e(block, baseline, alternative(baseline, fail_margin), fail_margin, worse=True)
-    feed(memory, SHARES, block.n1, [value / effect])
+    feed(memory, SHARES, block.n1, [value / effect], most)
 
 
-def feed(memory: SuddenMemory, stakes: Stakes, canary: int, more: Sequence[float]) -> None:
+def feed(memory: SuddenMemory, stakes: Stakes, canary: int, more: Sequence[float], most: float = inf) -> None:
     """Take in one block.
 
     Args:
-        canary: its canary requests; more: the log e-value of each alternative, which are staked on alike.
+        canary: its canary requests; more: the log e-value of each alternative, which are staked on alike; most: that an alternative may
+            grow by, since what was slow in so short a time may be one pause.
     """
     if not memory.capital or memory.waited >= stakes.every:
         share = log(stakes.stake(memory.restarts) / len(more))
         memory.capital = [ep.log_mean([c, share], (1.0, 1.0)) for c in memory.capital] or [share] * len(more)
         memory.restarts, memory.waited = memory.restarts + 1, 0
     memory.waited += canary
-    memory.capital = [c + value for c, value in zip(memory.capital, more, strict=True)]
+    memory.capital = [c + min(value, most) for c, value in zip(memory.capital, more, strict=True)]
 
 
 def log_sudden(memory: SuddenMemory, stakes: Stakes) -> float:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from heapq import heappop, heappush
 
+from fleetctl.analysis.bursts import Bursts, together
 from fleetctl.analysis.freeze import quantiles
 from fleetctl.domain.evidence import (
     ARMS,
@@ -57,9 +58,11 @@ SHOWN = ("output_tokens", "tokens_per_s", "ttft", "token_time", "nll")
 """What is shown as a mean beside the ladders."""
 TIMES = ("latency", "ttft")
 """Ladder metrics that are times from a request's start: what ended without them after longer than every bound is slow."""
+SLO_MISSES = "slo_misses"
 _CACHED, _FINISH, _MODEL = "cached", "finish:", "model:"
 """What waits beside the ladder metrics until no answer of its time is missing."""
 _FINISHES_KEPT = 12
+_RUNG_NAMES = {metric: tuple(f"{metric}/{i}" for i in range(len(LADDER))) for metric in LADDER_METRICS}
 _MODELS_KEPT = 64
 _SLOW_RUNG = LADDER.index(0.90)
 """An adapter model's request is slow above this quantile of its class: enough of them at any traffic, and near enough to a tail."""
@@ -67,10 +70,11 @@ _SLOW_RUNG = LADDER.index(0.90)
 
 @dataclass(slots=True, kw_only=True)
 class MetricTally:
-    """Running sums of one ladder metric of one arm; `rungs` per ladder key: how many fell between two rungs."""
+    """Running sums of one ladder metric of one arm; `rungs` per ladder key: how many fell between two rungs; `bursts` of each rung."""
 
     n: int = 0
     rungs: dict[str, list[int]] = field(default_factory=dict)
+    bursts: Bursts = field(default_factory=Bursts)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -116,14 +120,17 @@ class ArmTally:
     sums: dict[str, tuple[float, int]] = field(default_factory=dict)
     finishes: dict[str, int] = field(default_factory=dict)
     finished: int = 0
+    endings: Bursts = field(default_factory=Bursts)
     models: dict[str, list[int]] = field(default_factory=dict)
     gave_up: Clustered = field(default_factory=Clustered)
     settled: tuple[int, int] = (0, 0)
 
-    def finish(self, reason: str) -> None:
+    def finish(self, started_ms: int, reason: str) -> None:
         """Count an answer by how it ended."""
         self.finished += 1
-        if reason in self.finishes or len(self.finishes) < _FINISHES_KEPT:
+        is_kept = reason in self.finishes or len(self.finishes) < _FINISHES_KEPT
+        self.endings.add(started_ms, [f"finish_{reason}"] if is_kept else ())
+        if is_kept:
             self.finishes[reason] = self.finishes.get(reason, 0) + 1
 
     @property
@@ -263,12 +270,12 @@ class Tally:
         young = []
         for entry in self._young:
             if entry[0] + self._wait_ms <= at_ms:
-                self._time(*entry[1:])
+                self._time(*entry)
             else:
                 young.append(entry)
         self._young = young
 
-    def _time(self, arm: ArmTally, metric: str, value: float, prompt_tokens: int) -> None:
+    def _time(self, started_ms: int, arm: ArmTally, metric: str, value: float, prompt_tokens: int) -> None:
         if metric == _CACHED:  # with the times that they made shorter, and not before them
             arm.prompt += prompt_tokens
             arm.cached += int(value)
@@ -281,19 +288,24 @@ class Tally:
                 row[3] += value > frozen.rows[bisect_right(frozen.class_edges, prompt_tokens)][_SLOW_RUNG]
             return
         if metric.startswith(_FINISH):
-            arm.finish(metric.removeprefix(_FINISH))
+            arm.finish(started_ms, metric.removeprefix(_FINISH))
             return
         counted = arm.metrics[metric]
         counted.n += 1
+        slow: tuple[str, ...] = ()
+        if metric in self._frozen:
+            class_ = bisect_right(self._frozen[metric].class_edges, prompt_tokens)
+            for key, rows in self._ladders[metric]:
+                over = bisect_left(rows[class_], value)
+                counted.rungs[key][over] += 1
+                slow = slow or _RUNG_NAMES[metric][:over]  # the first one is the baseline's own
         if metric == "latency":
             arm.latency_sum += value
             arm.latencies.append(value)
             if self._slo is not None and value > self._slo:
                 arm.misses += 1
-        if metric in self._frozen:
-            class_ = bisect_right(self._frozen[metric].class_edges, prompt_tokens)
-            for key, rows in self._ladders[metric]:
-                counted.rungs[key][bisect_left(rows[class_], value)] += 1
+                slow = (*slow, SLO_MISSES)
+        counted.bursts.add(started_ms, slow)
 
     def evidence(self, at: Instant) -> Evidence:
         """Return what has been counted, as seen at `at`."""
@@ -305,10 +317,11 @@ class Tally:
         ends = [arm.last_ms for arm in self._arms.values() if arm.last_ms is not None]
         first = self._arms["canary"].first_ms
         has_gap, self._cuts_told = self._cuts > self._cuts_told, self._cuts
+        bursts = self._bursts()
         return Evidence(
             cell=self._cell,
             at=at,
-            arms={arm: self._counts(tally) for arm, tally in self._arms.items()},
+            arms={arm: self._counts(tally, bursts[arm]) for arm, tally in self._arms.items()},
             state={arm: "reset" if has_gap else self._state(tally, at) for arm, tally in self._arms.items()},
             cursor=self._cursor,
             served_bp=round(FULL_BP * canary_recent / len(recent)) if recent else None,
@@ -334,14 +347,24 @@ class Tally:
         gap = max(0.0, arm.last_ms - self._since_ms) / arm.attempts
         return "stale" if now - arm.last_ms > max(STALE_S * 1_000, STALE_GAPS * gap) else "ok"
 
-    def _counts(self, arm: ArmTally) -> Counts:
-        counts = _counts(arm)
+    def _bursts(self) -> dict[Arm, dict[str, ClusterSums]]:
+        """Return the events that come in bursts: each rung's slow requests, SLO misses and the ways in which answers end."""
+        found = [together({arm: tally.endings for arm, tally in self._arms.items()})]
+        for metric in LADDER_METRICS:
+            names = _RUNG_NAMES[metric] if metric in self._ladders else ()
+            names += (SLO_MISSES,) if metric == "latency" and self._slo is not None else ()
+            if names:
+                found.append(together({arm: tally.metrics[metric].bursts for arm, tally in self._arms.items()}, names))
+        return {arm: {name: sums for each in found for name, sums in each[arm].items()} for arm in ARMS}
+
+    def _counts(self, arm: ArmTally, clusters: dict[str, ClusterSums]) -> Counts:
+        counts = replace(_counts(arm), clusters_of=clusters)
         if self._settle_ms:
             counts = replace(counts, shares={**counts.shares, SETTLED: arm.settled})
         if not self._refusals:
             return counts
         shares = {**counts.shares, REFUSALS: (arm.attempts, arm.refused.n)}
-        return replace(counts, shares=shares, clusters_of={REFUSALS: arm.refused.sums()})
+        return replace(counts, shares=shares, clusters_of={**clusters, REFUSALS: arm.refused.sums()})
 
     def _detail(self) -> str:
         told = {**self.skipped, "aborted": sum(arm.gave_up.n for arm in self._arms.values())}

@@ -140,6 +140,8 @@ class Counts:
         return self.timed if metric == "latency" else self.timed_of.get(metric, 0)
 
 
+SETTLE_S = 615.0
+"""A stream that never begins is cut within so long: it waits in a queue for 10 s, for a connection for 2, then 600 for a token."""
 SETTLED = "settled"
 """Name of the share that holds attempts and errors of those requests alone that began so long ago that none of them still runs."""
 

@@ -246,7 +246,7 @@ class GuardrailNeed:
 
     Args:
         margin, fail_margin: points / 100 for shares, a ratio for latency.
-        error_ratio, log_sd: of the baseline, as they were counted with; origin: measured, declared or assumed.
+        error_ratio, log_sd: of the baseline, as they were counted with: of a share its own rate; origin: measured, declared or assumed.
         passes: to a PASS if both arms are equal; half: the same at half the margin; fails: to a FAIL where it is worse by twice the
             margin, None where it was not worked out.
         least_margin: the smallest that a PASS may have by the fleet's own A/A comparison; None before `fleetctl calibrate`.

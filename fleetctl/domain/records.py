@@ -85,3 +85,7 @@ class Scrape:
     is_nan: bool = False
     trouble: str = ""
     reset: bool = False
+
+
+Record = Attempt | GaveUp | Scrape
+"""What a recording holds."""

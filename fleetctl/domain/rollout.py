@@ -121,6 +121,7 @@ class Rollout:
         deadline: when this step becomes INCONCLUSIVE: its bake time and the policy's step_deadline after it was first settled.
         shown: steps that ended on a PASS of evidence, not on a person's word.
         identity: what both arms were when this step's evidence began; "" where it is not known; arms: what they said lately.
+        anew: an arm has changed, and what the judge has gathered of it before is still to be forgotten.
         first_settled_at: when this step was settled first: evidence that begins anew does not move its deadline.
         stops: of a pooled cell: what it had shown at each step that it left, for the cells that are still there.
         proof_at: when a completion was sent last to see whether the source of evidence is at work while no customer sends any.
@@ -156,6 +157,7 @@ class Rollout:
     shown: tuple[int, ...] = field(default=(), metadata=LATER)
     identity: str = field(default="", metadata=LATER)
     arms: ArmsMemory = field(default=ArmsMemory(), metadata=LATER)
+    anew: bool = field(default=False, metadata=LATER)
     first_settled_at: Instant | None = field(default=None, metadata=LATER)
     foreign: str = field(default="", metadata=LATER)
     foreign_writes: int = field(default=0, metadata=LATER)

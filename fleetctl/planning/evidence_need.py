@@ -19,10 +19,10 @@ from math import ceil, inf, log
 from statistics import NormalDist
 from typing import Protocol
 
-from fleetctl.domain.evidence import LADDER, LADDER_METRICS
+from fleetctl.domain.evidence import LADDER, LADDER_METRICS, SETTLE_S
 from fleetctl.domain.fleet import Connection, PhaseSpec, Policy
 from fleetctl.domain.plan import GuardrailNeed, StepNeed
-from fleetctl.domain.workload import SLOW_MARGINS, Cell, Guardrail, GuardrailSpec, Lane, Requests, Workload, model_guardrails
+from fleetctl.domain.workload import REFUSALS, SLOW_MARGINS, Cell, Guardrail, GuardrailSpec, Lane, Requests, Workload, model_guardrails
 
 PASS_ALPHA = 0.05
 P90_FACTOR = 2.1
@@ -34,6 +34,7 @@ ASSUMED_LOG_SD = 0.6
 """Where nothing was measured or declared. Source: evidence.md 2, the case its default margins were set for."""
 LANE_LIMIT_HOURS = 72.0
 """Above this an `own` lane is refused. Source: evidence.md 2."""
+_SLOW_RATE = 0.10
 DEFAULT_PAIRS_PER_S = 1.0
 """Of paired probes that name no rate."""
 
@@ -309,8 +310,8 @@ def step_needs(
         gating = gating_of(phase) if pace.needs_pass else ()
         weight = phase.weight_bp / 10_000
         needs = tuple(_need(g, baseline, costs, pace, weight, workload) for g in gating)
-        took = {n.guardrail: _seconds(n.passes[1], pace.of(n.guardrail, weight)[1]) for n in needs}
-        quiet = [_seconds(n.passes[1], pace.of(n.guardrail, weight, at_trough=True)[1]) for n in needs]
+        took = {n.guardrail: _seconds(n.passes[1], pace.of(n.guardrail, weight)[1]) + _settling(n, workload, pace) for n in needs}
+        quiet = [_seconds(n.passes[1], pace.of(n.guardrail, weight, at_trough=True)[1]) + _settling(n, workload, pace) for n in needs]
         binding = max(needs, key=lambda n: (took[n.guardrail], n.passes[1]), default=None)
         out.append(
             StepNeed(
@@ -327,6 +328,32 @@ def step_needs(
     return tuple(out)
 
 
+def _settling(need: GuardrailNeed, workload: Workload, pace: Pace) -> float:
+    """Return how long a PASS on errors of streams waits until none of the requests that it rests on still runs, seconds.
+
+    A replay and paired probes end in time.
+    """
+    is_of_streams = workload.traffic.streaming and need.guardrail == "errors" and pace.share is None
+    return SETTLE_S if is_of_streams and need.pairs_per_s is None else 0.0
+
+
+def base_rate(guardrail: Guardrail, workload: Workload, baseline: Baseline) -> tuple[float, str]:
+    """Return a share's rate on the baseline and where that is from: measured, declared or assumed.
+
+    Failed requests have the error ratio, slow ones of an adapter model what is above a p90; others are as the workload's serving section
+    declares them (`rate_<guardrail>`), else assumed to be as rare as errors.
+    """
+    if guardrail in LADDER_METRICS or guardrail in ("errors", REFUSALS) or guardrail.startswith(("errors_", "model_errors_")):
+        return baseline.error_ratio, baseline.origin
+    if guardrail.startswith("model_slow_"):
+        return _SLOW_RATE, "declared"
+    try:
+        declared = float(workload.serving.get(f"rate_{guardrail}", "-1"))
+    except ValueError:
+        declared = -1.0
+    return (declared, "declared") if 0 <= declared < 1 else (baseline.error_ratio, "assumed")
+
+
 def _seconds(requests: Requests, per_s: float) -> float:
     if not requests:
         return 0.0
@@ -335,10 +362,11 @@ def _seconds(requests: Requests, per_s: float) -> float:
 
 def _need(g: GuardrailSpec, baseline: Baseline, costs: Costs, pace: Pace, weight: float, workload: Workload) -> GuardrailNeed:
     share, _ = pace.of(g.name, weight)
+    rate, origin = base_rate(g.name, workload, baseline)
 
     def passes(part: float) -> tuple[Requests, Requests]:
         rungs = tuple(m * part for m in g.rungs)
-        return costs.passes(g.name, g.margin * part, baseline.error_ratio, baseline.log_sd, share, rungs=rungs)
+        return costs.passes(g.name, g.margin * part, rate, baseline.log_sd, share, rungs=rungs)
 
     effect = 2 * g.margin - g.fail_margin
     return GuardrailNeed(
@@ -346,12 +374,12 @@ def _need(g: GuardrailSpec, baseline: Baseline, costs: Costs, pace: Pace, weight
         margin=g.margin,
         fail_margin=g.fail_margin,
         rungs=g.rungs,
-        error_ratio=baseline.error_ratio,
+        error_ratio=rate,
         log_sd=baseline.log_sd,
-        origin=baseline.origin,
+        origin=origin,
         passes=passes(1.0),
         half=passes(0.5),
-        fails=costs.fails(g.name, effect, baseline.error_ratio, baseline.log_sd, share) if costs.fails is not None else None,
+        fails=costs.fails(g.name, effect, rate, baseline.log_sd, share) if costs.fails is not None else None,
         least_margin=baseline.least_margins.get(g.name),
         replicas=(workload.replicas, workload.replicas),
         pairs_per_s=pace.probed.per_s if pace.probed is not None and pace.probed.tells(g.name) else None,

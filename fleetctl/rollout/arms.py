@@ -15,3 +15,8 @@ def note_arms(r: Rollout, found: ArmsIdentity | None) -> Rollout:
     mark = found.hash()
     sure = r.arms.last in ("", mark)
     return replace(r, arms=replace(r.arms, last=mark, at=found.at, sure=sure))
+
+
+def noted(r: Rollout, mark: str) -> Rollout:
+    """Remember what the arms serve; what was gathered of others is forgotten as soon as evidence begins."""
+    return replace(r, identity=mark, anew=r.anew or r.identity not in ("", mark))

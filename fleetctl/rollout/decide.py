@@ -22,7 +22,7 @@ from fleetctl.domain.rollout import (
 )
 from fleetctl.domain.units import FULL_BP, Instant
 from fleetctl.rollout import lift
-from fleetctl.rollout.arms import note_arms
+from fleetctl.rollout.arms import note_arms, noted
 from fleetctl.rollout.checks import unmet
 from fleetctl.rollout.gates import Gate, failure, gate, lowest_bp, promoted
 from fleetctl.rollout.looks import FINISHED, FINISHED_LEASE, MOVING, SETTLING, look_after
@@ -76,9 +76,10 @@ def _decided(r: Rollout, seen: Observation, now: Instant) -> Decision:
         r = replace(r, ended="", direction="home", home_for="fallback", orders=())
     if r.ended:
         return _after_end(r, seen, now)
+    had_begun = r.settled_at is not None  # else what was gathered of other arms is forgotten by now
     r = _obey(r, now)
     if seen.judge is not None:
-        r = replace(r, judge=seen.judge)
+        r = replace(r, judge=seen.judge, anew=r.anew and had_begun)
     failed = failure(seen.verdicts)
     if failed is not None and r.direction == "forward":
         r = replace(r, latched=failed, direction="home", hold_reason="")
@@ -101,7 +102,7 @@ def _decided(r: Rollout, seen: Observation, now: Instant) -> Decision:
     r = note_arms(r, seen.identity)
     if (changed := _identity(r, seen, now)) is not None:
         return changed
-    r = replace(r, identity=seen.identity.hash()) if seen.identity is not None else r
+    r = noted(r, seen.identity.hash()) if seen.identity is not None and r.arms.sure else r
     if not _is_settled(r, seen):
         return _settle(r, seen, now)
     if (troubled := _trouble(r, seen, now)) is not None:
@@ -147,7 +148,7 @@ def _identity(r: Rollout, seen: Observation, now: Instant) -> Decision | None:
         return None
     mark = found.hash()
     changed = r.identity not in ("", mark)
-    r = replace(r, identity=mark)
+    r = noted(r, mark)
     if changed:
         r = replace(r, settled_at=None, step_done=False, promoted=False)
     if found.differs:

@@ -16,9 +16,9 @@ from fleetctl.analysis.gave_up import GAVE_UP
 from fleetctl.analysis.judge import fresh, judge, needed_scales
 from fleetctl.analysis.power import LEAST_CANARY
 from fleetctl.analysis.tally import Tally
-from fleetctl.domain.evidence import LADDER_METRICS, Arm, Cursor, Evidence, JudgeState, LookRow, Thresholds, Verdict, VerdictKind
+from fleetctl.domain.evidence import LADDER_METRICS, SETTLE_S, Arm, Cursor, Evidence, JudgeState, LookRow, Thresholds, Verdict, VerdictKind
 from fleetctl.domain.ids import CellId
-from fleetctl.domain.records import Attempt, Scrape
+from fleetctl.domain.records import Attempt, GaveUp, Record, Scrape
 from fleetctl.domain.units import Instant
 from fleetctl.domain.workload import REFUSALS, GuardrailSpec, model_guardrails
 from fleetctl.errors import UsageError
@@ -42,6 +42,8 @@ class AnalyzeSettings:
         alpha: chance of a false FAIL, the bound is 1/alpha; beta: of a false PASS; both above 0 and below 1.
         steps: that share the FAIL capital, as in a rollout of that many steps; 1 uses all of it.
         slo_latency_ms: promised latency, for slo_misses.
+        streaming: a whole answer's time is no evidence, and a PASS on errors waits until no request of them still runs (`settle_errors`).
+        sticky: all requests of one client go to one side, as where the cell has an affinity key.
     """
 
     guardrails: tuple[GuardrailSpec, ...]
@@ -54,6 +56,9 @@ class AnalyzeSettings:
     beta: float = 0.05
     steps: int = 1
     slo_latency_ms: float | None = None
+    streaming: bool = False
+    sticky: bool = False
+    settle_errors: timedelta = timedelta(seconds=SETTLE_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +85,12 @@ class Analysis:
     notes: tuple[str, ...] = field(default_factory=tuple)
 
 
-def cells_of(records: Iterable[Attempt | Scrape]) -> tuple[str, ...]:
+def cells_of(records: Iterable[Record]) -> tuple[str, ...]:
     """Return the cells that a recording tells of."""
     return tuple(sorted({r.cell for r in records}))
 
 
-def untold(guardrail: str, records: Iterable[Attempt | Scrape], c: CellId, *, has_slo: bool) -> str:
+def untold(guardrail: str, records: Iterable[Record], c: CellId, *, has_slo: bool) -> str:
     """Return why a recording says nothing of a guardrail for a cell, "" where it does."""
     own = [r for r in records if r.cell == c]
     attempts = [r for r in own if isinstance(r, Attempt)]
@@ -108,9 +113,7 @@ def untold(guardrail: str, records: Iterable[Attempt | Scrape], c: CellId, *, ha
     return "" if told else "the recording tells nothing of it"
 
 
-def by_cohort(
-    records: Sequence[Attempt | Scrape], cohorts: tuple[str, str] | None, *, model: str = "", arm: Arm | None = None
-) -> list[Attempt | Scrape]:
+def by_cohort(records: Sequence[Record], cohorts: tuple[str, str] | None, *, model: str = "", arm: Arm | None = None) -> list[Record]:
     """Return the attempts of two cohorts (an A/B test of a team) as if the first were the baseline and the second the canary.
 
     Args:
@@ -138,9 +141,7 @@ def by_cohort(
     return [replace(a, arm=sides[a.cohort]) for a in attempts if a.cohort in sides]
 
 
-def analyze(
-    records: Sequence[Attempt | Scrape], c: CellId, settings: AnalyzeSettings, *, query: str = "", notes: tuple[str, ...] = ()
-) -> Analysis:
+def analyze(records: Sequence[Record], c: CellId, settings: AnalyzeSettings, *, query: str = "", notes: tuple[str, ...] = ()) -> Analysis:
     """Judge one cell's records.
 
     Args:
@@ -160,8 +161,8 @@ def analyze(
     looks = int((end - begin) / settings.look_every) + 1
     if looks > MOST_LOOKS:
         raise UsageError("analyze.too_many_looks", f"{looks} looks are too many.", hint="Add: --every with a longer time")
-    refusals = any(a.refused for a in attempts)
-    tally = Tally(c, cursor, streaming=False, slo_latency_ms=settings.slo_latency_ms, refusals=refusals) if attempts else None
+    is_log = any(a.refused for a in attempts) or any(isinstance(r, GaveUp) for r in own)  # probes tell neither
+    tally = _tally(c, cursor, settings, refusals=is_log) if attempts else None
     slo, settle_s = settings.slo_latency_ms, settings.settle.total_seconds()
     counters = BucketTally(c, cursor, settle_s=settle_s, slo_latency_ms=slo, leads=not attempts) if scrapes else None
     state, rows, done = fresh(settings.steps, sum(g.judged for g in settings.guardrails)), [], 0
@@ -173,10 +174,12 @@ def analyze(
             r = own[done]
             if isinstance(r, Attempt) and tally is not None:
                 tally.add(r)
+            elif isinstance(r, GaveUp) and tally is not None:
+                tally.give_up(r)
             elif isinstance(r, Scrape) and counters is not None:
                 counters.add(r)
             done += 1
-        evidence = _evidence(tally, counters, at, query)
+        evidence = replace(_evidence(tally, counters, at, query), sticky=settings.sticky)
         state, verdicts = judge(state, evidence, settings.guardrails)
         verdicts = _bounded(verdicts, evidence.arms["canary"].attempts, settings)
         rows.append(_row(c, at, evidence, verdicts))
@@ -200,8 +203,14 @@ def analyze(
     )
 
 
-def _visible_ms(r: Attempt | Scrape) -> int:
-    return r.ended_ms if isinstance(r, Attempt) else r.at_ms
+def _tally(c: CellId, cursor: Cursor, settings: AnalyzeSettings, *, refusals: bool) -> Tally:
+    """Return what counts as the source of a rollout would: see `RouterLogEvidence`."""
+    settle_ms = settings.settle_errors.total_seconds() * 1_000 if settings.streaming else 0.0
+    return Tally(c, cursor, streaming=settings.streaming, slo_latency_ms=settings.slo_latency_ms, refusals=refusals, settle_ms=settle_ms)
+
+
+def _visible_ms(r: Record) -> int:
+    return r.at_ms if isinstance(r, Scrape) else r.ended_ms
 
 
 def _instant(ms: float) -> Instant:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from fleetctl.analysis.buckets import METRICS, BucketTally, freeze_edges, gpu_marks
+from fleetctl.analysis.buckets import METRICS, BucketTally, freeze_edges
 from fleetctl.analysis.counted import counted_alike, is_usable
+from fleetctl.analysis.gpu_marks import gpu_marks
 from fleetctl.domain.evidence import ARMS, FINISHED, Arm, Counts, Cursor, Evidence, Series, SignalState, Thresholds
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.units import Instant
@@ -318,7 +319,11 @@ def _both(first: Counts, other: Counts, name: str) -> Counts:
     mine = told | {m for m in first.timed_of if m not in more} | ({"latency"} if has_latency else set())
     ladders = {k: v for k, v in other.ladders.items() if k.partition("@")[0] not in mine}
     has_cache = first.prompt_tokens > 0
-    shares = {k: v for k, v in other.shares.items() if FINISHED not in first.shares or not k.startswith("finish")}
+    ends = () if FINISHED not in first.shares else ("finish",)
+    shares = {k: v for k, v in other.shares.items() if not k.startswith(ends)}
+    theirs = {k: v for k, v in other.clusters_of.items() if k.partition("/")[0] not in mine and not k.startswith(ends)}
+    if has_latency:
+        theirs.pop("slo_misses", None)  # as `misses`
     return replace(
         first,
         ladders={**ladders, **first.ladders},
@@ -334,7 +339,7 @@ def _both(first: Counts, other: Counts, name: str) -> Counts:
         means={**other.means, **first.means},
         cached_tokens=first.cached_tokens if has_cache else other.cached_tokens,
         prompt_tokens=first.prompt_tokens if has_cache else other.prompt_tokens,
-        clusters_of={f"errors_{name}": other.clusters, **other.clusters_of, **first.clusters_of},
+        clusters_of={f"errors_{name}": other.clusters, **theirs, **first.clusters_of},
     )
 
 

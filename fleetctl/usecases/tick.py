@@ -289,7 +289,7 @@ def observe(r: Rollout, split: Split, ports: TickPorts, settings: TickSettings, 
     if is_lifted(r, split.target_bp):
         evidence = read_of(r, ports.evidence, odd)  # for people: no verdict is possible without a baseline
     elif r.settled_at is None:
-        judged, mark = start_step(r.judge), mark_of(r, ports.evidence, odd)
+        judged, mark = start_step(r.judge, anew=r.anew), mark_of(r, ports.evidence, odd)
     elif r.ended:
         pass  # an order after the end judges nothing: all that was logged since would be read, for longer than the lease lasts
     elif phase.weight_bp > 0 and is_looked_for(r, now):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fleetctl.domain.calibration import Calibration
 from fleetctl.domain.checks import CheckResult
+from fleetctl.domain.evidence import LADDER_METRICS
 from fleetctl.domain.identity import ContractReport
 from fleetctl.domain.quality import QualityReport
 from fleetctl.views.columns import WIDTH, clean, columns, counted, duration, wrapped
@@ -97,4 +98,4 @@ def _nat(value: float | None) -> str:
 
 
 def _unit(guardrail: str, value: float) -> str:
-    return f"{value * 100:.3g}%" if guardrail == "latency" else f"{value * 100:.3g} points"
+    return f"{value * 100:.3g}%" if guardrail in LADDER_METRICS else f"{value * 100:.3g} points"

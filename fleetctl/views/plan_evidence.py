@@ -41,6 +41,13 @@ def evidence_lines(plan: Plan, fleet: Fleet, width: int, most: int) -> Iterator[
         yield from wrapped(f"{_waves(waves)}: {', '.join(x for x in (base, arms) if x)}", width, "  ")
         rows = [row for s in steps[key] for row in _rows(s)]
         yield from columns([HEAD, *rows], right=[2, 3, 4, 5, 6], indent="   ", width=width, gap=1)
+        others = [
+            f"{g.guardrail} {g.error_ratio:.2%} ({g.origin})"
+            for g in _once(steps[key])
+            if (g.error_ratio, g.origin) != (first.error_ratio, first.origin)
+        ]
+        if others:
+            yield from wrapped(f"other shares of the baseline: {', '.join(others)}", width, "    ")
         paired = [f"{g.guardrail} {g.pairs_per_s:g}/s" for g in _once(steps[key]) if g.pairs_per_s is not None]
         if paired:
             yield from wrapped(f"in pairs of probes, whatever the traffic: {', '.join(paired)}", width, "    ")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fleetctl.domain.evidence import Arm
     from fleetctl.domain.fleet import Connection, Fleet
     from fleetctl.domain.ids import CellId
-    from fleetctl.domain.records import Attempt, Scrape
+    from fleetctl.domain.records import Record
     from fleetctl.domain.units import Instant
     from fleetctl.domain.workload import Cell
     from fleetctl.formats.replay import ReplayRequest
@@ -357,7 +357,7 @@ def _settle_s(settings: Mapping[str, str]) -> float:
     return parse_duration(settings.get("settle", "30s")).total_seconds()
 
 
-def read_recording(place: Path) -> tuple[list[Attempt | Scrape], tuple[str, ...]]:
+def read_recording(place: Path) -> tuple[list[Record], tuple[str, ...]]:
     """Return the records of a file or of every file in a folder, and up to 10 sentences of what was wrong with lines.
 
     Raises:
@@ -365,10 +365,9 @@ def read_recording(place: Path) -> tuple[list[Attempt | Scrape], tuple[str, ...]
     """
     from fleetctl.adapters.recording.files import records_of
     from fleetctl.adapters.routers.log import lines_between, log_files, parse
-    from fleetctl.domain.records import Attempt
     from fleetctl.errors import EvidenceUnavailable
 
-    found: list[Attempt | Scrape] = []
+    found: list[Record] = []
     wrong: dict[str, int] = {}
     try:
         logs = list(log_files(place).values()) if place.is_dir() else []
@@ -379,10 +378,10 @@ def read_recording(place: Path) -> tuple[list[Attempt | Scrape], tuple[str, ...]
             if is_log:
                 for line, _ in lines_between(path, 0, None):
                     attempt = parse(line)
-                    if isinstance(attempt, Attempt):
+                    if not isinstance(attempt, str):
                         found.append(attempt)
                     elif attempt not in ("other", "pinned"):
-                        text = f"{path.name}: lines that are {attempt if isinstance(attempt, str) else 'aborted'}"
+                        text = f"{path.name}: lines that are {attempt}"
                         wrong[text] = wrong.get(text, 0) + 1
                 continue
             for _, record in records_of(path):

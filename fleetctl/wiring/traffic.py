@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fleetctl.domain.ids import CellId, PoolId
     from fleetctl.domain.plan import Plan
     from fleetctl.domain.pool import Host
-    from fleetctl.domain.records import Attempt, Scrape
+    from fleetctl.domain.records import Record
     from fleetctl.domain.workload import Cell
     from fleetctl.ports.traffic import EvidenceSource, Holds, IdentitySource, Notices, Prober, Router, Shadow, Together
     from fleetctl.usecases.budget import BudgetGate
@@ -189,7 +189,7 @@ class Traffic(People):
         url = f"{connection.settings.get('url', '').rstrip('/')}/{c}"
         return Api(url, headers={PIN_HEADER: f"{self._pin_key(connection)}:{arm}"})
 
-    def recorded(self, place: Path) -> tuple[list[Attempt | Scrape], tuple[str, ...]]:
+    def recorded(self, place: Path) -> tuple[list[Record], tuple[str, ...]]:
         """Return the records of a router's log or of JSON lines, and what was wrong with lines.
 
         Raises:

@@ -15,14 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetctl.analysis.judge import fresh, judge
+from fleetctl.analysis.tally import Tally
 from fleetctl.cli.main import main
 from fleetctl.domain.evidence import ARMS, Arm, Cursor, Evidence, Look, Verdict
 from fleetctl.domain.ids import CellId
-from fleetctl.domain.records import Attempt, Scrape
+from fleetctl.domain.records import Attempt, GaveUp, Scrape
 from fleetctl.domain.workload import Guardrail, GuardrailSpec
 from fleetctl.errors import UsageError
 from fleetctl.formats.recording import from_line, to_line
 from fleetctl.usecases.analyze import AnalyzeSettings, _bounded, analyze
+from fleetctl.wiring.evidence import read_recording
+from tests.unit.test_complaints_source import line
 
 CELL = CellId("chat")
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -68,7 +71,7 @@ def test_every_look_holds_what_recomputing_it_by_hand_needs() -> None:
     assert v.look.canary_n == last.arms["canary"].attempts
     assert v.look.share == pytest.approx(v.look.canary_n / (v.look.canary_n + v.look.baseline_n))
     state = fresh(1)
-    cursor = Cursor(position="", since=last.at, thresholds=found.thresholds)
+    cursor = Cursor(position="", since=found.looks[0].at - BOTH.look_every, thresholds=found.thresholds)
     for look in found.looks:
         e = Evidence(cell=CELL, at=look.at, arms=look.arms, state={"baseline": "ok", "canary": "ok"}, cursor=cursor)
         state, verdicts = judge(state, e, BOTH.guardrails)
@@ -292,3 +295,65 @@ def test_what_cannot_be_asked_is_refused_before_anything(
     path.write_text("".join(to_line(a) + "\n" for a in traffic(100)))
     assert main(["analyze", str(path), *argv]) == 2
     assert f"error[{code}]" in capsys.readouterr().err
+
+
+def with_quits(records: list[Attempt], share: float) -> list[Attempt | GaveUp]:
+    """Some clients of the canary go away: nothing but that is seen of them."""
+    rng = np.random.default_rng(3)
+    gone = [a for a in records if a.arm == "canary" and rng.random() < share]
+    quits = [GaveUp(cell=a.cell, arm=a.arm, started_ms=a.started_ms, ended_ms=a.ended_ms + 9_000) for a in gone]
+    return [*(a for a in records if a not in gone), *quits]
+
+
+def test_clients_that_go_away_count_as_in_a_rollout() -> None:
+    records = with_quits(traffic(2_000), 0.15)
+    found = analyze(records, CELL, BOTH)
+    assert (found.kind, found.looks[-1].verdicts[0].detail) == ("FAIL", "failed on gave_up")
+    kept = analyze(records, CELL, replace(BOTH, sticky=True))
+    assert kept.kind != "FAIL"
+    assert "keeps to one side" in kept.looks[-1].verdicts[0].detail, "one client may be all of them"
+
+
+@pytest.mark.parametrize(("streaming", "sticky"), [(False, False), (True, False), (False, True)])
+def test_the_same_records_and_settings_give_a_rollouts_verdicts_look_by_look(streaming: bool, sticky: bool) -> None:
+    records = with_quits([replace(a, refused=i % 50 == 0) for i, a in enumerate(traffic(3_000, factor=1.05))], 0.02)
+    asked = replace(BOTH, streaming=streaming, sticky=sticky, settle_errors=timedelta(seconds=60), steps=6)
+    found = analyze(records, CELL, asked)
+    begin = found.looks[0].at - asked.look_every
+    settle_ms = 60_000 if streaming else 0
+    tally = Tally(
+        CELL,
+        Cursor(position="", since=begin, thresholds=found.thresholds),
+        streaming=streaming,
+        slo_latency_ms=None,
+        refusals=True,
+        settle_ms=settle_ms,
+    )
+    state, left = fresh(6, 2), sorted(records, key=lambda r: r.ended_ms, reverse=True)
+    for look in found.looks:
+        while left and left[-1].ended_ms <= look.at.timestamp() * 1_000:
+            r = left.pop()
+            tally.add(r) if isinstance(r, Attempt) else tally.give_up(r)
+        e = replace(tally.evidence(look.at), sticky=sticky)
+        state, verdicts = judge(state, e, asked.guardrails)
+        assert verdicts == look.verdicts
+    assert state == found.state
+
+
+def test_a_streams_errors_pass_once_none_of_its_requests_still_runs() -> None:
+    only = replace(BOTH, guardrails=(ERRORS,))
+    soon = analyze(traffic(12_000), CELL, only)
+    late = analyze(traffic(12_000), CELL, replace(only, streaming=True, settle_errors=timedelta(seconds=300)))
+    assert (soon.kind, late.kind) == ("PASS", "PASS")
+    assert soon.decided_at is not None
+    assert late.decided_at is not None
+    assert late.decided_at >= START + timedelta(seconds=330)
+    assert late.decided_at > soon.decided_at
+
+
+def test_a_routers_log_is_read_with_those_who_went_away(tmp_path: Path) -> None:
+    path = tmp_path / "haproxy-1.log"
+    path.write_text(f"{line(1, 'baseline')}\n{line(2, 'canary', ts='CD', st=-1)}\n")
+    records, notes = read_recording(tmp_path)
+    assert [type(r) for r in records] == [Attempt, GaveUp]
+    assert notes == ()

@@ -80,7 +80,7 @@ def test_every_process_of_the_batch_is_the_judges_look_by_look() -> None:
         errors.feed(np.array(block))
         timed = [np.array([a.timed - b.timed for a, b in zip(now[arm], old[arm], strict=True)], dtype=float) for arm in ARMS]
         new = {(arm, s): table(now[arm], s) - table(old[arm], s) for arm in ARMS for s in (1.0, 1.1, 1.25, 1.5)}
-        slow.feed(timed[0], new["baseline", 1.0], timed[1], new["canary", 1.1])
+        slow.feed(timed[0], new["baseline", 1.0], timed[1], new["canary", 1.1], sudden.MOST_PER_S * SETTING.look_s)
         by_rung = [np.stack([new[arm, 1 + m][rung] for rung, m in enumerate(RUNGS)]) for arm in ARMS]
         passes.feed(timed[0], new["baseline", 1.0], by_rung[0], timed[1], by_rung[1])
         effect = effects.effect()

@@ -63,7 +63,7 @@ class Replica:
         buckets = {
             "ttft_seconds": _cumulative(self.ttft, TTFT_BOUNDS),
             "e2e_seconds": _cumulative(self.whole, REQUEST_BOUNDS),
-            "time_per_output_token_seconds/per_step": _cumulative(self.tokens, TOKEN_BOUNDS),
+            "time_per_output_token_seconds/per_request": _cumulative(self.tokens, TOKEN_BOUNDS),
         }
         whole = Scrape(cell=CELL, arm=self.arm, replica=self.name, at_ms=round(at.timestamp() * 1000), values=values, buckets=buckets)
         return replace(whole, **other)  # type: ignore[arg-type]
@@ -240,7 +240,9 @@ def test_arms_measured_by_different_statistics_are_not_compared() -> None:
     source, cursor = begun(scraper)
     for name in ("c1", "c2"):
         replica = next(r for r in scraper.replicas if r.name == name)
-        scraper.change[name] = {"buckets": {"time_per_output_token_seconds/per_request": _cumulative(replica.tokens, TOKEN_BOUNDS)}}
+        scraper.change[name] = {
+            "buckets": {"time_per_output_token_seconds/per_request_with_prefill": _cumulative(replica.tokens, TOKEN_BOUNDS)}
+        }
     scraper.serve(20)
     e = source.read(CELL, cursor)
     assert ladder_key(1.0, "token_time") not in e.arms["canary"].ladders
@@ -376,3 +378,25 @@ def test_a_target_whose_engines_tell_numbers_and_answer_nobody_is_stale_with_the
     assert lost_evidence(moving, seeing(seen.at, 5_000, (), seen), seen.at) == "canary is stale though about 800 of its requests were due"
     scraper.serve(1)
     assert source.read(CELL, cursor).missed["canary"] == 0
+
+
+class Stepping(FakeScraper):
+    """Engines that count the gaps between tokens alone: all running requests are held up together by each prefill, on both arms alike."""
+
+    def newest(self, c: CellId) -> list[Scrape]:
+        pages = super().newest(c)
+        gaps = {"time_per_output_token_seconds/per_request": "time_per_output_token_seconds/per_step"}
+        return [replace(s, buckets={gaps.get(k, k): v for k, v in s.buckets.items()}) for s in pages]
+
+
+def test_gaps_between_tokens_are_no_requests_and_judge_nothing() -> None:
+    scraper = Stepping()
+    source, cursor = begun(scraper)
+    assert cursor.thresholds is not None
+    assert cursor.thresholds.quantiles("ttft") is not None
+    assert cursor.thresholds.quantiles("token_time") is None
+    scraper.serve(500)
+    e = source.read(CELL, cursor)
+    assert not any(key.startswith("token_time@") for c in e.arms.values() for key in c.ladders)
+    assert e.arms["canary"].timed_for("token_time") == 0
+    assert "token_time is not told: engines count the gaps between tokens" in e.detail

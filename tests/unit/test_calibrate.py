@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -13,6 +13,7 @@ from fleetctl.analysis.halves import judged
 from fleetctl.domain.calibration import Calibration, Sample
 from fleetctl.domain.canonical import canonical, decode
 from fleetctl.domain.evidence import Arm
+from fleetctl.domain.fleet import PhaseSpec
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.workload import Guardrail, GuardrailSpec
 from fleetctl.errors import EvidenceUnavailable, UsageError
@@ -167,3 +168,12 @@ def test_contract_and_quality_are_shown_in_80_columns() -> None:
     assert "no weight is raised" in text
     assert "over 256" in text
     assert all(len(line) <= 80 for line in text.splitlines())
+
+
+@pytest.mark.parametrize("metric", ["ttft", "token_time"])
+def test_the_times_of_streams_need_the_margins_of_their_hosts_too(metric: str) -> None:
+    narrow = GuardrailSpec(name=Guardrail(metric), margin=0.10, fail_margin=0.05)
+    steps = (PhaseSpec(phase="ramp", weight_bp=5_000, bake=timedelta(minutes=1), guardrails=(narrow,)),)
+    found = calibrate(source(hosts=4), steps, cell=C, workload=workload("chat").id, at=AT, canary_hosts=1)
+    assert found.least_fail_margins[metric] == found.least_fail_margins["latency"] >= 0.10
+    assert any(f"{metric} fail_margin 5%, at least" in text for text in found.refused)

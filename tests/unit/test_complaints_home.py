@@ -10,7 +10,9 @@ from typing import get_args
 import pytest
 
 from fleetctl.analysis.judge import fresh
-from fleetctl.domain.evidence import Verdict, VerdictKind
+from fleetctl.analysis.looks import replay
+from fleetctl.analysis.memory import unpack
+from fleetctl.domain.evidence import Cursor, JudgeState, Verdict, VerdictKind
 from fleetctl.domain.fleet import FreezeWindow, Phase
 from fleetctl.domain.identity import ArmsIdentity
 from fleetctl.domain.ids import PlanId
@@ -264,6 +266,27 @@ def test_t39_status_has_the_values_and_people_are_told_of_every_end() -> None:
     assert s.rollout().hold_reason, "what status shows as the cause"
 
 
+def replayed_from(s: TellingSimulation, since: Cursor) -> JudgeState:
+    """The judge's state from the looks alone that count from a cursor on."""
+    rows = list(s.store.rows(CELL, None))
+    first = next(i for i, row in enumerate(rows) if row.seen is not None and row.seen.cursor == since)
+    return [r.state for r in replay(rows[first:])][-1]
+
+
+def test_t41_a_step_lower_forgets_the_old_revision_too() -> None:
+    s = TellingSimulation(of=quick())
+    s.ports()
+    s.begin()
+    s.at("ramp").run(4)
+    before = s.rollout()
+    s.store.order(CELL, Order(kind="rollback", actor=PERSON, at=s.clock.now()))
+    s.told.canary = s.told.baseline = replace(ONE, weights="w2")
+    s.run(15, lambda: s.rollout().settled_at is not None and s.rollout().identity != before.identity)
+    memory = unpack(s.rollout().judge)
+    assert s.rollout().judge == fresh(memory.steps, memory.guardrails)
+    assert s.rollout().phase == "canary"
+
+
 def test_t41_a_new_revision_of_an_arm_begins_the_evidence_from_nothing() -> None:
     s = TellingSimulation(of=quick())
     s.ports()
@@ -272,12 +295,19 @@ def test_t41_a_new_revision_of_an_arm_begins_the_evidence_from_nothing() -> None
     before = s.rollout()
     assert before.since is not None
     new = replace(ONE, weights="w2")
+    gathered = unpack(before.judge)
+    assert gathered.fails
+    assert gathered.suddens
+    assert gathered.breaker.total > 0
     s.told.canary = s.told.baseline = new
-    s.run(15)
+    s.run(15, lambda: s.rollout().since != before.since)
     after = s.rollout()
     assert after.since is not None
     assert after.since.since > before.since.since
+    assert after.judge == fresh(gathered.steps, gathered.guardrails), "no process of the old revision survives"
     assert not after.latched
+    s.run(15)
+    assert replayed_from(s, after.since) == s.rollout().judge, "nor comes back"
     assert isinstance(s.told.arms(CELL), ArmsIdentity)
     r = at("canary", plan=PlanId("p-old"), ended="rolled_back", latched=verdict("FAIL"))
     fresh_one = Rollout(cell=CELL, plan=PlanId("p-new"), spec=spec(), judge=r.judge)

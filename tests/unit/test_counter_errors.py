@@ -13,7 +13,8 @@ import pytest
 from fleetctl.analysis import buckets, clusters
 from fleetctl.analysis.batch import Shares
 from fleetctl.analysis.breaker import note_outcomes
-from fleetctl.analysis.buckets import BucketTally, evenly
+from fleetctl.analysis.buckets import BucketTally
+from fleetctl.analysis.counted import evenly
 from fleetctl.analysis.judge import fresh, judge
 from fleetctl.analysis.memory import BreakerMemory, ClusterMemory, unpack
 from fleetctl.domain.evidence import ARMS, Arm, Cursor, Evidence, Thresholds, Verdict

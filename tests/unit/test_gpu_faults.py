@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fleetctl.analysis.buckets import BucketTally, gpu_marks, scrape_of
+from fleetctl.analysis.buckets import BucketTally, scrape_of
 from fleetctl.analysis.faults import KINDS, classify, is_hard
+from fleetctl.analysis.gpu_marks import gpu_marks
 from fleetctl.catalog.metrics import load_metrics
 from fleetctl.domain.evidence import Cursor
 from fleetctl.domain.ids import CellId

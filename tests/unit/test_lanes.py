@@ -9,14 +9,15 @@ from datetime import timedelta
 
 import pytest
 
+from fleetctl.adapters.routers.route import STREAM_TIMEOUT_S
 from fleetctl.analysis.judge import fresh, judge
 from fleetctl.analysis.power import planned_fail, planned_requests
-from fleetctl.domain.evidence import Verdict
+from fleetctl.domain.evidence import SETTLE_S, Verdict
 from fleetctl.domain.fleet import Connection, Fleet, Policy
 from fleetctl.domain.ids import CellId
-from fleetctl.domain.plan import LanePlan
+from fleetctl.domain.plan import LanePlan, StepNeed
 from fleetctl.domain.workload import Guardrail, GuardrailSpec, Lane, ShadowSpec, Traffic, Workload
-from fleetctl.planning.evidence_need import LANE_LIMIT_HOURS, Baseline, Costs, baseline_of, probed_of
+from fleetctl.planning.evidence_need import LANE_LIMIT_HOURS, Baseline, Costs, baseline_of, probed_of, step_needs
 from fleetctl.planning.lanes import Asking, Given, assign_lanes, make_groups
 from fleetctl.planning.rollout_spec import spec_for
 from fleetctl.views.plan import render_plan
@@ -289,7 +290,7 @@ def probed_plan(pairs_per_s: float, per_s: float, *, names: tuple[str, ...] = ("
 
 
 def test_what_probes_measure_comes_at_the_probes_pace_whatever_the_traffic() -> None:
-    hours = [option(probed_plan(2.0, per_s), "own")[1] for per_s in (5.0, 50.0, 500.0)]
+    hours = [option(probed_plan(2.0, per_s), "own")[1] for per_s in (50.0, 200.0, 500.0)]
     assert all(h is not None for h in hours)
     assert max(hours) - min(hours) < 0.01, "ten times the users bring no more pairs"  # type: ignore[operator, type-var]
     slow, fast = option(probed_plan(0.02, 50.0), "own")[1], option(probed_plan(0.2, 50.0), "own")[1]
@@ -327,3 +328,34 @@ def test_a_wave_is_bound_by_what_takes_longest_not_by_the_largest_number_and_the
     ttft = next(g for g in step.guardrails if g.guardrail == "ttft")
     assert step.hours == pytest.approx(ttft.passes[1] / 0.05 / 3600, rel=0.3)
     assert "in pairs of probes, whatever the traffic: ttft 0.05/s" in "\n".join(evidence_lines(plan, fleet, 120, 40))
+
+
+def needs_of(*guardrails: GuardrailSpec, streaming: bool = False, **serving: str) -> tuple[StepNeed, ...]:
+    """What a cell's steps with weight need, at 50 requests a second."""
+    names = tuple(g.name for g in guardrails)
+    made = workload("w", traffic=replace(traffic(50.0), streaming=streaming), guardrails=names)
+    made = replace(made, serving={**made.serving, **serving})
+    policy = lab_policy()
+    steps = tuple(replace(p, bake=timedelta(0), guardrails=guardrails if p.weight_bp else ()) for p in policy.steps)
+    quick = replace(policy, steps=steps, warm_up=timedelta(0))
+    return tuple(s for s in step_needs(cell("c", "w"), made, quick, baseline_of(made, {}), COSTS) if s.requests)
+
+
+def test_a_pass_on_errors_of_streams_waits_for_the_slowest_of_them() -> None:
+    errors = GuardrailSpec(name=Guardrail("errors"), margin=0.05, fail_margin=0.0)
+    for plain, streams in zip(needs_of(errors), needs_of(errors, streaming=True), strict=True):
+        assert streams.hours - plain.hours == pytest.approx(SETTLE_S / 3600, abs=1e-5)
+    assert STREAM_TIMEOUT_S + 15 == SETTLE_S
+
+
+def test_shares_are_planned_with_their_own_base_rate() -> None:
+    misses = GuardrailSpec(name=Guardrail("slo_misses"), margin=0.02, fail_margin=0.0)
+    slow = GuardrailSpec(name=Guardrail("model_slow_a"), margin=0.2, fail_margin=0.1)
+    assumed = needs_of(misses)[0].guardrails[0]
+    declared = needs_of(misses, rate_slo_misses="0.05", error_ratio="0.001", log_sd="0.5")[0].guardrails[0]
+    assert (assumed.error_ratio, assumed.origin) == (0.0, "assumed"), "as rare as errors"
+    assert (declared.error_ratio, declared.origin) == (0.05, "declared")
+    assert declared.passes[1] > 2 * assumed.passes[1]
+    assert needs_of(slow)[0].guardrails[0].error_ratio == 0.1, "what is above a p90"
+    errors = GuardrailSpec(name=Guardrail("errors"), margin=0.02, fail_margin=0.0)
+    assert needs_of(errors, rate_errors="0.4", error_ratio="0.001", log_sd="0.5")[0].guardrails[0].error_ratio == 0.001

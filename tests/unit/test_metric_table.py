@@ -78,6 +78,8 @@ def test_two_names_of_one_thing_are_never_added() -> None:
 def test_a_mean_per_request_is_another_statistic_than_a_gap_per_step() -> None:
     page = 'vllm:request_time_per_output_token_seconds_bucket{le="+Inf"} 3\n'
     assert list(read("vllm", "0.33.0", page).buckets) == ["time_per_output_token_seconds/per_request"]
+    both = page + 'vllm:inter_token_latency_seconds_bucket{le="+Inf"} 700\n'
+    assert list(read("vllm", "0.33.0", both).buckets) == ["time_per_output_token_seconds/per_request"], "one sample a request goes first"
 
 
 def test_vllm_errors_exist_only_from_the_version_that_counts_them() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from fleetctl.analysis import eprocess as ep
 from fleetctl.analysis import sudden
-from fleetctl.analysis.batch import Effects, Floats, LadderFails, Shares, Suddens
+from fleetctl.analysis.batch import BurstEffects, Effects, Floats, LadderFails, Shares, Suddens
 from fleetctl.analysis.eprocess import Block
 from fleetctl.analysis.guardrails import FAIL_BOUND
 from fleetctl.analysis.judge import fresh
@@ -133,14 +133,16 @@ def slow(runs: int, seed: int, *, factor: float, log_sd: float, quiet: tuple[int
     looks of so many seconds (`quiet`); a FAIL there is 0 or less.
     """
     rng = np.random.default_rng(seed)
-    process, at = LadderFails(runs, steps=STEPS), np.full(runs, inf)
+    process, pauses, at, now = LadderFails(runs, steps=STEPS), BurstEffects((len(LADDER), runs)), np.full(runs, inf), 0.0
     looks = [(quiet[1], 1.0, (i - quiet[0]) * quiet[1]) for i in range(quiet[0])] + [(1, factor, s + 1) for s in range(after_s)]
     for seconds, times, when in looks:
         slower = np.array([ep.slowed(p, log(times) - log1p(0.05), log_sd) for p in NOMINAL])
         n = [rng.poisson(per_s * share * seconds, runs) for share in (1 - SHARE, SHARE)]
         k = [_rungs(rng, m, rates) for m, rates in zip(n, (NOMINAL, slower), strict=True)]
-        process.feed(n[0].astype(float), k[0], n[1].astype(float), k[1])
-        whole = (np.exp(np.minimum(process.late.beside(process.log_fail()), 600)) + 7) / 8
+        now += seconds
+        pauses.note(np.array(n, dtype=float), np.array(k), now)
+        process.feed(n[0].astype(float), k[0], n[1].astype(float), k[1], sudden.MOST_PER_S * seconds)
+        whole = (np.exp(np.minimum(process.late.beside(process.log_fail(pauses.effect())), 600)) + 7) / 8
         at[(whole >= FAIL_BOUND) & np.isinf(at)] = when
     return at
 

@@ -15,10 +15,9 @@ from itertools import islice
 from pathlib import Path
 
 from fleetctl.adapters.routers.log import LogTail, last_written, newest_lines, parse, read_position
-from fleetctl.adapters.routers.route import STREAM_TIMEOUT_S
 from fleetctl.analysis.freeze import FREEZE_MOST, frozen
 from fleetctl.analysis.tally import Tally
-from fleetctl.domain.evidence import ARMS, Cursor, Evidence, Series, Thresholds
+from fleetctl.domain.evidence import ARMS, SETTLE_S, Cursor, Evidence, Series, Thresholds
 from fleetctl.domain.ids import CellId
 from fleetctl.domain.records import Attempt, GaveUp
 from fleetctl.domain.units import Instant
@@ -28,8 +27,7 @@ FREEZE_LINES = 1_000_000
 """Newest lines of the log in which they are looked for: other cells wait meanwhile, and a log grows for as long as HAProxy runs."""
 LEAST_FOR_ERRORS = 200
 """Baseline requests from which a streaming cell's error ratio is taken; its times come from elsewhere."""
-SETTLE_MS = 1_000.0 * (STREAM_TIMEOUT_S + 15)
-"""A stream that never begins is cut within so long (ms): it waits in a queue for 10 s, for a connection for 2, then for a token."""
+SETTLE_MS = 1_000.0 * SETTLE_S
 LOOKED_BACK_FOR = 64
 """Cells whose newest requests are looked for in one go."""
 _CELL = re.compile(rb'\{"c":"([a-z0-9-]{1,63})"')

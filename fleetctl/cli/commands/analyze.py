@@ -15,7 +15,7 @@ from fleetctl.errors import EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_ROLLED_BACK
 if TYPE_CHECKING:
     from fleetctl.domain.evidence import Arm
     from fleetctl.domain.ids import CellId
-    from fleetctl.domain.records import Attempt, Scrape
+    from fleetctl.domain.records import Record
     from fleetctl.domain.units import Instant
     from fleetctl.domain.workload import GuardrailSpec
     from fleetctl.usecases.analyze import AnalyzeSettings
@@ -46,6 +46,8 @@ EXITS = {"PASS": EXIT_DONE, "FAIL": EXIT_ROLLED_BACK}
 )
 @click.option("--steps", type=click.IntRange(1, 20), default=1, show_default=True, help="Steps that share the FAIL capital.")
 @click.option("--slo", default="", help="Promised latency, for slo_misses.")
+@click.option("--streaming", is_flag=True, help="Answers are streams: no whole answer's time, errors settle late, as in a rollout.")
+@click.option("--sticky", is_flag=True, help="The cell has an affinity key: what one client does alone is no FAIL.")
 @click.option("--cohort", default="", metavar="A:B", help="An A/B test: cohort A of the log as baseline, B as canary.")
 @click.option("--arm", type=click.Choice(["baseline", "canary"]), default=None, help="With --cohort: only requests that this arm served.")
 @click.option("--model", default="", help="Only requests of this adapter model.")
@@ -63,7 +65,7 @@ def command(
     model: str,
     all_looks: bool,
     output: str,
-    **given: str | float,
+    **given: str | float | bool,
 ) -> int:
     """Judge recorded evidence again, with any settings, look by look.
 
@@ -101,7 +103,7 @@ def _cohorts(text: str) -> tuple[str, str] | None:
     return one, other
 
 
-def _cell(records: list[Attempt | Scrape], asked: str) -> CellId:
+def _cell(records: list[Record], asked: str) -> CellId:
     from fleetctl.domain.ids import CellId
     from fleetctl.errors import UsageError
     from fleetctl.usecases.analyze import cells_of
@@ -118,7 +120,7 @@ def _cell(records: list[Attempt | Scrape], asked: str) -> CellId:
     return CellId(asked or known[0])
 
 
-def _settings(records: list[Attempt | Scrape], c: CellId, guardrails: tuple[str, ...], given: dict[str, str | float]) -> AnalyzeSettings:
+def _settings(records: list[Record], c: CellId, guardrails: tuple[str, ...], given: dict[str, str | float | bool]) -> AnalyzeSettings:
     from fleetctl.errors import UsageError
     from fleetctl.formats.quantities import parse_duration, parse_instant
     from fleetctl.usecases.analyze import AnalyzeSettings
@@ -151,10 +153,12 @@ def _settings(records: list[Attempt | Scrape], c: CellId, guardrails: tuple[str,
         beta=float(given["beta"]),
         steps=int(given["steps"]),
         slo_latency_ms=duration("slo").total_seconds() * 1_000 if given["slo"] else None,
+        streaming=bool(given["streaming"]),
+        sticky=bool(given["sticky"]),
     )
 
 
-def _guardrails(records: list[Attempt | Scrape], c: CellId, texts: tuple[str, ...]) -> tuple[GuardrailSpec, ...]:
+def _guardrails(records: list[Record], c: CellId, texts: tuple[str, ...]) -> tuple[GuardrailSpec, ...]:
     """Return the named guardrails, or errors and every recorded time with the margins that the recorded share can afford."""
     from fleetctl.domain.evidence import LADDER_METRICS
     from fleetctl.domain.records import Attempt
@@ -187,7 +191,7 @@ def _guardrails(records: list[Attempt | Scrape], c: CellId, texts: tuple[str, ..
     return tuple(out)
 
 
-def _require_told(specs: tuple[GuardrailSpec, ...], records: list[Attempt | Scrape], c: CellId, *, has_slo: bool) -> None:
+def _require_told(specs: tuple[GuardrailSpec, ...], records: list[Record], c: CellId, *, has_slo: bool) -> None:
     """Refuse guardrails of which the recording holds nothing: what nobody counted would look like no regression."""
     from fleetctl.errors import UsageError
     from fleetctl.usecases.analyze import untold

@@ -30,6 +30,7 @@ ROWS: Mapping[str, Callable[[Counts], Fields]] = {
     "quality": quality.quality,
     "whole canaries": whole.whole_canaries,
     "disturbed": rows.disturbed,
+    "stalls": rows.stalls,
     "alike": rows.alike,
     "migration": rows.migration,
     "tools": tool_rows.baselines,

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from scipy.stats import beta
 
-from fleetctl.analysis.batch import Effects, LadderFails, Shares, Suddens
+from fleetctl.analysis.batch import BurstEffects, Effects, LadderFails, Shares, Suddens
 from fleetctl.analysis.guardrails import FAIL_BOUND
 from fleetctl.analysis.judge import LEAST_BLOCK
+from fleetctl.analysis.sudden import MOST_PER_S
+from fleetctl.domain.evidence import LADDER
 from tests.bench.canary.traffic import FROZEN_N, Setting, canary_tails, draw_errors, draw_ladder, frozen_tails
 
 CHUNK = 1000
@@ -102,7 +104,7 @@ def fail_errors(
         else:
             shares = Shares(np.full(size, 0.005), np.full(size, 10.0), fail_margin=fail_margin)
         late, effects, record, blocks = Suddens(size, fail_margin=fail_margin), Effects(size), _Record(size), Blocks(4, size)
-        sums = np.zeros((2, 2, size))
+        sums, pauses = np.zeros((2, 2, size)), BurstEffects((1, size))
         for look in range(s.looks):
             new = np.empty((4, len(record.index)))
             for arm, (mean, rate) in enumerate(zip(s.means, (s.errors0, s.errors1), strict=True)):
@@ -113,9 +115,10 @@ def fail_errors(
                 sums[1, arm] += squares
             record.canary += new[2]
             effects.note(sums[0], sums[1], (look + 1) * s.look_s)
-            effect = effects.effect() if name == "errors" else 1.0
+            pauses.note(new[[0, 2]], new[[1, 3]][:, None], (look + 1) * s.look_s)
+            effect = effects.effect() if name == "errors" else pauses.effect()[0]
             fed = blocks.take(new, 0, 2)
-            late.feed(fed, shares.baseline, effect)
+            late.feed(fed, shares.baseline, effect, inf if name == "errors" else MOST_PER_S * s.look_s)
             shares.feed(fed)
             plain = shares.log_fail(effect)
             keep = record.note(late.beside(plain) if both else plain, late.beside(over_steps(plain)), until_whole)
@@ -123,6 +126,7 @@ def fail_errors(
                 shares.keep(keep)
                 late.keep(keep)
                 effects.keep(keep)
+                pauses.keep(keep)
                 blocks.waiting, sums = blocks.waiting[:, keep], sums[:, :, keep]
             if not keep.any():
                 break
@@ -143,8 +147,8 @@ def fail_latency(
         tails = frozen_tails(rng, size)
         both = tails, canary_tails(tails, s, 1 + fail_margin)
         moves = log_factor(rng, size) if log_factor is not None else None
-        slow, record, blocks = LadderFails(size), _Record(size), Blocks(12, size)
-        for _ in range(s.looks):
+        slow, record, blocks, pauses = LadderFails(size), _Record(size), Blocks(12, size), BurstEffects((len(LADDER), size))
+        for look in range(s.looks):
             index = record.index
             if moves is not None:
                 own = next(moves)
@@ -152,12 +156,14 @@ def fail_latency(
             n = [rng.poisson(mean, len(index)) for mean in s.means]
             new = np.concatenate([row for a in range(2) for row in (n[a][None], draw_ladder(rng, n[a], both[a][:, index]))])
             record.canary += new[6]
+            pauses.note(new[[0, 6]], np.stack([new[1:6], new[7:12]]), (look + 1) * s.look_s)
             fed = blocks.take(new, 0, 6)
-            slow.feed(fed[0], fed[1:6], fed[6], fed[7:12])
-            value = slow.log_fail()
+            slow.feed(fed[0], fed[1:6], fed[6], fed[7:12], MOST_PER_S * s.look_s)
+            value = slow.log_fail(pauses.effect())
             keep = record.note(slow.late.beside(value) if late else value, slow.late.beside(over_steps(value)), until_whole)
             if not keep.all():
                 slow.keep(keep)
+                pauses.keep(keep)
                 blocks.waiting = blocks.waiting[:, keep]
             if not keep.any():
                 break

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from fleetctl.analysis.batch import Breakers, LadderFails, LadderPasses, Shares, Suddens, log_sum
+from fleetctl.analysis.batch import Breakers, BurstEffects, LadderFails, LadderPasses, Shares, Suddens, log_sum
 from fleetctl.analysis.eprocess import kl
 from fleetctl.analysis.guardrails import FAIL_BOUND
 from fleetctl.analysis.judge import fresh, judge
+from fleetctl.analysis.sudden import MOST_PER_S
+from fleetctl.domain.evidence import LADDER
 from fleetctl.domain.workload import Guardrail, GuardrailSpec
 from tests.bench.canary.engine import STEPS, Blocks, Ends, chunks, fail_errors, fail_latency, upper95
 from tests.bench.canary.traffic import FROZEN_N, Setting, canary_tails, draw_ladder, frozen_tails
@@ -173,6 +175,7 @@ _EVENTS = (0.005, 0.02, 0.05, 0.001)
 
 def _migrate(rng: np.random.Generator, per_min: float, runs: int) -> Any:
     look_s, failed = 60, np.zeros(runs, dtype=bool)
+    pauses = [BurstEffects((len(LADDER), runs)) for _ in range(4)]
     shares = [Shares.of_errors(rng.binomial(FROZEN_N, p, runs) / FROZEN_N, FROZEN_N, steps=STEPS) for p in _EVENTS]
     ladders, late = [LadderFails(runs, steps=STEPS) for _ in range(4)], [Suddens(runs) for _ in shares]
     for number, share in enumerate(STEP_SHARES):
@@ -182,21 +185,25 @@ def _migrate(rng: np.random.Generator, per_min: float, runs: int) -> Any:
         if number:
             for guard in shares:
                 guard.new_step()
-            for slow in ladders:
-                slow.new_step()
-        for _ in range(55 * 60 // look_s):
+            for one in ladders:
+                one.new_step()
+            for pause in pauses:
+                pause.new_step()
+        for look in range(55 * 60 // look_s):
             n = [rng.poisson(mean, runs) for mean in means]
             for guard, own, p, block in zip(shares, late, _EVENTS, blocks[0], strict=True):
                 new = np.array([v for m in n for v in (m, rng.binomial(m, p))], dtype=float)
                 fed = block.take(new, 0, 2)
                 own.feed(fed, guard.baseline)
                 guard.feed(fed)
-            for slow, above, block in zip(ladders, tails, blocks[1], strict=True):
+            for slow, above, block, bursts in zip(ladders, tails, blocks[1], pauses, strict=True):
                 new = np.concatenate([row for m in n for row in (m[None], draw_ladder(rng, m, above))])
+                bursts.note(new[[0, 6]], np.stack([new[1:6], new[7:12]]), (look + 1) * look_s)
                 fed = block.take(new, 0, 6)
-                slow.feed(fed[0], fed[1:6], fed[6], fed[7:12])
+                slow.feed(fed[0], fed[1:6], fed[6], fed[7:12], MOST_PER_S * look_s)
             of_shares = (own.beside(guard.log_fail()) for guard, own in zip(shares, late, strict=True))
-            logs = np.stack([*of_shares, *(slow.late.beside(slow.log_fail()) for slow in ladders)])
+            of_ladders = (slow.late.beside(slow.log_fail(own.effect())) for slow, own in zip(ladders, pauses, strict=True))
+            logs = np.stack([*of_shares, *of_ladders])
             failed |= log_sum(logs, np.full((len(logs), 1), 1 / len(logs))) >= log(FAIL_BOUND)
     return failed
 
@@ -235,6 +242,38 @@ def disturbed(n: Counts) -> Fields:
     }
     out["cluster_false_rollback"] = max(c[0] for c in clustered.values())
     return out | {"cold_start_cells": cold, "host_effect_cells": hosts, "cluster_cells": clustered}
+
+
+def stalls(n: Counts) -> Fields:
+    """False FAILs of alike sides of which 1 % of the time is pauses of 10 s that slow all requests five times, at own or common times."""
+    cells: Fields = {}
+    for per_min, share in ((200, 0.5), (2000, 0.5), (2000, 0.05)):
+        for is_common in (False, True):
+            s = Setting(per_min=per_min, share=share, look_s=5)
+            moves = _pausing(0.01, 10, s.look_s, is_common=is_common)
+            name = f"{per_min}/min {share:.0%}{', at once' if is_common else ''}"
+            ends = fail_latency(s, n.whole, 65, log_factor=moves, late=True)
+            cells[name] = {"whole": round(ends.share(whole=True), 5), "alone": round(ends.share(), 5)}
+    most = {kind: max(c[kind] for c in cells.values()) for kind in ("whole", "alone")}
+    return {"stall_false_rollback": most["whole"], "stall_false_rollback_alone": most["alone"], "stall_cells": cells}
+
+
+def _pausing(
+    share: float, length_s: int, look_s: int, *, is_common: bool
+) -> Callable[[np.random.Generator, int], Iterator[tuple[Any, Any]]]:
+    """Pauses begin at any look, so they lie in one block of time or in two."""
+    looks_each = length_s // look_s
+
+    def moves(rng: np.random.Generator, runs: int) -> Iterator[tuple[Any, Any]]:
+        left = np.zeros((2, runs))
+        while True:
+            begins = (left <= 0) & (rng.random((2, runs)) < share / looks_each)
+            left = np.where(begins, looks_each, left)
+            now = np.where(left > 0, log(5.0), 0.0)
+            yield now[0], now[0 if is_common else 1]
+            left = left - 1
+
+    return moves
 
 
 WARM_UP_MIN = 5.0

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from fleetctl.analysis.batch import Effects, LadderFails, LadderPasses, Shares, Suddens
+from fleetctl.analysis.batch import BurstEffects, Effects, LadderFails, LadderPasses, Shares, Suddens
+from fleetctl.analysis.clusters import SURE
 from fleetctl.analysis.guardrails import FAIL_BOUND
 from fleetctl.analysis.power import LEAST_CANARY, planned_requests
+from fleetctl.analysis.sudden import MOST_PER_S
+from fleetctl.domain.evidence import LADDER
 from tests.bench.canary.engine import STEPS, Blocks, chunks
 from tests.bench.canary.rows import Counts, Fields
 from tests.bench.canary.traffic import FROZEN_N, Setting, canary_tails, draw_errors, draw_ladder, frozen_tails, slower_than
@@ -54,24 +57,33 @@ def _chunk(rng: np.random.Generator, s: Setting, steps: tuple[Step, ...], size: 
     hours, failed, index = np.full(size, WARM_UP_H), np.zeros(size, dtype=bool), np.arange(size)
     errors = Shares.of_errors(rng.binomial(FROZEN_N, s.errors0, size) / FROZEN_N, FROZEN_N, steps=STEPS)
     slow, late, effects, tails = LadderFails(size, steps=STEPS), Suddens(size), Effects(size), frozen_tails(rng, size)
+    pauses = BurstEffects((len(LADDER), size))
     for number, step in enumerate(steps):
         if number:
-            for one in (errors, slow, effects):
+            for one in (errors, slow, effects, pauses):
                 one.new_step()
         errors.margin = step.errors
-        took, fail = _step(rng, replace(s, share=step.share, look_s=LOOK_S), step, errors, late, slow, effects, tails[:, index])
+        took, fail = _step(rng, replace(s, share=step.share, look_s=LOOK_S), step, errors, late, slow, effects, pauses, tails[:, index])
         failed[index] = fail
         hours[index] += np.where(fail, inf, np.maximum(took, step.bake_min / 60))
         keep = np.isfinite(hours[index])
         late.keep(keep)
-        for one in (errors, slow, effects):
+        for one in (errors, slow, effects, pauses):
             one.keep(keep)
         index = index[keep]
     return hours, failed
 
 
 def _step(
-    rng: np.random.Generator, s: Setting, step: Step, errors: Shares, late: Suddens, slow: LadderFails, effects: Effects, tails: Any
+    rng: np.random.Generator,
+    s: Setting,
+    step: Step,
+    errors: Shares,
+    late: Suddens,
+    slow: LadderFails,
+    effects: Effects,
+    pauses: BurstEffects,
+    tails: Any,
 ) -> tuple[Any, Any]:
     """Return hours to this step's PASS (infinite without one) and who failed meanwhile; every run is fed until the last has an end."""
     runs = tails.shape[1]
@@ -94,18 +106,21 @@ def _step(
             timed = n - k.astype(int)
             rows += [n, k, *_two(rng, timed, above["plain"] if arm == 0 else above["fail"], above["base"] if arm == 0 else above["pass"])]
         canary += rows[12]
-        fed = blocks.take(np.array(rows, dtype=float), 0, 12)
+        new = np.array(rows, dtype=float)
+        pauses.note(np.stack([new[0] - new[1], new[12] - new[13]]), np.stack([new[2:7], new[14:19]]), (look + 1) * s.look_s)
+        fed = blocks.take(new, 0, 12)
         effects.note(sums[0], sums[1], (look + 1) * s.look_s)
         effect = effects.effect()
         late.feed(fed[[0, 1, 12, 13]], errors.baseline, effect)
         errors.feed(fed[[0, 1, 12, 13]])
         timed = fed[0] - fed[1], fed[12] - fed[13]
-        slow.feed(timed[0], fed[2:7], timed[1], fed[14:19])
+        slow.feed(timed[0], fed[2:7], timed[1], fed[14:19], MOST_PER_S * s.look_s)
         passes.feed(timed[0], fed[2:7], fed[7:12], timed[1], fed[19:24])
         errors.note_pass(effect)
-        passes.note_pass()
+        effects_now = pauses.effect()
+        passes.note_pass(np.where(effects_now > SURE, effects_now, 1.0))
         failing = late.beside(errors.log_fail(effect))
-        whole = 0.5 * (np.exp(np.minimum(failing, 600)) + np.exp(np.minimum(slow.late.beside(slow.log_fail()), 600)))
+        whole = 0.5 * (np.exp(np.minimum(failing, 600)) + np.exp(np.minimum(slow.late.beside(slow.log_fail(pauses.effect())), 600)))
         failed |= (whole >= FAIL_BOUND) & np.isinf(took)
         done = errors.reached & passes.reached.all(axis=0) & (canary >= LEAST_CANARY) & np.isinf(took) & ~failed
         took[done] = (look + 1) * s.look_s / 3600
