@@ -177,7 +177,7 @@ class SpooledNotifier:
         """Send what is due of one cause, else wait for the next look; files: those of the folder too. Returns whether to go on."""
         is_last = self._stop.is_set()
         try:
-            group = self._next_group(channel, queue, files=files)
+            group = self._next_group(channel, queue, files=files, is_last=is_last)
             if group:
                 self._deliver(channel, queue, group)
                 return True
@@ -211,10 +211,11 @@ class SpooledNotifier:
             for handle in handles:
                 os.close(handle)
 
-    def _next_group(self, channel: Channel, queue: _Queue, *, files: bool) -> list[_Waiting] | None:
+    def _next_group(self, channel: Channel, queue: _Queue, *, files: bool, is_last: bool) -> list[_Waiting] | None:
         """Return the notices of one cause that are due, oldest cause first; none where nothing is.
 
         New ones are due once no more of their cause are waited for, failed ones after their wait; those of one cause go together.
+        is_last: the process was ending before what waits is read, so all of it is seen and goes now.
         """
         self._read(channel, queue, files=files)
         groups: dict[str, list[_Waiting]] = {}
@@ -223,9 +224,9 @@ class SpooledNotifier:
                 groups.setdefault(cause_of(w.notice), []).append(w)
         for cause, group in groups.items():
             new = [w for w in group if not w.tries]
-            if new and (self._stop.is_set() or not 0 <= new[0].age_s < self._pace.group):
+            if new and (is_last or not 0 <= new[0].age_s < self._pace.group):
                 return group
-            if not new and not self._stop.is_set() and time.monotonic() >= queue.due.get(cause, 0.0):
+            if not new and not is_last and time.monotonic() >= queue.due.get(cause, 0.0):
                 return group
         return None
 
