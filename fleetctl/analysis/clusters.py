@@ -20,6 +20,8 @@ WINDOW_S = 5.0
 _PRIOR = 4.0
 _LEAST_WINDOW_S = 2.0
 SURE = 1.5
+TELLS_S = 60.0
+"""Seconds of a step before which nobody can tell a pause from what lasts (`bursts.LEAST_BLOCKS`): a FAIL waits so long, a PASS does not."""
 
 
 def note(memory: Memory, e: Evidence) -> None:
@@ -48,9 +50,12 @@ def note_clusters(memory: ClusterMemory, sums: Mapping[Arm, ClusterSums], elapse
         _close(memory)
 
 
-def new_step(memory: ClusterMemory) -> None:
-    """Close the open window; sums count from 0 again."""
+def new_step(memory: ClusterMemory, *, in_bursts: bool = False) -> None:
+    """Close the open window; sums count from 0 again. A step that was too short to tell of bursts has told nothing of them."""
     _close(memory)
+    if in_bursts and memory.now < TELLS_S:
+        for window in memory.windows.values():
+            memory.spread, memory.errors = memory.spread - window.squares, memory.errors - window.errors
     memory.windows = {}
     memory.opened = memory.now = 0.0
 
@@ -79,6 +84,11 @@ def is_in_bursts(e: Evidence, guardrail: str) -> bool:
     return any(sums.spread is not None for c in e.arms.values() if (sums := c.clusters_of.get(guardrail)) is not None)
 
 
+def comes_in_bursts(name: str) -> bool:
+    """Tell whether a share's events come in bursts: a rung's slow requests, SLO misses, ways in which answers end."""
+    return "/" in name or name == "slo_misses" or name.startswith("finish_")
+
+
 def effect_on(memory: Memory, guardrail: str) -> float:
     """Return what the log-likelihoods of a guardrail are divided by: 1 where its events do not come in clusters."""
     own = memory.clusters_of.get(guardrail)
@@ -89,8 +99,9 @@ def effect_on(memory: Memory, guardrail: str) -> float:
 
 def effect_on_pass(memory: Memory, guardrail: str) -> float:
     """Return the same for a PASS: of a ladder's rung only what is beyond doubt, since what chance leaves of it would delay every PASS."""
-    effect = effect_on(memory, guardrail)
-    return 1.0 if "/" in guardrail and effect <= SURE else effect
+    effect, own = effect_on(memory, guardrail), memory.clusters_of.get(guardrail)
+    is_too_early = own is not None and own.now < TELLS_S and comes_in_bursts(guardrail)
+    return 1.0 if is_too_early or ("/" in guardrail and effect <= SURE) else effect
 
 
 def design_effect(memory: ClusterMemory) -> float:

@@ -126,8 +126,10 @@ def cursor_key(cursor: Cursor) -> str:
 
 def _begin(memory: Memory) -> None:
     guardrails.new_step(memory)
-    for own in (memory.clusters, memory.quits, *memory.clusters_of.values()):
+    for own in (memory.clusters, memory.quits):
         clusters.new_step(own)
+    for name, told in memory.clusters_of.items():
+        clusters.new_step(told, in_bursts=clusters.comes_in_bursts(name))
     for breaker in (memory.breaker, memory.beside):
         breaker.seen, breaker.baseline = 0, [0, 0]
     memory.cuts = 0

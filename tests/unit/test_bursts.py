@@ -12,7 +12,7 @@ from fleetctl.analysis import batch, clusters
 from fleetctl.analysis.bursts import BLOCK_MS, LEAST_BLOCKS, Bursts, together
 from fleetctl.analysis.freeze import quantiles
 from fleetctl.analysis.judge import fresh, judge, needed_scales
-from fleetctl.analysis.memory import ClusterMemory, unpack
+from fleetctl.analysis.memory import ClusterMemory, Memory, unpack
 from fleetctl.analysis.tally import Tally
 from fleetctl.domain.evidence import ARMS, Arm, ClusterSums, Cursor, Thresholds, Verdict
 from fleetctl.domain.ids import CellId
@@ -165,3 +165,31 @@ def test_many_runs_at_once_have_the_same_effects() -> None:
                 clusters.note_clusters(own, {arm: sums[arm].get(name, ClusterSums(spread=0.0)) for arm in ARMS}, 5.0 * (look + 1))
                 assert many.effect()[e, run] == pytest.approx(clusters.design_effect(own), rel=1e-3)
     assert looks * 5_000 / BLOCK_MS > LEAST_BLOCKS
+
+
+def burst_sums(k: int, effect: float) -> dict[Arm, ClusterSums]:
+    return {arm: ClusterSums(errors=k, spread=k * effect) for arm in ARMS}
+
+
+@pytest.mark.parametrize("name", ["latency/3", "slo_misses", "finish_length"])
+def test_a_step_too_short_to_tell_of_bursts_delays_no_pass_and_weighs_on_no_later_step(name: str) -> None:
+    memory = Memory()
+    own = memory.clusters_of.setdefault(name, ClusterMemory())
+    for second in (5.0, 20.0, 45.0):
+        clusters.note_clusters(own, burst_sums(int(second), second), second)
+        assert clusters.effect_on(memory, name) > 2.0, "a FAIL waits until it can be told from a pause"
+        assert clusters.effect_on_pass(memory, name) == 1.0
+    clusters.new_step(own, in_bursts=clusters.comes_in_bursts(name))
+    assert (own.spread, own.errors) == (0.0, 0.0)
+    clusters.note_clusters(own, burst_sums(400, 6.0), 90.0)
+    clusters.new_step(own, in_bursts=clusters.comes_in_bursts(name))
+    assert own.spread == 4_800.0, "one that was long enough counts on"
+    clusters.note_clusters(own, burst_sums(10, 1.0), 70.0)
+    assert clusters.effect_on_pass(memory, name) > 2.0
+
+
+def test_clusters_of_errors_are_told_at_once() -> None:
+    memory = Memory()
+    memory.clusters_of["errors_prom"] = ClusterMemory()
+    clusters.note_clusters(memory.clusters_of["errors_prom"], burst_sums(40, 6.0), 5.0)
+    assert clusters.effect_on_pass(memory, "errors_prom") > 2.0

@@ -23,6 +23,7 @@ BAR_OF_ROW = {
     "quality": ("quality_excess2_n90",),
     "whole canaries": ("pass_false_at_2x_margin", "pass_hours_p90_200"),
     "disturbed": ("cold_start_false_rollback", "host_effect_false_rollback", "cluster_false_rollback"),
+    "stalls": (),
     "alike": ("aa_false_rollback_upper95",),
     "migration": ("migration_false_rollback_upper95",),
     "tools": (),
