@@ -173,7 +173,7 @@ def burst_sums(k: int, effect: float) -> dict[Arm, ClusterSums]:
 
 @pytest.mark.parametrize("name", ["latency/3", "slo_misses", "finish_length"])
 def test_a_step_too_short_to_tell_of_bursts_delays_no_pass_and_weighs_on_no_later_step(name: str) -> None:
-    memory = Memory()
+    memory = Memory(steps=6)
     own = memory.clusters_of.setdefault(name, ClusterMemory())
     for second in (5.0, 20.0, 45.0):
         clusters.note_clusters(own, burst_sums(int(second), second), second)
@@ -189,7 +189,7 @@ def test_a_step_too_short_to_tell_of_bursts_delays_no_pass_and_weighs_on_no_late
 
 
 def test_clusters_of_errors_are_told_at_once() -> None:
-    memory = Memory()
+    memory = Memory(steps=6)
     memory.clusters_of["errors_prom"] = ClusterMemory()
     clusters.note_clusters(memory.clusters_of["errors_prom"], burst_sums(40, 6.0), 5.0)
     assert clusters.effect_on_pass(memory, "errors_prom") > 2.0
