@@ -236,7 +236,8 @@ def test_the_page_about_queues_asks_for_the_rights_of_its_calls(tmp_path: Path) 
         with recorded() as made:
             whole_life(WorkSplit("nightly", board, sources={CELL: SOURCE}))
         assert made == ours
-        results = Ledger(tmp_path / "results.db")
+        ahead = [timedelta()]
+        results = Ledger(tmp_path / "results.db", now=lambda: datetime.now(UTC) + ahead[0])
         with recorded() as made:
             consumer = SqsConsumer(board, sqs, url, CELL, "baseline", index=0, of=1, results=results)
             message = consumer.take()
@@ -246,5 +247,10 @@ def test_the_page_about_queues_asks_for_the_rights_of_its_calls(tmp_path: Path) 
         assert made == theirs
         sqs.send_message(QueueUrl=url, MessageBody="poison")
         with recorded() as made:
-            SqsConsumer(board, sqs, url, CELL, "baseline", index=0, of=1, results=results, most_tries=0, dead_letter=dead).take()
+            last = SqsConsumer(board, sqs, url, CELL, "baseline", index=0, of=1, results=results, most_tries=1, dead_letter=dead)
+            taken = last.take()
+            assert taken is not None
+            sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=taken.receipt, VisibilityTimeout=0)
+            ahead[0] = timedelta(hours=1)  # its consumer has died, and its hold is over
+            assert last.take() is None
         assert made - theirs == burial

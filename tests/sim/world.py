@@ -354,8 +354,10 @@ class World:
                 self.paged += [Paged(self.t, c, str(e.data.get("cause", "")), e.text, held, k.was_stopped) for e in pages]
 
     def _held_for(self) -> dict[CellId, str]:
-        """Return what each cell is held for, as the store has it."""
-        return {c: r.hold_reason for c in self.cells if (r := self.rollout(c)) is not None}
+        """Return what each cell is held for, as the store has it: nothing where a person has just said to go on, who is told anew."""
+        rows = {c: r for c in self.cells if (r := self.rollout(c)) is not None}
+        asked = self.store._orders if isinstance(self.store, MemoryStore) else {c: r.orders for c, r in rows.items()}
+        return {c: "" if any(o.kind == "resume" for o in asked.get(c, ())) else r.hold_reason for c, r in rows.items()}
 
     def _no_store(self) -> None:
         for c in self.cells:
