@@ -80,8 +80,13 @@ def after_failed(r: Rollout, d: Decision, seen: Observation, e: FleetctlError) -
 
 
 def resumed(r: Rollout) -> Rollout:
-    """Return the rollout after a person's word: its step begins anew, and a new foreign write is told anew."""
+    """Return the rollout after a person's word: its step begins anew, and a new foreign write is told anew.
+
+    What was earned or promoted before others set the weight was for a step that others have ended.
+    """
     told = tuple(mark for mark in r.arms.told if mark != FOREIGN)
+    earned = not r.foreign
+    r = replace(r, step_done=r.step_done and earned, promoted=r.promoted and earned)
     again = replace(r, foreign="", foreign_writes=0, arms=replace(r.arms, told=told))
     return replace(again, paused=False, settled_at=None, first_settled_at=None, hold_reason="")
 

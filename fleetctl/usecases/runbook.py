@@ -162,7 +162,8 @@ class RunPorts:
 
     Args:
         ask: whether to run a step, whose second argument is a note ("" or that it was begun before); tell: hears every end of a step.
-        note: keeps an event where the store answers; warn: hears, once, that the journal cannot be written.
+        note: keeps an event where the store answers.
+        warn: hears that a run goes on or begins anew and, once, that no journal can be written.
     """
 
     commands: Commands
@@ -211,6 +212,8 @@ def walk(bound: Bound, ports: RunPorts, *, again: bool = False) -> RunEnd:
         if before and before[0].digest != bound.digest:
             text = f"the run of {before[0].at:%Y-%m-%d %H:%M}Z had other steps than {bound.runbook.id} has for {bound.cell} now."
             raise RunbookFailed("runbook.changed", text, hint="Add: --again, to begin anew")
+        if before:
+            before = _stands(bound, before, ports.warn)
         name = before[0].run if before else f"{ports.clock.now():%Y%m%dT%H%M%S.%f}"
         return _Walk(bound, ports, name, before).go()
 
@@ -220,6 +223,23 @@ def _open_run(lines: Sequence[JournalLine]) -> tuple[JournalLine, ...]:
     if not lines or lines[-1].step == END:
         return ()
     return tuple(line for line in lines if line.run == lines[-1].run)
+
+
+def _goes_home(step: Step) -> bool:
+    return step.command[1:2] == ("fallback",) and not {"--dry-run", "--reconcile"} & set(step.command)
+
+
+def _stands(bound: Bound, before: tuple[JournalLine, ...], tell: Callable[[str], None]) -> tuple[JournalLine, ...]:
+    """Return what counts of a run that did not end, and say so: nothing where it took the cell home and customers are out again."""
+    over = {line.step: line.state for line in before if line.state in ("done", "skipped")}
+    went_home = any(over.get(s.id) == "done" and _goes_home(s) for s in bound.runbook.all_steps)
+    weight = bound.live["weight"]
+    if went_home and weight.is_good and not weight.text.startswith("0 % "):
+        tell(f"The run of {before[0].at:%Y-%m-%d %H:%M}Z took {bound.cell} home, and {weight.text} now: it begins anew.")
+        return ()
+    if over:
+        tell(f"It goes on with the run of {before[0].at:%Y-%m-%d %H:%M}Z, over before: {', '.join(over)}. To begin anew, add: --again")
+    return before
 
 
 class _Walk:
@@ -268,7 +288,7 @@ class _Walk:
             raise RunbookFailed(
                 "runbook.unexpected",
                 f"step {step.id} of {self._bound.runbook.id}: {why}.",
-                hint=f"{_before_again(step, ended, self._bound.cell)} run the same command again; it goes on at this step",
+                hint=f"{_before_again(step, ended, self._bound.cell)} run the same command again; it goes on at this step (--again: anew)",
                 details=tuple(ended.output[-MOST_SHOWN:].splitlines()[-12:]),
             )
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from fleetctl.rollout.others import against
+from fleetctl.rollout.others import against, resumed
 from tests.rollouts import T0, rollout, seeing
 
 
@@ -18,3 +18,9 @@ def test_nobody_is_sent_to_a_source_that_is_away_because_others_raised(ready: fl
     seen = replace(seen, split=replace(seen.split, lease_until=T0 + timedelta(minutes=3)))
     found = against(r, seen, T0)
     assert (found.set_bp, found.next.foreign_writes) == (set_bp, writes)
+
+
+@pytest.mark.parametrize(("foreign", "kept"), [("", True), ("flux set 0 % where 10 % was", False)])
+def test_what_a_step_had_earned_before_others_set_its_weight_is_earned_anew(foreign: str, kept: bool) -> None:
+    r = resumed(replace(rollout(), foreign=foreign, step_done=True, promoted=True, settled_at=T0))
+    assert (r.step_done, r.promoted, r.settled_at, r.foreign) == (kept, kept, None, "")

@@ -67,6 +67,27 @@ def test_after_a_kill_it_goes_on_at_the_step_that_did_not_finish(tmp_path: Path)
     assert "was begun at" in asked[0][1]
 
 
+@pytest.mark.parametrize("name", ["full-fallback", "errors", "spot-eviction"])
+@pytest.mark.parametrize("weight_bp", [0, 1_000])
+def test_a_run_that_was_left_open_goes_home_again_where_customers_are_on_the_target_again(
+    tmp_path: Path, name: str, weight_bp: int
+) -> None:
+    world = World()
+    bound = world.bound(name)
+    steps = [s.id for s in bound.runbook.all_steps if s.command]
+    with pytest.raises(KeyboardInterrupt):
+        walk(bound, ports(world, bound, Answers(bound, dies_at="at-zero"), tmp_path))
+    world.weight(weight_bp)
+    bound = world.bound(name)
+    commands, told = Answers(bound), list[str]()
+    if not weight_bp:
+        commands.passed = set(steps[: steps.index("at-zero")])
+    end = walk(bound, replace(ports(world, bound, commands, tmp_path), warn=told.append))
+    assert end.resumed == (weight_bp == 0)
+    assert ("go-home" in commands.ran) == (weight_bp > 0), "what went home before is no way home of today"
+    assert ["it begins anew" in told[0], "goes on with the run" in told[0]] == [weight_bp > 0, weight_bp == 0]
+
+
 KILLED = """
 import json, os, signal, sys
 from pathlib import Path
@@ -103,8 +124,11 @@ for moment in ("before", "after", "command"):
             child(folder, moment, at)
             os._exit(0)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        world = World(); bound = world.bound(); commands = Answers(bound)
-        before = [(x.step, x.state) for x in JournalFile(folder, world.cell, bound.runbook.id).lines()]
+        world = World()
+        before = [(x.step, x.state) for x in JournalFile(folder, world.cell, "full-fallback").lines()]
+        if ("go-home", "done") in before:
+            world.weight(0)
+        bound = world.bound(); commands = Answers(bound)
         commands.passed = {s for s, state in before if state == "done"} if ("end", "done") not in before else set()
         resumed = walk(bound, ports(world, bound, commands, folder)).resumed if code == -9 else None
         after = [(x.step, x.state) for x in JournalFile(folder, world.cell, bound.runbook.id).lines()]
