@@ -233,17 +233,11 @@ def configure_nodes(
     hosts = chosen_hosts(nodes.hosts, limit)
     before = ports.records.get(ConfigureDone, nodes.pool)
     same = before.hosts if before and (before.play, before.wanted) == (play, wanted) else ()
-    done = same if resume else ()
     known = before.hosts if before and before.play in MAKING else ()
-    left = tuple(h for h in hosts if h.id not in done)
+    left = tuple(h for h in hosts if not resume or h.id not in same)
     if not left:
         return ()
-    if play in WITH_VALUES:
-        variables = values(variables)
-    elif nodes.models:
-        variables = {k: v for k, v in variables.items() if k != "model_store_files"}
-    by_host = variables.get("by_host", {})
-    mine = {h.id: by_host[h.id] for h in left if isinstance(by_host, Mapping) and h.id in by_host}
+    variables = _of_hosts(nodes, play, left, variables, values)
     lease = take(ports, nodes.pool)
     kept = [h for h in same if h not in {host.id for host in left}]
 
@@ -256,7 +250,7 @@ def configure_nodes(
 
     try:
         watch = Stopwatch(seen)
-        results = ports.configurator.run(play, left, {**variables, "by_host": mine}, lease.token, watch)
+        results = ports.configurator.run(play, left, variables, lease.token, watch)
         if not check:
             bare = [r for r in results if r.host not in known and not tags]
             if took := watch.record(nodes.pool, play, bare, ports.clock.now()):
@@ -269,6 +263,22 @@ def configure_nodes(
         ports.store.release(lease)
     _judge(nodes.pool, play, results, ports, check)
     return results
+
+
+def _of_hosts(
+    nodes: Nodes,
+    play: str,
+    left: Sequence[Host],
+    variables: Mapping[str, object],
+    values: Callable[[Mapping[str, object]], Mapping[str, object]],
+) -> Mapping[str, object]:
+    """Return a play's variables, with the values that it needs and of no other host than those that are left."""
+    if play in WITH_VALUES:
+        variables = values(variables)
+    elif nodes.models:
+        variables = {k: v for k, v in variables.items() if k != "model_store_files"}
+    by_host = variables.get("by_host", {})
+    return {**variables, "by_host": {h.id: by_host[h.id] for h in left if isinstance(by_host, Mapping) and h.id in by_host}}
 
 
 def _remember_manifests(pool: PoolId, play: str, hosts: Sequence[HostId], ports: CapacityPorts) -> None:
